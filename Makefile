@@ -1,0 +1,84 @@
+# The developer's verbs. `make` alone lists them; each does its own set-up.
+# Needed: make, and Python 3.11 or newer. uv is used where it is installed.
+
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+UV := $(shell command -v uv 2>/dev/null)
+ARGS =
+
+# What runs here never sees the developer's own settings.
+unexport PYTHONPATH $(filter PENSTOCK_%,$(.VARIABLES))
+
+.PHONY: help
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo; echo '  ARGS="…" reaches the command: make test ARGS="-k layout"'
+
+.PHONY: demo
+demo: .venv/ready ## the whole loop on simulated traffic, then the console's address
+	$(BIN)/penstock demo $(ARGS)
+
+.PHONY: test
+test: .venv/ready ## the tests, in random order
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: test-long
+test-long: .venv/ready ## the tests' long modes
+	$(BIN)/pytest -m slow $(ARGS)
+
+.PHONY: lint
+lint: .venv/ready ## style, format, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: .venv/ready ## put the code in order
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+.PHONY: bench
+bench: .venv/ready ## measure; numbers count only against others of the same run
+	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: lock
+lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
+	@test -n "$(UV)" || { echo 'make lock needs uv: pip install uv' >&2; exit 1; }
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev \
+	    --no-header --no-annotate --no-emit-index-url $(ARGS) -o requirements.lock pyproject.toml
+
+.PHONY: clean
+clean: ## remove what these verbs made; data directories stay
+	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find bench examples jobs migrations platform tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The environment: exactly the lock, then this checkout, editable.
+
+ifdef UV
+venv = uv venv --quiet --python "$$python" .venv
+install = uv pip install --quiet --python $(BIN)/python
+else
+venv = "$$python" -m venv .venv
+# An environment that uv once made has no pip yet.
+install = { $(BIN)/python -m pip --version || $(BIN)/python -m ensurepip; } >/dev/null 2>&1 && \
+    $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
+.venv/ready: .venv/locked pyproject.toml
+	@$(install) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Asks for the base interpreter, since the active one may live in the .venv that goes.
+.venv/locked: requirements.lock
+	@for candidate in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	    python=$$("$$candidate" -c 'import sys; sys.version_info >= (3, 11) and print(sys._base_executable)' 2>/dev/null); \
+	    test -z "$$python" || break; \
+	done; \
+	test -n "$$python" || { \
+	    echo 'Penstock needs Python 3.11 or newer and found none. Install it, or name it: make PYTHON=/path/to/python3' >&2; \
+	    exit 1; }; \
+	echo "Setting up .venv with $$python"; \
+	rm -rf .venv && $(venv)
+	@$(install) --require-hashes -r requirements.lock
+	@touch $@

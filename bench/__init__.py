@@ -1,0 +1,2 @@
+"""`make bench`: every figure that the documentation claims, measured against others of the same
+run. Clocks of shared machines are noisy; ratios hold better than seconds."""

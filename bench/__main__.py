@@ -1,0 +1,76 @@
+"""Runs the benchmarks and prints their figures beside what is to be reached."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.ceiling import Ceiling, measure_ceiling
+from bench.figures import Figure, at_least, at_most, show
+from bench.ingest import Ingested, ingest_at_full_speed, ingest_at_rate
+from bench.queries import measure_growth, measure_queries
+from bench.traffic import Traffic, make_traffic
+from penstock.cli.output import say
+
+_MIB = 1024 * 1024
+_BATCH = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--events", type=int, default=200_000, help="sent over HTTP")
+    parser.add_argument("--lake-events", type=int, default=10_000_000, help="in the large lake")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        figures = list(_measure(Path(directory), options.events, options.lake_events))
+    sys.exit(0 if show(figures) else 1)
+
+
+def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
+    say(f"making {events} events")
+    traffic = make_traffic(events, _BATCH)
+    mean = sum(map(len, traffic.plain)) / traffic.events
+    yield Figure("mean size of an event", f"{mean:.0f} bytes")
+
+    say("measuring the ceiling, and the server at full speed")
+    ceiling = measure_ceiling(traffic.plain)
+    full = ingest_at_full_speed(here / "full", traffic.packed)
+    yield from _full_speed(traffic, ceiling, full)
+
+    say("measuring the server at half load")
+    rate = traffic.events / full.wall_s / 2
+    half = ingest_at_rate(here / "half", traffic.packed, rate, _BATCH)
+    yield from _half_load(half, rate)
+
+    say(f"making a lake of {lake_events} events, and querying it")
+    yield from measure_queries(here / "large", lake_events)
+    few = traffic.packed[: len(traffic.packed) // 4], traffic.plain[: len(traffic.plain) // 4]
+    yield from measure_growth(here / "small", here / "large", *few, lake_events)
+
+
+def _full_speed(traffic: Traffic, ceiling: Ceiling, full: Ingested) -> Iterator[Figure]:
+    thousands = traffic.events / 1000
+    yield Figure("ceiling, CPU per 1,000 events", f"{ceiling.cpu_s / thousands:.4f} s")
+    yield Figure("server, CPU per 1,000 events", f"{full.cpu_s / thousands:.4f} s")
+    yield at_least("share of the ceiling", ceiling.cpu_s / full.cpu_s, 0.5)
+    yield Figure("events per second, all in", f"{traffic.events / full.wall_s:.0f}")
+    plain = ceiling.plain_bytes / traffic.events
+    yield Figure("bytes on disk per event", f"{full.bytes_per_event:.0f}")
+    yield at_most("  against plain zstd-3 Parquet", full.bytes_per_event / plain, 1.15)
+    yield Figure("peak memory at full speed", f"{full.peak_bytes / _MIB:.0f} MiB")
+    first, second = full.resident_at(0.5) / _MIB, full.resident_at(1) / _MIB
+    yield at_most("  at the end against half-way", second / first, 1.15)
+
+
+def _half_load(half: Ingested, rate: float) -> Iterator[Figure]:
+    yield Figure("half load", f"{rate:.0f} events/s")
+    yield Figure("  acknowledged, median", f"{half.ack_ms(0.5):.1f} ms")
+    yield at_most("  acknowledged, p99", half.ack_ms(0.99), 25, " ms")
+    yield Figure("  acknowledged, p99.9", f"{half.ack_ms(0.999):.1f} ms")
+    yield at_most("  in Parquet, p99", half.queryable_s, 5, " s")
+    yield Figure("  seen by a query of the latest", f"{1000 * half.visible_s:.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Ingest over HTTP: from a client's body to a queryable segment, in a real server."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import Usage, percentile, usage_of
+from penstock.access.keys import create_key
+from penstock.cli.opening import open_existing, open_or_make
+from penstock.ingest.ledger import read_ledger
+from penstock.lake.statistics import read_statistics
+from penstock.settings import load_settings
+from penstock.testing.server import Server, running_server
+
+_LOOK_SECONDS = 0.05
+_LOOKS_MAX = 2000
+#: A merge in the middle of a run would be counted or not, as it happens.
+_NO_UPKEEP = {"PENSTOCK_UPKEEP_SECONDS": "3600"}
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What the server used, how long clients waited for acknowledgement, and what it wrote."""
+
+    cpu_s: float
+    wall_s: float
+    peak_bytes: int
+    #: Resident memory, looked at every so often.
+    resident_bytes: list[int]
+    acks_s: list[float]
+    #: 99 % of events were in Parquet after so long, by the server's own histogram.
+    queryable_s: float
+    #: From an acknowledgement until a query of the latest had seen the event.
+    visible_s: float
+    stored: int
+    bytes_per_event: float
+
+    def ack_ms(self, share: float) -> float:
+        return 1000 * percentile(self.acks_s, share)
+
+    def resident_at(self, share: float) -> int:
+        """The most that was resident up to this share of the time."""
+        return max(self.resident_bytes[: max(1, int(share * len(self.resident_bytes)))])
+
+
+def ingest_at_full_speed(data: Path, bodies: Sequence[bytes], clients: int = 8) -> Ingested:
+    """Clients post as fast as they are answered. Counts until all is in segments."""
+    return _ingest(data, [bodies[n::clients] for n in range(clients)], 0, _NO_UPKEEP)
+
+
+def ingest_at_rate(
+    data: Path, bodies: Sequence[bytes], events_per_s: float, batch: int, clients: int = 8
+) -> Ingested:
+    """Clients post on a schedule; a late answer does not make the next request later."""
+    pause_s = clients * batch / events_per_s
+    return _ingest(data, [bodies[n::clients] for n in range(clients)], pause_s, {})
+
+
+def _ingest(
+    data: Path, shares: Sequence[Sequence[bytes]], pause_s: float, settings: dict[str, str]
+) -> Ingested:
+    key = _admin_key(data)
+    with running_server(data, settings=settings) as server:
+        server.key = key
+        with _watching(server.process.pid) as resident:
+            before = usage_of(server.process.pid)
+            started = time.perf_counter()
+            acks = _post_all(server, shares, pause_s)
+            after = _wait_until_stored(server, data)
+            wall_s = time.perf_counter() - started
+        queryable_s = _queryable_seconds(server)
+        visible_s = _visible_seconds(server, data)
+    with open_existing(data) as lake:
+        found = read_statistics(lake)
+    return Ingested(
+        cpu_s=after.cpu_s - before.cpu_s,
+        wall_s=wall_s,
+        peak_bytes=after.peak_bytes,
+        resident_bytes=resident,
+        acks_s=acks,
+        queryable_s=queryable_s,
+        visible_s=visible_s,
+        stored=found.events,
+        bytes_per_event=found.bytes_per_event,
+    )
+
+
+def _admin_key(data: Path) -> str:
+    with open_or_make(load_settings(data)) as lake:
+        return create_key(lake.database, "admin", "default")[1]
+
+
+@contextmanager
+def _watching(pid: int) -> Iterator[list[int]]:
+    """Looks at a process's memory until the block ends."""
+    seen: list[int] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_SECONDS):
+            seen.append(usage_of(pid).resident_bytes)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()
+
+
+def _queryable_seconds(server: Server) -> float:
+    """The upper end of the bucket that holds the 99th percentile."""
+    with server.client() as client:
+        lines = client.get("/metrics").body.decode().splitlines()
+    buckets = [
+        (float(line.split('"')[1]), float(line.rsplit(" ", 1)[1]))
+        for line in lines
+        if line.startswith("penstock_queryable_seconds_bucket")
+    ]
+    total = buckets[-1][1]
+    return next(limit for limit, count in buckets if count >= 0.99 * total)
+
+
+def _visible_seconds(server: Server, data: Path) -> float:
+    """Post an event; ask for it as soon as it is acknowledged; how long until it was seen."""
+    event = (
+        '{"session_id":"bench-visible","ts":"2026-11-21T10:00:00Z","type":"x_bench","payload":{}}'
+    )
+    with server.client() as client, open_existing(data) as lake:
+        client.send_events(event.encode())
+        started = time.perf_counter()
+        seen = lake.query("select 1 from events where session_id = 'bench-visible'").arrow()
+        assert seen.num_rows == 1
+        return time.perf_counter() - started
+
+
+def _post_all(server: Server, shares: Sequence[Sequence[bytes]], pause_s: float) -> list[float]:
+    acks: list[float] = []
+
+    def post(share: Sequence[bytes], delay_s: float) -> None:
+        client = server.client()
+        due = time.perf_counter() + delay_s
+        for body in share:
+            if pause_s:
+                time.sleep(max(0.0, due - time.perf_counter()))
+                begun, due = due, due + pause_s
+            else:
+                begun = time.perf_counter()
+            reply = client.post("/v1/events", body, Content_Encoding="zstd")
+            assert reply.status == 200, reply.body
+            acks.append(time.perf_counter() - begun)
+        client.close()
+
+    threads = [
+        threading.Thread(target=post, args=(share, pause_s * number / len(shares)))
+        for number, share in enumerate(shares)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return acks
+
+
+def _wait_until_stored(server: Server, data: Path) -> Usage:
+    """The server's usage once nothing waits in the log."""
+    with open_existing(data) as lake:
+        for _ in range(_LOOKS_MAX):
+            if not any(row.waiting for row in read_ledger(lake).rows):
+                return usage_of(server.process.pid)
+            time.sleep(_LOOK_SECONDS)
+    raise AssertionError("the server did not store what it acknowledged")

@@ -1,0 +1,76 @@
+"""A large lake, made fast: rows come from a query engine, not over HTTP."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from penstock.cli.opening import open_or_make
+from penstock.lake import commit
+from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
+from penstock.lake.lake import Lake
+from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
+from penstock.lake.segments import SegmentWriter, new_name
+from penstock.settings import load_settings
+
+_EVENTS_PER_SESSION = 50
+_SEGMENT_EVENTS = 500_000
+#: Sessions overlap in time: each segment holds a part of the sessions of its neighbours too.
+_SPREAD = 3
+_ROWS = Path(__file__).with_name("large_lake.sql").read_text(encoding="utf-8")
+
+
+@contextmanager
+def large_lake(data: Path, events: int) -> Iterator[Lake]:
+    """A lake with so many small events, each session spread over several segments."""
+    with open_or_make(load_settings(data)) as lake:
+        claim = commit.claim_partition(
+            lake.database,
+            0,
+            uuid.uuid4().hex,
+            log_id=lake.log.id,
+            bounds=lake.log.bounds(0),
+            lease_s=600,
+            sure=True,
+        )
+        assert claim is not None
+        for number in range(events // _SEGMENT_EVENTS):
+            rows = _rows(number)
+            claim = _store(lake, claim, rows)
+        commit.release_claim(lake.database, claim)
+        yield lake
+
+
+def _rows(number: int) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        parameters = {
+            "first_session": number * _SEGMENT_EVENTS // _EVENTS_PER_SESSION,
+            "sessions": _SPREAD * _SEGMENT_EVENTS // _EVENTS_PER_SESSION,
+            "events": _EVENTS_PER_SESSION // _SPREAD,
+            "segment": number,
+        }
+        found = connection.sql(_ROWS, params=parameters).to_arrow_table()
+    return found.cast(EVENT_ROWS)
+
+
+def _store(lake: Lake, claim: commit.Claim, rows: pa.Table) -> commit.Claim:
+    settings = lake.settings
+    name = new_name(0, "made")
+    commit.announce(lake.database, name, 0, claim.owner, claim.epoch)
+    limits = RowGroupLimits(settings.row_group_rows_max, settings.row_group_bytes_max)
+    writer = SegmentWriter(lake.store, name, limits, lake.summariser)
+    with writer:
+        writer.write(rows)
+    key = LedgerKey("default", "made", 0)
+    change = Advance(
+        to_offset=claim.next_offset,
+        segment=writer.finished,
+        counts={key: LedgerCounts(accepted=rows.num_rows, stored=rows.num_rows)},
+        rejected=[],
+        consents={},
+    )
+    return commit.advance(lake.database, claim, change, log_id=lake.log.id, lease_s=600)

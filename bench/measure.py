@@ -1,0 +1,42 @@
+"""What a process used, by the kernel's count."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Usage:
+    cpu_s: float
+    peak_bytes: int
+    resident_bytes: int
+
+
+def usage_of(pid: int) -> Usage:
+    """CPU seconds of all threads so far, and memory."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    sizes = {
+        line.split(":")[0]: int(line.split()[1]) * 1024
+        for line in status.splitlines()
+        if line.startswith(("VmHWM", "VmRSS"))
+    }
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
+    return Usage(cpu_s, sizes["VmHWM"], sizes["VmRSS"])
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """CPU seconds of this process for the work."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that this share of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

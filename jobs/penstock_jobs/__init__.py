@@ -1,0 +1,1 @@
+"""What runs over the lake: rewards, shards, benchmarks, the loop, upkeep."""

@@ -1,0 +1,19 @@
+"""Penstock: trajectories of coding agents, from production to training and back.
+
+import penstock
+lake = penstock.open("penstock-data")
+lake.query("select type, count(*) from events group by all").arrow()
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from penstock.errors import PenstockError
+from penstock.lake.lake import Lake, Query
+from penstock.lake.lake import open_lake as open
+
+try:
+    __version__ = version("penstock")
+except PackageNotFoundError:  # a checkout that was not installed
+    __version__ = "0"
+
+__all__ = ["Lake", "PenstockError", "Query", "__version__", "open"]

@@ -1,0 +1,5 @@
+"""`python -m penstock`."""
+
+from penstock.cli import main
+
+main()

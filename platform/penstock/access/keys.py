@@ -1,0 +1,130 @@
+"""Keys: who may send, read, train, promote, or do anything. Kept as hashes."""
+
+import hashlib
+import secrets
+import threading
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import sqlalchemy as sa
+
+from penstock.clock import Clock
+from penstock.database.engine import Database, now_us
+from penstock.database.tables import api_key
+from penstock.errors import InvalidInput, KeyRefused, RoleMissing
+
+Role = Literal["ingest", "read", "train", "promote", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+TENANT_DEFAULT = "default"
+_TENANT_CHARS_MAX = 128
+_SECRET_BYTES = 24
+#: A key that nobody knows makes the ring look at the database, but not more often than this.
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a key allows."""
+
+    tenant: str
+    role: Role
+
+    def require(self, role: Role) -> None:
+        """Raises RoleMissing."""
+        if self.role not in (role, "admin"):
+            raise RoleMissing(role=role)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key as it is listed: never the secret."""
+
+    id: str
+    tenant: str
+    role: Role
+    note: str
+    created_at: int
+    revoked_at: int | None
+
+
+def create_key(database: Database, role: str, tenant: str, note: str = "") -> tuple[Key, str]:
+    """The key and its secret, which is not kept: show it now or never."""
+    if role not in ROLES:
+        raise InvalidInput(what=f"The role {role!r}", why=f"it is one of {', '.join(ROLES)}")
+    if not tenant or len(tenant) > _TENANT_CHARS_MAX or not tenant.isprintable():
+        raise InvalidInput(
+            what=f"The tenant {tenant!r}", why="it is empty, too long or unprintable"
+        )
+    secret = f"pk_{role}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    row = {"id": secrets.token_hex(4), "sha256": _digest(secret), "tenant": tenant, "role": role}
+    with database.write() as connection:
+        made = connection.execute(
+            sa.insert(api_key).values(**row, note=note, created_at=now_us()).returning(api_key)
+        ).one()
+    return _key(made), secret
+
+
+def list_keys(database: Database) -> list[Key]:
+    with database.read() as connection:
+        rows = connection.execute(sa.select(api_key).order_by(api_key.c.created_at)).all()
+    return [_key(row) for row in rows]
+
+
+def revoke_key(database: Database, key_id: str) -> None:
+    with database.write() as connection:
+        revoked = connection.execute(
+            sa.update(api_key)
+            .where(api_key.c.id == key_id, api_key.c.revoked_at.is_(None))
+            .values(revoked_at=now_us())
+        )
+    if revoked.rowcount == 0:
+        raise InvalidInput(
+            what=f"The key {key_id!r}", why="there is none, or it is revoked already"
+        )
+
+
+class KeyRing:
+    """The keys in force, in memory: a request does not wait for the database, and goes on
+    being answered while the database is away."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._grants: dict[str, Grant] = {}
+        self._looked_s = -_LOOK_AGAIN_SECONDS
+        self._lock = threading.Lock()
+
+    def refresh(self) -> None:
+        """Take over keys that were made and revoked. Raises DatabaseUnreachable."""
+        with self._lock:
+            self._looked_s = self._clock.elapsed_s()
+            with self._database.read() as connection:
+                rows = connection.execute(
+                    sa.select(api_key).where(api_key.c.revoked_at.is_(None))
+                ).all()
+            self._grants = {row.sha256: Grant(row.tenant, row.role) for row in rows}
+
+    def grant(self, authorization: str | None) -> Grant:
+        """What the `Authorization` header allows. Raises KeyRefused."""
+        scheme, _, secret = (authorization or "").partition(" ")
+        digest = _digest(secret.strip()) if scheme.lower() == "bearer" and secret else ""
+        found = self._grants.get(digest)
+        if found is None:
+            raise KeyRefused
+        return found
+
+    def may_be_new(self, authorization: str | None) -> bool:
+        """Whether it is worth to refresh for a key that is not in the ring."""
+        waited_s = self._clock.elapsed_s() - self._looked_s
+        return bool(authorization) and waited_s >= _LOOK_AGAIN_SECONDS
+
+
+def _digest(secret: str) -> str:
+    # The secret is random and long: a plain hash cannot be turned back.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _key(row: sa.Row[tuple[object, ...]]) -> Key:
+    found = dict(row._mapping)
+    del found["sha256"]
+    return Key(**found)

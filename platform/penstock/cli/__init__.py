@@ -1,0 +1,58 @@
+"""The command line. Each command explains itself with `--help`."""
+
+import sys
+
+import typer
+
+from penstock.cli import (
+    config,
+    database,
+    demo,
+    imports,
+    keys,
+    lake,
+    ledger,
+    query,
+    rejected,
+    serve,
+    snapshots,
+)
+from penstock.cli.output import show_error
+from penstock.errors import PenstockError
+
+app = typer.Typer(
+    name="penstock",
+    help="Trajectories of coding agents, from production to training and back.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+app.command("demo")(demo.demo)
+app.command("serve")(serve.serve)
+app.command("import")(imports.import_)
+app.command("query")(query.query)
+app.command("ledger")(ledger.ledger)
+app.command("config")(config.config)
+app.add_typer(rejected.app, name="rejected")
+app.add_typer(lake.app, name="lake")
+app.add_typer(snapshots.app, name="snapshots")
+app.add_typer(keys.app, name="keys")
+app.add_typer(database.app, name="db")
+
+
+def main() -> None:
+    """Runs a command; a PenstockError becomes its message and its exit status."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        app(standalone_mode=True)
+    except PenstockError as error:
+        show_error(error)
+        return error.exit_status
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stderr.close()
+    return 0

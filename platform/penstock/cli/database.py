@@ -1,0 +1,37 @@
+"""`penstock db`."""
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.opening import open_existing
+from penstock.cli.output import say, show_json
+from penstock.database import upgrade as migrations
+from penstock.lake.lake import Lake
+from penstock.settings import load_settings
+
+app = typer.Typer(help="The metadata database.", no_args_is_help=True)
+
+
+@app.command("upgrade")
+def upgrade(data: options.Data = None, json: options.Json = False) -> None:
+    """Bring the tables to the revision of this Penstock; a database is made if there is none.
+
+    Example: penstock db upgrade
+    """
+    settings = load_settings(data)
+    settings.data.mkdir(parents=True, exist_ok=True)
+    with Lake(settings) as lake:
+        migrations.upgrade(lake.database)
+        revision = migrations.check(lake.database)
+    show_json({"revision": revision}) if json else say(f"the database is at revision {revision}")
+
+
+@app.command("check")
+def check(data: options.Data = None, json: options.Json = False) -> None:
+    """Whether the database is there and at the revision of this Penstock; else exit 1.
+
+    Example: penstock db check
+    """
+    with open_existing(data) as lake:
+        revision = migrations.check(lake.database)
+    show_json({"revision": revision}) if json else say(f"the database is at revision {revision}")

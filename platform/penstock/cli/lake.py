@@ -1,0 +1,80 @@
+"""`penstock lake`."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.opening import open_existing
+from penstock.cli.output import facts, say, show_json, show_table
+from penstock.ingest.upkeep import upkeep_jobs
+from penstock.lake.collection import collect
+from penstock.lake.statistics import read_statistics
+from penstock.lake.verification import verify
+from penstock.telemetry.metrics import Metrics
+
+app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
+
+
+@app.command("stats")
+def stats(data: options.Data = None, json: options.Json = False) -> None:
+    """How much the lake holds.
+
+    Example: penstock lake stats
+    """
+    with open_existing(data) as lake:
+        found = read_statistics(lake)
+    if json:
+        show_json(facts(found))
+    else:
+        show_table(["what", "value"], list(facts(found).items()))
+
+
+@app.command("compact")
+def compact(data: options.Data = None, json: options.Json = False) -> None:
+    """Merge small segments now; `serve` does it by itself.
+
+    Example: penstock lake compact
+    """
+    with open_existing(data) as lake:
+        did = upkeep_jobs()["compaction"](lake, Metrics())
+    show_json({"did": did}) if json else say(did or "nothing is worth a merge")
+
+
+@app.command("verify")
+def verify_(data: options.Data = None, json: options.Json = False) -> None:
+    """Check every file against the database. Exit 1 when anything does not match.
+
+    Example: penstock lake verify
+    """
+    with open_existing(data) as lake:
+        found = verify(lake)
+    if json:
+        show_json(found)
+    else:
+        for finding in found.findings:
+            say(f"{finding.name}: {finding.problem}")
+        say(f"{found.segments} segments, {found.rows} events: {len(found.findings)} problems")
+    if found.findings:
+        raise typer.Exit(1)
+
+
+@app.command("gc")
+def gc(
+    data: options.Data = None,
+    grace: Annotated[
+        float | None,
+        typer.Option(help="Seconds that a replaced file is kept; the setting by default.", min=0),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Delete files that nobody needs: replaced ones, and what a crash left.
+
+    Example: penstock lake gc
+    """
+    with open_existing(data) as lake:
+        done = collect(lake, grace)
+    if json:
+        show_json(done)
+    else:
+        say(f"{done.segments} replaced segments and {done.uncommitted} uncommitted ones deleted")

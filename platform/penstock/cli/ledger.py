@@ -1,0 +1,70 @@
+"""`penstock ledger`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.opening import open_existing
+from penstock.cli.output import facts, say, show_json, show_table, time_of
+from penstock.errors import InvalidInput
+from penstock.ingest.ledger import LedgerReport, read_ledger
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_NUMBERS = ("accepted", "stored", "duplicate", "rejected", "waiting")
+
+
+def ledger(
+    data: options.Data = None,
+    since: Annotated[
+        str | None, typer.Option(help="A time, or an age such as 24h or 7d; all by default.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """What came in, per source and hour, and what became of it. Exit 1 when it does not add up.
+
+    Example: penstock ledger --since 24h
+    """
+    with open_existing(data) as lake:
+        report = read_ledger(lake, _since_us(since) if since else 0)
+    if json:
+        rows = [facts(row) for row in report.rows]
+        show_json({"rows": rows, "totals": _totals(report), "discrepancies": report.discrepancies})
+    else:
+        show_report(report)
+    if report.discrepancies:
+        raise typer.Exit(1)
+
+
+def show_report(report: LedgerReport) -> None:
+    columns = ["hour (UTC)", "tenant", "source", *_NUMBERS]
+    rows: list[list[object]] = [
+        [f"{time_of(row.hour):%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
+        + [getattr(row, name) for name in _NUMBERS]
+        for row in report.rows
+    ]
+    totals = _totals(report)
+    show_table(columns, [*rows, ["total", "", "", *totals.values()]])
+    for sentence in report.discrepancies:
+        say(f"does not add up: {sentence}")
+    if not report.discrepancies:
+        say("It adds up: accepted = stored + duplicate + waiting in the log.")
+
+
+def _totals(report: LedgerReport) -> dict[str, int]:
+    return {name: sum(getattr(row, name) for row in report.rows) for name in _NUMBERS}
+
+
+def _since_us(text: str) -> int:
+    if text[-1:] in _UNITS and text[:-1].isdecimal():
+        age = timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
+        moment = datetime.now(UTC) - age
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidInput(
+                what=f"--since {text}", why="it is neither a time nor an age such as 24h"
+            ) from None
+    return round(moment.timestamp() * 1_000_000)

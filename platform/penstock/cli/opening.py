@@ -1,0 +1,39 @@
+"""Opening the lake for a command."""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from penstock.database import upgrade
+from penstock.errors import LakeMissing
+from penstock.lake.lake import Lake
+from penstock.settings import Settings, load_settings
+
+
+def open_existing(data: Path | None) -> Lake:
+    """A lake that is there already. Raises LakeMissing, DatabaseOutdated."""
+    settings = load_settings(data)
+    if _embedded_file(settings) is not None and not _embedded_file(settings).exists():  # type: ignore[union-attr]
+        raise LakeMissing(where=settings.data)
+    lake = Lake(settings)
+    upgrade.check(lake.database)
+    return lake
+
+
+def open_or_make(settings: Settings) -> Lake:
+    """A lake, made if there is none. The embedded database is brought up to date; one that
+    others share is only checked. Raises DatabaseOutdated."""
+    embedded = _embedded_file(settings)
+    if embedded is not None:
+        embedded.parent.mkdir(parents=True, exist_ok=True)
+    lake = Lake(settings)
+    if embedded is not None:
+        upgrade.upgrade(lake.database)
+    else:
+        upgrade.check(lake.database)
+    return lake
+
+
+def _embedded_file(settings: Settings) -> Path | None:
+    url = sa.make_url(settings.database_url)
+    return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None

@@ -1,0 +1,1 @@
+"""The metadata database: tables, transactions, migrations."""

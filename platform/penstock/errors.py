@@ -1,0 +1,227 @@
+"""The error family. A class's docstring is the message a person reads.
+
+Each message says what happened, to what, and what to do. Facts are passed by name and fill
+the braces of the docstring; they stay readable as `error.facts`.
+"""
+
+import inspect
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """Something went wrong inside Penstock: {what}."""
+
+    #: What the command line returns: 1 refused, 2 wrong usage or input, 3 unreachable.
+    exit_status: ClassVar[int] = 1
+    #: What HTTP answers.
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, **facts: object) -> None:
+        super().__init__(facts)
+        self.facts = facts
+
+    def __str__(self) -> str:
+        return inspect.cleandoc(type(self).__doc__ or "").format(**self.facts)
+
+
+# What the caller sent
+
+
+class InvalidInput(PenstockError):
+    """{what} cannot be used: {why}."""
+
+    exit_status = 2
+    http_status = 400
+
+
+class SettingInvalid(PenstockError):
+    """The setting {name} from {origin} cannot be used: {why}."""
+
+    exit_status = 2
+
+
+class BodyUnreadable(PenstockError):
+    """The request body could not be read: {why}. Nothing of it was accepted."""
+
+    exit_status = 2
+    http_status = 400
+
+
+class BodyTooLarge(PenstockError):
+    """The request body is over the limit of {limit_bytes} bytes {measure}.
+    Nothing of it was accepted; send less in one request."""
+
+    exit_status = 2
+    http_status = 413
+
+
+class EncodingUnknown(PenstockError):
+    """The content encoding {encoding} is not known; send gzip, zstd or none."""
+
+    exit_status = 2
+    http_status = 415
+
+
+class QueryRefused(PenstockError):
+    """The query was refused: {why}."""
+
+    exit_status = 2
+    http_status = 400
+
+
+class QueryFailed(PenstockError):
+    """The query failed: {why}"""
+
+    exit_status = 2
+    http_status = 400
+
+
+class QueryLimitReached(PenstockError):
+    """The query was stopped: it reached its limit of {limit}.
+    Narrow it, or raise {setting}."""
+
+    exit_status = 1
+    http_status = 422
+
+
+class SnapshotUnknown(PenstockError):
+    """There is no snapshot {name}; `penstock snapshots list` shows those there are.
+    A time is written as RFC 3339, with its zone."""
+
+    exit_status = 2
+    http_status = 404
+
+
+class HistoryRemoved(PenstockError):
+    """The lake as it was at {when} can no longer be read: files that it held were collected.
+    Name a snapshot before compaction to keep it for ever."""
+
+    exit_status = 1
+    http_status = 410
+
+
+class SnapshotExists(PenstockError):
+    """There is a snapshot named {name} already; drop it first, or take another name."""
+
+    exit_status = 2
+    http_status = 409
+
+
+# Who may do what
+
+
+class KeyRefused(PenstockError):
+    """The request carries no key that is known here.
+    Send `Authorization: Bearer <key>`; `penstock keys create` makes one."""
+
+    http_status = 401
+
+
+class RoleMissing(PenstockError):
+    """The key is known, but this needs the role {role}."""
+
+    http_status = 403
+
+
+# Overload and outages: try again later
+
+
+class Backlogged(PenstockError):
+    """No room for more events now: {why}. Nothing of the request was accepted.
+    Send it again in {retry_after_s} s."""
+
+    http_status = 503
+
+    def __init__(self, *, why: str, retry_after_s: int = 1) -> None:
+        super().__init__(why=why, retry_after_s=retry_after_s)
+        self.retry_after_s = retry_after_s
+
+
+class TooManyRequests(Backlogged):
+    """Too much at the same time for this key: {why}.
+    Send it again in {retry_after_s} s."""
+
+    http_status = 429
+
+
+class LogUnwritable(Backlogged):
+    """The event log cannot be written: {why}. Nothing of the request was accepted.
+    Send it again in {retry_after_s} s."""
+
+
+class DatabaseUnreachable(PenstockError):
+    """The metadata database cannot be used: {why}."""
+
+    exit_status = 3
+    http_status = 503
+
+
+class LakeMissing(PenstockError):
+    """There is no lake at {where} yet. `penstock serve` or `penstock import` makes one;
+    --data or PENSTOCK_DATA names another directory."""
+
+    exit_status = 2
+
+
+class DatabaseOutdated(PenstockError):
+    """The metadata database is at revision {found}, this Penstock needs {needed}.
+    Run `penstock db upgrade`, or, when the database is the newer one, a newer Penstock."""
+
+    exit_status = 1
+    http_status = 503
+
+
+class ServerUnreachable(PenstockError):
+    """No answer from {url}: {why}."""
+
+    exit_status = 3
+
+
+class ServiceAddressTaken(PenstockError):
+    """Cannot listen on {host}:{port}: {why}. Choose another with --port."""
+
+    exit_status = 3
+
+
+# The event log and the writer
+
+
+class LogCorrupt(PenstockError):
+    """The event log file {path} is damaged at byte {position}, before its end: {why}.
+    Nothing was cut off. Restore the file, or move the whole log directory away, so that a new
+    log is started; the ledger will show the gap."""
+
+
+class LogTruncated(PenstockError):
+    """Partition {partition} of the event log ends at {end}, but the lake has covered it up
+    to {covered}: the log was cut or replaced by an older one. Restore it, or move the log
+    directory away, so that a new log is started."""
+
+
+class LogShapeChanged(PenstockError):
+    """The event log at {path} was made with {found} partitions, the settings say {wanted}.
+    Sessions would change partition, so that is refused; set PENSTOCK_LOG_PARTITIONS={found}."""
+
+    exit_status = 2
+
+
+class FencedOff(PenstockError):
+    """Another writer took partition {partition} over: this one expected epoch {epoch} at
+    offset {expected}. Nothing was committed; the other writer has the events."""
+
+
+class RejectedLimitReached(PenstockError):
+    """The writer stopped: {rejected} of the last {seen} lines were rejected, over the limit
+    of {limit}; the last reason: {reason}. Nothing is lost, the lines wait in the event log.
+    Look for a bad deploy. To take the rejected lines in with their reasons, start once with
+    PENSTOCK_REJECTED_RATIO_MAX=1."""
+
+
+class CompactionConflict(PenstockError):
+    """Segments that were to be merged are no longer live; the merge was dropped, nothing
+    changed. The next run plans afresh."""
+
+
+class LakeDamaged(PenstockError):
+    """{path} does not match what the metadata database knows: {why}.
+    `penstock lake verify` lists all such files."""

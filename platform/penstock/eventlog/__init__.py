@@ -1,0 +1,69 @@
+"""The event log: where accepted events are durable before they are Parquet."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+
+class Entry(NamedTuple):
+    """Values that became durable together. The next entry begins at `next_offset`."""
+
+    offset: int
+    next_offset: int
+    values: list[bytes]
+
+
+class Bounds(NamedTuple):
+    """What a partition holds: offsets from `first` up to, without, `end`."""
+
+    first: int
+    end: int
+
+
+class Held(Enum):
+    """What the log itself can say about who takes its events into the lake."""
+
+    MINE = "no other process does, and none can until this one ends"
+    TAKEN = "another process does"
+    UNKNOWN = "the log cannot tell: the lease in the database decides"
+
+
+class EventLog(Protocol):
+    """Append-only, partitioned. What a value holds is not the log's concern.
+
+    Offsets of a partition only grow, but are not consecutive.
+    """
+
+    @property
+    def id(self) -> str:
+        """Names this log for as long as it exists; another log under the address has another."""
+        ...
+
+    @property
+    def partitions(self) -> int: ...
+
+    def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
+        """Durable for every partition when it returns. Raises Backlogged or LogUnwritable;
+        then none, some or all of it may be there: the caller tells its own caller to retry."""
+        ...
+
+    def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
+        """Durable entries from `offset` on: at least one if there is any, else about `bytes_max`.
+        Waits up to `wait_s` for the first. An offset before `first` reads from `first`."""
+        ...
+
+    def bounds(self, partition: int) -> Bounds: ...
+
+    def bytes_beyond(self, partition: int, offset: int) -> int:
+        """How much lies from this offset on, in bytes."""
+        ...
+
+    def hold(self, partition: int) -> Held:
+        """Try to become the only process that takes this partition into the lake."""
+        ...
+
+    def trim(self, partition: int, before: int) -> None:
+        """What lies before this offset is not needed any more and may go."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,121 @@
+"""A request body, cut into lines: NDJSON, or a JSON array with an event an element."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+#: Lines of a chunk, however short they are.
+CHUNK_LINES_MAX = 4096
+#: With more commas than this an array may have too many elements to hold them all at once.
+ARRAY_COMMAS_MAX = 500_000
+#: An element with more brackets than this, in an array that is not read at once, has no end.
+ELEMENT_BRACKETS_MAX = 1_000_000
+
+Chunk = tuple[int, list[bytes]]
+
+_BEGINS_ARRAY = re.compile(rb"[ \t\r\n]*+\[")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def split_body(body: bytes, chunk_bytes: int, first_line: int = 1) -> Iterator[Chunk]:
+    """Chunks of consecutive lines with the number of the first. In an array the elements count
+    as lines; one without an end is everything to the end of the body, and refused later."""
+    start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
+    if array := _BEGINS_ARRAY.match(body, start):
+        yield from _split_array(body, array.end(), chunk_bytes)
+    else:
+        yield from _split_lines(body, start, chunk_bytes, first_line)
+
+
+def _split_lines(data: bytes, start: int, chunk_bytes: int, number: int) -> Iterator[Chunk]:
+    while start < len(data):
+        cut = data.rfind(b"\n", start, start + chunk_bytes)
+        if cut < 0:  # one line is longer than a chunk
+            cut = data.find(b"\n", start)
+        cut = len(data) if cut < 0 else cut
+        lines = data[start:cut].split(b"\n")
+        for first in range(0, len(lines), CHUNK_LINES_MAX):
+            yield number + first, lines[first : first + CHUNK_LINES_MAX]
+        number += len(lines)
+        start = cut + 1
+
+
+# Arrays
+
+
+def _split_array(body: bytes, start: int, chunk_bytes: int) -> Iterator[Chunk]:
+    if body.count(b",") <= ARRAY_COMMAS_MAX:
+        try:
+            whole = _array_decoder.decode(memoryview(body)[start - 1 :])
+        except (ValueError, RecursionError):
+            pass  # the elements that are whole are found in another way
+        else:
+            for number, elements in _group(map(bytes, whole), chunk_bytes):
+                yield number, list(map(_on_one_line, elements))
+            return
+    number = 1
+    for first, elements in _group(_elements(body, start), chunk_bytes):
+        number = first + len(elements)
+        start += sum(map(len, elements)) + len(elements)
+        yield first, list(map(_on_one_line, elements))
+    yield from _split_lines(body, start, chunk_bytes, number)  # what stands behind the array
+
+
+_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+# By brackets alone: slower, but a broken element does not cost the others. A text always matches
+# from its opening quote, if need be to the end of the body: nothing is looked at twice.
+_TEXT = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
+_BETWEEN_ELEMENTS = re.compile(rb'(?:[^"\[\]{},]++|' + _TEXT + rb")*+", re.DOTALL)
+_IN_ELEMENT = re.compile(rb'(?:[^"\[\]{}]++|' + _TEXT + rb")*+", re.DOTALL)
+
+
+def _elements(body: bytes, start: int) -> Iterator[bytes]:
+    """The elements as they are; behind each stands one comma or bracket in the body."""
+    end = _element_end(body, start)
+    while body[end : end + 1] == b",":
+        yield body[start:end]
+        start = end + 1
+        end = _element_end(body, start)
+    yield body[start:end]
+
+
+def _element_end(body: bytes, at: int) -> int:
+    """Where the comma or bracket behind the element stands; the end of the body without one."""
+    depth = 0
+    for _ in range(ELEMENT_BRACKETS_MAX):
+        pattern = _IN_ELEMENT if depth else _BETWEEN_ELEMENTS
+        found = pattern.match(body, at)
+        at = found.end() if found else at
+        mark = body[at : at + 1]
+        if not mark or (not depth and mark in b",]"):
+            return at
+        depth += 1 if mark in b"[{" else -1 if depth else 0
+        at += 1
+    return len(body)
+
+
+def _group(lines: Iterable[bytes], chunk_bytes: int) -> Iterator[Chunk]:
+    group: list[bytes] = []
+    size, first = 0, 1
+    for line in lines:
+        if group and (size + len(line) > chunk_bytes or len(group) == CHUNK_LINES_MAX):
+            yield first, group
+            first += len(group)
+            group, size = [], 0
+        group.append(line)
+        size += len(line)
+    yield first, group
+
+
+# JSON whose texts are whole and hold no line break.
+_BREAKS_OUTSIDE_TEXTS = re.compile(rb'(?:[^"]++|"(?:[^"\\\n]++|\\[^\n])*+")*+')
+
+
+def _on_one_line(element: bytes) -> bytes:
+    # A line break outside a text is white space; inside one it is not JSON, and stays to say so.
+    element = element.strip()
+    if b"\n" in element and _BREAKS_OUTSIDE_TEXTS.fullmatch(element):
+        return element.replace(b"\n", b" ")
+    return element

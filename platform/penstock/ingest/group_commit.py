@@ -1,0 +1,145 @@
+"""Many requests, one sync: what arrives while the disk is busy is written together next."""
+
+import asyncio
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from penstock.errors import Backlogged, TooManyRequests
+from penstock.eventlog import EventLog
+from penstock.telemetry.metrics import Metrics
+
+Values = Mapping[int, Sequence[bytes]]
+
+
+class Inflight:
+    """Bytes that requests hold in memory, bounded for all and for each tenant. One event loop."""
+
+    def __init__(self, bytes_max: int, tenant_bytes_max: int, metrics: Metrics) -> None:
+        self._bytes_max = bytes_max
+        self._tenant_bytes_max = tenant_bytes_max
+        self._metrics = metrics
+        self._total = 0
+        self._by_tenant: defaultdict[str, int] = defaultdict(int)
+
+    def hold(self, tenant: str, size: int) -> None:
+        """Raises Backlogged or TooManyRequests, and then holds nothing more."""
+        held = self._by_tenant.get(tenant, 0)
+        if held + size > self._tenant_bytes_max:
+            raise TooManyRequests(why=f"{held} bytes are not on disk yet")
+        if self._total + size > self._bytes_max:
+            raise Backlogged(why=f"{self._total} bytes of events are not on disk yet")
+        self._change(tenant, size)
+
+    def release(self, tenant: str, size: int) -> None:
+        self._change(tenant, -size)
+
+    @contextmanager
+    def holding(self, tenant: str) -> Iterator[Callable[[int], None]]:
+        """A function to hold more bytes with; all are released when the block ends."""
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            self.hold(tenant, size)
+            held += size
+
+        try:
+            yield hold
+        finally:
+            self.release(tenant, held)
+
+    def _change(self, tenant: str, size: int) -> None:
+        self._total += size
+        self._by_tenant[tenant] += size
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
+        self._metrics.set("inflight_bytes", self._total)
+
+
+@dataclass
+class _Waiting:
+    values: Values
+    size: int
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[None]
+
+
+class GroupCommit:
+    """Appends to the log on a thread of its own. Memory is bounded by what callers hold."""
+
+    def __init__(self, log: EventLog, block_bytes_max: int, metrics: Metrics) -> None:
+        self._log = log
+        self._block_bytes_max = block_bytes_max
+        self._metrics = metrics
+        self._waiting: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+        self._thread.start()
+
+    async def append(self, values: Values) -> None:
+        """Returns once the values are on disk. Raises what the log raises."""
+        loop = asyncio.get_running_loop()
+        size = sum(len(value) for some in values.values() for value in some)
+        waiting = _Waiting(values, size, loop, loop.create_future())
+        with self._changed:
+            if self._closing:
+                raise Backlogged(why="the service is shutting down", retry_after_s=5)
+            self._waiting.append(waiting)
+            self._changed.notify()
+        await waiting.done
+
+    def close(self) -> None:
+        """What waits is still written."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            failure = self._append(group)
+            for loop in {one.loop for one in group}:
+                mine = [one.done for one in group if one.loop is loop]
+                loop.call_soon_threadsafe(_settle, mine, failure)
+
+    def _next_group(self) -> list[_Waiting]:
+        with self._changed:
+            while not self._waiting and not self._closing:
+                self._changed.wait()
+            group: list[_Waiting] = []
+            size = 0
+            while self._waiting and (
+                not group or size + self._waiting[0].size <= self._block_bytes_max
+            ):
+                group.append(self._waiting.popleft())
+                size += group[-1].size
+            return group
+
+    def _append(self, group: list[_Waiting]) -> Exception | None:
+        merged: defaultdict[int, list[bytes]] = defaultdict(list)
+        for one in group:
+            for partition, values in one.values.items():
+                merged[partition] += values
+        started = time.perf_counter()
+        try:
+            self._log.append(merged)
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear it
+            self._metrics.add("log_append_failures_total")
+            return error
+        self._metrics.observe("log_append_seconds", time.perf_counter() - started)
+        return None
+
+
+def _settle(futures: list[asyncio.Future[None]], failure: Exception | None) -> None:
+    for future in futures:
+        if future.done():  # its request was cancelled
+            continue
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)

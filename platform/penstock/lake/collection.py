@@ -1,0 +1,116 @@
+"""Deleting files that nobody needs: segments that were replaced, and files never committed.
+
+Nothing is deleted because it looks old or unknown. A replaced segment goes when no snapshot, no
+reader and no grace holds it; an uncommitted file when its intent can never be fulfilled.
+"""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, bindparam
+
+from penstock.database.engine import now_us
+from penstock.database.tables import (
+    lake_commit,
+    lake_head,
+    log_partition,
+    reader_lease,
+    segment,
+    segment_intent,
+    snapshot,
+)
+from penstock.lake.lake import Lake
+from penstock.lake.segments import sessions_name
+
+_COLLECTOR = "collection"
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a round of collection did."""
+
+    segments: int
+    uncommitted: int
+    leases: int
+
+
+def collect(lake: Lake, grace_s: float | None = None) -> Collected:
+    """Delete what nobody needs. A killed round is finished by the next."""
+    grace_s = lake.settings.collection_grace_seconds if grace_s is None else grace_s
+    with lake.database.write() as connection:
+        leases = connection.execute(
+            sa.delete(reader_lease).where(reader_lease.c.until < now_us())
+        ).rowcount
+        segments = _give_up_segments(connection, grace_s)
+        uncommitted = _give_up_intents(connection, grace_s)
+    _delete_given_up(lake, grace_s)
+    return Collected(segments, uncommitted, leases)
+
+
+def _give_up_segments(connection: Connection, grace_s: float) -> int:
+    """Turn replaced segments that nobody holds into claimed intents: files to be deleted."""
+    replaced_at = sa.select(lake_commit.c.committed_at).where(
+        lake_commit.c.snap == segment.c.removed_snap
+    )
+    unneeded = connection.execute(
+        sa.select(segment.c.id, segment.c.name, segment.c.partition, segment.c.removed_snap).where(
+            segment.c.removed_snap.is_not(None),
+            replaced_at.scalar_subquery() <= now_us() - round(grace_s * 1_000_000),
+            ~_seen_from(snapshot.c.snap),
+            ~_seen_from(reader_lease.c.snap),
+        )
+    ).all()
+    if not unneeded:
+        return 0
+    newest = max(row.removed_snap for row in unneeded)
+    connection.execute(
+        sa.update(lake_head).where(lake_head.c.readable_from < newest).values(readable_from=newest)
+    )
+    gone = sa.delete(segment).where(segment.c.id == bindparam("gone"))
+    connection.execute(gone, [{"gone": row.id} for row in unneeded])
+    intents = [
+        {"name": row.name, "partition": row.partition, "owner": _COLLECTOR} for row in unneeded
+    ]
+    claimed = {"created_at": now_us(), "claimed_at": now_us()}
+    connection.execute(sa.insert(segment_intent).values(**claimed), intents)
+    return len(unneeded)
+
+
+def _seen_from(snap: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    return sa.exists(
+        sa.select(snap).where(segment.c.added_snap <= snap, segment.c.removed_snap > snap)
+    )
+
+
+def _give_up_intents(connection: Connection, grace_s: float) -> int:
+    """Claim intents whose owner cannot commit any more, or, for a merge, is surely gone."""
+    epoch = (
+        sa.select(log_partition.c.epoch)
+        .where(log_partition.c.partition == segment_intent.c.partition)
+        .scalar_subquery()
+    )
+    old = segment_intent.c.created_at <= now_us() - round(grace_s * 1_000_000)
+    hopeless = (segment_intent.c.epoch < epoch) | (segment_intent.c.epoch.is_(None) & old)
+    return connection.execute(
+        sa.update(segment_intent)
+        .where(segment_intent.c.claimed_at.is_(None), hopeless)
+        .values(claimed_at=now_us())
+    ).rowcount
+
+
+def _delete_given_up(lake: Lake, grace_s: float) -> None:
+    """Delete the files at once, and again when grace is over: their owner may have been at it."""
+    over = segment_intent.c.claimed_at <= now_us() - round(grace_s * 1_000_000)
+    with lake.database.read() as connection:
+        claimed = connection.execute(
+            sa.select(segment_intent.c.name, over.label("over")).where(
+                segment_intent.c.claimed_at.is_not(None)
+            )
+        ).all()
+    for row in claimed:
+        lake.store.delete(row.name)
+        lake.store.delete(sessions_name(row.name))
+    if done := [{"done": row.name} for row in claimed if row.over]:
+        with lake.database.write() as connection:
+            gone = sa.delete(segment_intent).where(segment_intent.c.name == bindparam("done"))
+            connection.execute(gone, done)

@@ -1,0 +1,197 @@
+"""Which events the lake holds already: what makes a repeated event a duplicate.
+
+Identities of sessions that are being written are kept in memory up to a limit; those of a
+session that comes back after a while are read from the segments whose filters name it.
+"""
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import sqlalchemy as sa
+
+from penstock.database.engine import Database
+from penstock.database.tables import lake_head, segment
+from penstock.errors import LakeDamaged
+from penstock.events.consent import UNKNOWN, strongest
+from penstock.events.identity import session_key
+from penstock.lake.catalog import visible_at
+from penstock.lake.filters import Prefixes, may_hold, prefixes, read_filter
+from penstock.lake.rows import Decoded
+from penstock.storage import ObjectStore
+
+#: What a remembered identity costs: a bytes object and its place in a set.
+_BYTES_PER_KEY = 96
+_BYTES_PER_SESSION = 512
+_COLUMNS = ["tenant", "session_id", "key", "consent"]
+
+
+@dataclass
+class SessionMemory:
+    """What is known of one session: the identities of its events, and its consent."""
+
+    keys: set[bytes] = field(default_factory=set)
+    consent: str = UNKNOWN
+
+    def size(self) -> int:
+        return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Which of some decoded events are new, and what is known of their sessions now."""
+
+    new: list[int]
+    consents: dict[str, str]
+    #: Sessions with stored rows that say less than is known now.
+    stricter: dict[tuple[str, str], str]
+
+
+def tell_new(decoded: Decoded, memories: dict[str, SessionMemory]) -> Told:
+    """The first of each identity that no memory holds. Adds them to the memories."""
+    stored_before = {session for session, memory in memories.items() if memory.keys}
+    new = []
+    for position, (session, key) in enumerate(zip(decoded.sessions, decoded.keys, strict=True)):
+        keys = memories[session].keys
+        if key not in keys:
+            keys.add(key)
+            new.append(position)
+    stricter = {}
+    for session, said in decoded.said_consents(new).items():
+        memory = memories[session]
+        consent = strongest((memory.consent, said))
+        if consent != memory.consent and session in stored_before:
+            tenant, _, session_id = session.partition("\0")
+            stricter[tenant, session_id] = consent
+        memory.consent = consent
+    return Told(new, {session: memory.consent for session, memory in memories.items()}, stricter)
+
+
+class KnownEvents:
+    """The sessions of the lake, of whatever partition: the log may have had another number of
+    them once. Not shared between threads."""
+
+    def __init__(
+        self,
+        database: Database,
+        store: ObjectStore,
+        *,
+        bytes_max: int,
+    ) -> None:
+        self._database = database
+        self._store = store
+        self._bytes_max = bytes_max
+        self._filters: dict[str, Prefixes] = {}
+        self._snap = -1
+        self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
+        self._bytes = 0
+
+    def recall(
+        self, sessions: Collection[str], snap: int | None = None
+    ) -> dict[str, SessionMemory]:
+        """The memories of these `session_key`s, as of the newest commit or of `snap`. The caller
+        may add to them, and calls `settle` or `forget` afterwards."""
+        missing = [one for one in sessions if one not in self._sessions]
+        if missing:
+            self._refresh_filters(snap)
+            try:
+                read = self._read(missing)
+            except FileNotFoundError:  # merged and collected since the filters were read?
+                self._refresh_filters(snap)
+                read = self._read_again(missing)
+            self._sessions.update(read)
+            self._bytes += sum(memory.size() for memory in read.values())
+        for one in sessions:
+            self._sessions.move_to_end(one)
+        return {one: self._sessions[one] for one in sessions}
+
+    def settle(self, added: int) -> None:
+        """So many identities were added and committed. Forgets the sessions that were not seen
+        for longest, down to the limit."""
+        self._bytes += _BYTES_PER_KEY * added
+        while self._bytes > self._bytes_max and self._sessions:
+            _, memory = self._sessions.popitem(last=False)
+            self._bytes -= memory.size()
+
+    def forget(self) -> None:
+        """What was added was not committed, or others may have committed: read it again."""
+        self._sessions.clear()
+        self._bytes = 0
+
+    def _refresh_filters(self, snap: int | None) -> None:
+        """Only segments that appeared since last time are read; those that went are dropped."""
+        with self._database.read() as connection:
+            head = snap
+            if head is None:
+                head = connection.execute(sa.select(lake_head.c.snap)).scalar_one()
+            if head == self._snap:
+                return
+            visible = visible_at(head)
+            names = connection.execute(sa.select(segment.c.name).where(visible)).scalars().all()
+            wanted = (segment.c.added_snap > self._snap) if self._snap >= 0 else sa.true()
+            fresh = connection.execute(
+                sa.select(segment.c.name, segment.c.session_filter).where(visible, wanted)
+            ).all()
+        added = {row.name: read_filter(row.session_filter) for row in fresh}
+        self._filters = {
+            name: added[name] if name in added else self._filters[name] for name in names
+        }
+        self._snap = head
+
+    def _read_again(self, sessions: list[str]) -> dict[str, SessionMemory]:
+        try:
+            return self._read(sessions)
+        except FileNotFoundError as error:
+            raise LakeDamaged(path="The lake", why=str(error)) from error
+
+    def _read(self, sessions: list[str]) -> dict[str, SessionMemory]:
+        """Raises LakeDamaged, FileNotFoundError."""
+        memories = {one: SessionMemory() for one in sessions}
+        wanted = prefixes(sessions)
+        for name, filter_ in self._filters.items():
+            hits = may_hold(filter_, wanted)
+            if hits.any():
+                self._read_segment(name, [sessions[i] for i in hits.nonzero()[0]], memories)
+        return memories
+
+    def _read_segment(
+        self, name: str, sessions: list[str], memories: dict[str, SessionMemory]
+    ) -> None:
+        try:
+            with (
+                self._store.open(name) as source,
+                pq.ParquetFile(source, page_checksum_verification=True) as file,
+            ):
+                groups = _groups_holding(file.metadata, sessions)
+                rows = file.read_row_groups(groups, columns=_COLUMNS)
+        except pa.ArrowException as error:
+            raise LakeDamaged(path=name, why=str(error)) from error
+        ids = pa.array({one.partition("\0")[2] for one in sessions}, pa.string())
+        rows = rows.filter(pc.is_in(rows["session_id"], value_set=ids))
+        for tenant, session_id, key, consent in zip(
+            *(rows[column].to_pylist() for column in _COLUMNS), strict=True
+        ):
+            memory = memories.get(session_key(tenant, session_id))
+            if memory is not None:
+                memory.keys.add(key)
+                memory.consent = strongest((memory.consent, consent))
+
+
+def _groups_holding(metadata: pq.FileMetaData, sessions: Iterable[str]) -> list[int]:
+    """Row groups whose range of session ids holds one of these. Rows are sorted, so most do not."""
+    ids = sorted({one.partition("\0")[2] for one in sessions})
+    groups = []
+    for number in range(metadata.num_row_groups):
+        column = metadata.row_group(number).column(1)
+        statistics = column.statistics
+        if (
+            statistics is None
+            or not statistics.has_min_max
+            or ((at := bisect_left(ids, statistics.min)) < len(ids) and ids[at] <= statistics.max)
+        ):
+            groups.append(number)
+    return groups

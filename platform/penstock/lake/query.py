@@ -1,0 +1,190 @@
+"""Queries by users: read-only SQL over one tenant's rows, with bounds on memory and time.
+
+Two walls: the statement is checked before it runs (`guard`), and the connection that runs it
+can open no files but those of the pinned segments.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from penstock.database.engine import Database
+from penstock.errors import QueryFailed, QueryLimitReached
+from penstock.eventlog import EventLog
+from penstock.lake.catalog import ConsentChange, Pin, pinned
+from penstock.lake.fresh import NOTHING_FRESH, Fresh, read_fresh
+from penstock.lake.guard import check_query
+from penstock.lake.known import KnownEvents
+from penstock.lake.rows import EVENT_ROWS
+from penstock.lake.segments import sessions_name
+from penstock.lake.summary import Summariser
+from penstock.lake.summary_schema import SESSION_PARTS
+from penstock.settings import Settings
+from penstock.storage import ObjectStore
+
+BATCH_ROWS = 10_000
+#: A writer is rarely faster than a reader twice.
+_PINS_MAX = 5
+
+_VIEWS = files("penstock.lake").joinpath("views")
+_BASE = files("penstock.lake").joinpath("base")
+#: What users may read, by name.
+VIEWS = frozenset(
+    entry.name.removesuffix(".sql") for entry in _VIEWS.iterdir() if entry.name.endswith(".sql")
+)
+#: The one view that reads summaries and never events.
+_SESSIONS = "sessions"
+_CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ConsentChange.__dataclass_fields__])
+
+
+@dataclass(frozen=True)
+class QueryEngine:
+    """Runs queries over a lake."""
+
+    settings: Settings
+    database: Database
+    store: ObjectStore
+    log: EventLog | None
+    summariser: Summariser
+
+    @contextmanager
+    def run(self, sql: str, *, tenant: str, as_of: str | None = None) -> Iterator["Answer"]:
+        """The answer can be read until the block ends. Raises QueryRefused, QueryFailed,
+        QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
+        connection = duckdb.connect(":memory:", config=self._configuration())
+        try:
+            views = check_query(connection, sql, VIEWS)
+            with ExitStack() as claims:
+                pin, fresh = self._pin(claims, as_of, with_fresh=bool(views))
+                self._prepare(connection, views, pin, fresh, tenant)
+                with _limits(connection, self.settings):
+                    batches = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+                    yield Answer(batches, pin.snap, fresh.cut_off)
+        finally:
+            connection.close()
+
+    def _pin(self, claims: ExitStack, as_of: str | None, *, with_fresh: bool) -> tuple[Pin, Fresh]:
+        """The lake, and what the log holds beyond it, as of one moment."""
+        lease_s = max(self.settings.reader_lease_seconds, self.settings.query_seconds_max)
+        for _ in range(_PINS_MAX):
+            pin = claims.enter_context(pinned(self.database, as_of, lease_s))
+            if as_of not in (None, "latest") or not with_fresh:
+                return pin, NOTHING_FRESH
+            fresh = self._fresh(pin)
+            if not fresh.overtaken:
+                return pin, fresh
+        return pin, replace(fresh, cut_off=True)
+
+    def _fresh(self, pin: Pin) -> Fresh:
+        if self.log is None:
+            return NOTHING_FRESH
+        known = KnownEvents(
+            self.database,
+            self.store,
+            bytes_max=self.settings.known_bytes_max,
+        )
+        bytes_max = self.settings.query_memory_bytes_max // 8
+        return read_fresh(self.log, pin.next_offsets, known, pin.snap, bytes_max)
+
+    def _prepare(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        views: frozenset[str],
+        pin: Pin,
+        fresh: Fresh,
+        tenant: str,
+    ) -> None:
+        """Create the views that the query reads, and shut the connection off from all else."""
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET VARIABLE tenant = ?", [tenant])
+        paths: list[str] = []
+        if _SESSIONS in views:
+            sessions = [self.store.address(sessions_name(one.name)) for one in pin.segments]
+            connection.register("fresh_sessions", self.summariser.summarise(fresh.rows))
+            paths += _bind(connection, "stored_sessions", sessions, SESSION_PARTS)
+            _create_base(connection, "session_parts")
+        if views - {_SESSIONS}:
+            events = [self.store.address(one.name) for one in pin.segments]
+            connection.register("fresh_events", fresh.rows)
+            connection.register("consent_changes", _consent_table(pin, fresh))
+            paths += _bind(connection, "stored_events", events, EVENT_ROWS)
+            _create_base(connection, "event_rows")
+        for name in sorted(views):
+            body = _VIEWS.joinpath(f"{name}.sql").read_text(encoding="utf-8")
+            connection.execute(f'CREATE VIEW "{name}" AS {body}')
+        connection.execute("SET allowed_paths = ?", [paths])
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+
+    def _configuration(self) -> dict[str, str | bool | int | float | list[str]]:
+        spill = Path(self.settings.data) / "tmp"
+        return {
+            "threads": self.settings.query_threads,
+            "memory_limit": f"{self.settings.query_memory_bytes_max // 1024}KiB",
+            "temp_directory": str(spill),
+            "max_temp_directory_size": f"{4 * self.settings.query_memory_bytes_max // 1024}KiB",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows in batches, the snap that they are of, and whether the newest events are missing."""
+
+    batches: pa.RecordBatchReader
+    snap: int
+    cut_off: bool
+
+
+def _bind(
+    connection: duckdb.DuckDBPyConnection, name: str, paths: list[str], schema: pa.Schema
+) -> list[str]:
+    """A relation of the rows of these files, or of none."""
+    if paths:
+        connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
+        _create_base(connection, name)
+    else:
+        connection.register(name, schema.empty_table())
+    return paths
+
+
+def _create_base(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    connection.execute(_BASE.joinpath(f"{name}.sql").read_text(encoding="utf-8"))
+
+
+def _consent_table(pin: Pin, fresh: Fresh) -> pa.Table:
+    """The latest change of each session's consent."""
+    changes = {(one.tenant, one.session_id): one for one in (*pin.consents, *fresh.consents)}
+    rows = [asdict(one) for one in changes.values()]
+    return pa.Table.from_pylist(rows, schema=_CONSENT_CHANGES)
+
+
+@contextmanager
+def _limits(connection: duckdb.DuckDBPyConnection, settings: Settings) -> Iterator[None]:
+    """Stops the query in time, and turns the engine's errors into ours."""
+    seconds, memory = settings.query_seconds_max, settings.query_memory_bytes_max
+    timer = threading.Timer(seconds, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except duckdb.InterruptException:
+        raise QueryLimitReached(
+            limit=f"{seconds} s", setting="PENSTOCK_QUERY_SECONDS_MAX"
+        ) from None
+    except duckdb.OutOfMemoryException:
+        raise QueryLimitReached(
+            limit=f"{memory} bytes of memory", setting="PENSTOCK_QUERY_MEMORY_BYTES_MAX"
+        ) from None
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise QueryFailed(why=str(error).strip()) from None
+    finally:
+        timer.cancel()

@@ -1,0 +1,179 @@
+"""Events as rows: the columns of a segment, and how decoded events become them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.events.consent import UNKNOWN, consent_of, strongest
+from penstock.events.envelope import SEQ_MAX, Envelope
+from penstock.events.frames import Frame, RejectedLine
+from penstock.events.identity import KEY_BYTES, event_key, session_key
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+#: The columns of a segment, sorted by tenant, session_id, ts, seq.
+EVENT_ROWS = pa.schema(
+    [
+        pa.field("tenant", pa.string(), nullable=False),
+        pa.field("session_id", pa.string(), nullable=False),
+        pa.field("ts", TIMESTAMP, nullable=False),
+        pa.field("seq", pa.int64()),
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("event_id", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("source_key", pa.string()),
+        pa.field("checkpoint", pa.string()),
+        pa.field("user", pa.string()),
+        pa.field("project", pa.string()),
+        pa.field("consent", pa.string(), nullable=False),
+        pa.field("payload", pa.string(), nullable=False),
+        pa.field("extra", pa.string()),
+        pa.field("schema_version", pa.int16(), nullable=False),
+        pa.field("received_at", TIMESTAMP, nullable=False),
+        pa.field("key", pa.binary(KEY_BYTES), nullable=False),
+    ]
+)
+SORTED_BY = ("tenant", "session_id", "ts", "seq")
+
+_PIECE = 256
+_ENVELOPE_TEXTS = ("event_id", "source", "source_key", "checkpoint", "user", "project")
+_envelope_decoder = msgspec.json.Decoder(Envelope)
+
+
+@dataclass(frozen=True)
+class RowGroupLimits:
+    """`bytes_max` is of payloads, before compression."""
+
+    rows_max: int
+    bytes_max: int
+
+
+@dataclass
+class Decoded:
+    """Events in the order of the log. The lists have one element an event."""
+
+    events: list[Envelope] = field(default_factory=list)
+    tenants: list[str] = field(default_factory=list)
+    received_us: list[int] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)  # `session_key`s
+    keys: list[bytes] = field(default_factory=list)
+
+    def add(self, frame: Frame) -> list[RejectedLine]:
+        """Take the events of a frame in; give back lines that cannot be read."""
+        events, unreadable = _decode_lines(frame.body)
+        header = frame.header
+        sessions = [session_key(header.tenant, event.session_id) for event in events]
+        self.events += events
+        self.tenants += [header.tenant] * len(events)
+        self.received_us += [header.received_us] * len(events)
+        self.versions += [header.schema_version] * len(events)
+        self.sessions += sessions
+        self.keys += map(event_key, sessions, events)
+        return unreadable
+
+    def said_consents(self, chosen: Sequence[int]) -> dict[str, str]:
+        """What the sessions' starts among the chosen events say, by session. A repeated event
+        says nothing: rows alone tell a session's consent, at any time."""
+        said: dict[str, str] = {}
+        for i in chosen:
+            session, event = self.sessions[i], self.events[i]
+            if event.type == "session_start":
+                consents = (consent_of(bytes(event.payload)), said.get(session, UNKNOWN))
+                said[session] = strongest(consents)
+        return said
+
+    def to_tables(
+        self, chosen: Sequence[int], consents: Mapping[str, str], limits: RowGroupLimits
+    ) -> Iterator[pa.Table]:
+        """The chosen events as rows in the order of a segment, a row group at a time: the
+        events are in memory once already, and need not be a second time. `consents` is by
+        session."""
+        ordered = self._ordered(chosen)
+        sizes = [memoryview(self.events[i].payload).nbytes for i in ordered]
+        for start, end in cut(sizes, limits):
+            yield self._to_table(ordered[start:end], consents)
+
+    def _ordered(self, chosen: Sequence[int]) -> list[int]:
+        """Session keys are few: their ranks sort as numbers, much faster than the texts."""
+        sessions = [self.sessions[i] for i in chosen]
+        rank = {session: position for position, session in enumerate(sorted(set(sessions)))}
+        ranks = np.fromiter((rank[one] for one in sessions), np.int64, len(sessions))
+        ts = pa.array([self.events[i].ts for i in chosen], TIMESTAMP).cast(pa.int64())
+        seq = pa.array([self.events[i].seq for i in chosen], pa.int64()).fill_null(SEQ_MAX)
+        order = np.lexsort((seq.to_numpy(), ts.to_numpy(), ranks))
+        ordered: list[int] = np.asarray(chosen, np.int64)[order].tolist()
+        return ordered
+
+    def _to_table(self, positions: Sequence[int], consents: Mapping[str, str]) -> pa.Table:
+        events = [self.events[i] for i in positions]
+        columns = {
+            "tenant": pa.array([self.tenants[i] for i in positions], pa.string()),
+            "session_id": pa.array([event.session_id for event in events], pa.string()),
+            "ts": pa.array([event.ts for event in events], TIMESTAMP),
+            "seq": pa.array([event.seq for event in events], pa.int64()),
+            "type": pa.array([event.type for event in events], pa.string()),
+            "consent": pa.array([consents[self.sessions[i]] for i in positions], pa.string()),
+            "payload": _texts([event.payload for event in events]),
+            "extra": _texts([event.extra for event in events]),
+            "schema_version": pa.array([self.versions[i] for i in positions], pa.int16()),
+            "received_at": pa.array([self.received_us[i] for i in positions], TIMESTAMP),
+            "key": pa.array([self.keys[i] for i in positions], pa.binary(KEY_BYTES)),
+        }
+        for name in _ENVELOPE_TEXTS:
+            columns[name] = pa.array([getattr(event, name) for event in events], pa.string())
+        return pa.table([columns[name] for name in EVENT_ROWS.names], schema=EVENT_ROWS)
+
+
+def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int]]:
+    """Ranges of rows within both limits; a single row may be over the bytes."""
+    start = size = 0
+    for position, more in enumerate(sizes):
+        full = position - start >= limits.rows_max or size + more > limits.bytes_max
+        if full and position > start:
+            yield start, position
+            start, size = position, 0
+        size += more
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+def _texts(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.ChunkedArray:
+    """In pieces: making an array holds the interpreter, and requests wait for it meanwhile.
+    Raises pa.ArrowInvalid where a value is not valid UTF-8."""
+    pieces = [_bytes_array(values[at : at + _PIECE]) for at in range(0, len(values), _PIECE)]
+    return pa.chunked_array(pieces, pa.binary()).cast(pa.string())
+
+
+def _bytes_array(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.Array:
+    given = [one for one in values if isinstance(one, msgspec.Raw)]
+    if len(given) < len(values):
+        texts = [bytes(one) if isinstance(one, msgspec.Raw) else None for one in values]
+        return pa.array(texts, pa.binary())
+    offsets = np.cumsum([0, *(memoryview(one).nbytes for one in given)], dtype=np.int32)
+    data = pa.py_buffer(b"".join(given))
+    return pa.Array.from_buffers(pa.binary(), len(given), [None, pa.py_buffer(offsets), data])
+
+
+def _decode_lines(body: bytes) -> tuple[list[Envelope], list[RejectedLine]]:
+    try:
+        return _envelope_decoder.decode_lines(body), []
+    except (ValueError, RecursionError):
+        return _decode_each(body.split(b"\n"))
+
+
+def _decode_each(lines: list[bytes]) -> tuple[list[Envelope], list[RejectedLine]]:
+    events: list[Envelope] = []
+    unreadable: list[RejectedLine] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            events.append(_envelope_decoder.decode(line))
+        except (ValueError, RecursionError) as error:
+            reason = f"unreadable in the event log: {error}"
+            unreadable.append(RejectedLine(line=number, reason=reason, raw=line))
+    return events, unreadable

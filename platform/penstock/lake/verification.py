@@ -1,0 +1,100 @@
+"""Checking the lake against the metadata database, file by file."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+import sqlalchemy as sa
+
+from penstock.database.tables import ledger, segment, segment_intent
+from penstock.lake.lake import Lake
+from penstock.lake.segments import segment_name, sessions_name
+
+_READ_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not match."""
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    segments: int
+    rows: int
+    findings: list[Finding]
+
+
+def verify(lake: Lake) -> Verification:
+    """Read every file. Changes nothing, and may run while others write, merge and collect."""
+    present = _present(lake)  # each of these was announced before it appeared
+    with lake.database.read() as connection:
+        segments = connection.execute(sa.select(segment).order_by(segment.c.id)).all()
+        intents = set(connection.execute(sa.select(segment_intent.c.name)).scalars())
+        stored = connection.execute(sa.select(sa.func.sum(ledger.c.stored))).scalar() or 0
+    findings = [
+        finding
+        for one in segments
+        if (found := list(check_segment(lake, one))) and _still_known(lake, one.name)
+        for finding in found
+    ]
+    known = {one.name for one in segments} | intents
+    orphans = {name for name in present if segment_name(name) not in known}
+    findings += [
+        Finding(name, "orphan: no segment and no intent names it")
+        for name in sorted(orphans and orphans & _present(lake))  # others were collected just now
+    ]
+    live = sum(one.rows for one in segments if one.removed_snap is None)
+    if live != stored:
+        findings.append(Finding("ledger", f"{stored} events were stored, {live} rows are live"))
+    return Verification(len(segments), live, findings)
+
+
+def _present(lake: Lake) -> set[str]:
+    return {found.name for found in lake.store.list("events")}
+
+
+def _still_known(lake: Lake, name: str) -> bool:
+    """False for a segment that was collected meanwhile."""
+    query = sa.select(segment.c.id).where(segment.c.name == name)
+    with lake.database.read() as connection:
+        return connection.execute(query).one_or_none() is not None
+
+
+def check_segment(lake: Lake, one: sa.Row[Any]) -> Iterator[Finding]:
+    """Whether the two files of a segment are what its row in the database says."""
+    files = [
+        (one.name, one.bytes, one.sha256),
+        (sessions_name(one.name), one.sessions_bytes, one.sessions_sha256),
+    ]
+    for name, size, digest in files:
+        try:
+            found_size, found_digest = _digest(lake, name)
+        except FileNotFoundError:
+            yield Finding(name, "missing")
+            continue
+        except OSError as error:
+            yield Finding(name, f"cannot be read: {error}")
+            continue
+        if found_size != size:
+            yield Finding(name, f"{found_size} bytes, the database says {size}")
+        elif found_digest != digest:
+            yield Finding(name, "its checksum does not match")
+        elif name == one.name:
+            with lake.store.open(name) as source, pq.ParquetFile(source) as file:
+                if (rows := file.metadata.num_rows) != one.rows:
+                    yield Finding(name, f"{rows} rows, the database says {one.rows}")
+
+
+def _digest(lake: Lake, name: str) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    with lake.store.open(name) as source:
+        while part := source.read(_READ_BYTES):
+            digest.update(part)
+            size += len(part)
+    return size, digest.hexdigest()

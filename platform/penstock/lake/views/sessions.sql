@@ -1,0 +1,93 @@
+-- sessions: one row a session, from the summaries that the writer keeps beside every segment.
+-- Grain:    session_id.
+-- Order:    first_ts (when it began) or last_ts (when it was last heard of).
+-- Reads:    session_parts only, never events.
+--
+-- `slim` merges the few columns that people filter and order by. The rest is merged after the join,
+-- for the sessions that passed: a filter on a column of `slim` reaches it because those columns are
+-- group keys above, and the join carries it over to the second scan of session_parts.
+-- At the same time the greater hash wins, as in summary.sql; without it the result would depend on
+-- the order in which parts are read.
+with slim as (
+    select session_id,
+           min(first_ts) as first_ts,
+           max(last_ts)  as last_ts,
+           arg_max("user", epoch_us(user_ts)::hugeint * 4294967296
+                           + hash("user") % 4294967296)             as "user",
+           arg_max(project, epoch_us(project_ts)::hugeint * 4294967296
+                            + hash(project) % 4294967296)           as project,
+           arg_max(checkpoint, epoch_us(checkpoint_ts)::hugeint * 4294967296
+                               + hash(checkpoint) % 4294967296)     as checkpoint
+    from session_parts
+    group by session_id
+),
+merged as (
+    select slim.session_id, slim.first_ts, slim.last_ts,
+           slim."user", slim.project, slim.checkpoint,
+           min(part.first_received_at) as first_received_at,
+           max(part.last_received_at)  as last_received_at,
+           arg_max(part.source, epoch_us(part.source_ts)::hugeint * 4294967296
+                                + hash(part.source) % 4294967296) as source,
+           -- Nearly every session has one checkpoint; only the others pay for a union of lists.
+           case when min(part.checkpoints[1]) = max(part.checkpoints[-1])
+                then [min(part.checkpoints[1])]
+                else coalesce(list_sort(list_distinct(flatten(list(part.checkpoints)))), [])
+           end as checkpoints,
+           max(case part.consent when 'no_train' then 2 when 'train' then 1 else 0 end)
+               as consent_rank,
+           sum(part.events)::bigint            as events,
+           sum(part.user_messages)::bigint     as user_messages,
+           sum(part.model_calls)::bigint       as model_calls,
+           sum(part.tool_calls)::bigint        as tool_calls,
+           sum(part.failed_tool_calls)::bigint as failed_tool_calls,
+           sum(part.edits)::bigint             as edits,
+           sum(part.feedback)::bigint          as feedback,
+           sum(part.feedback_positive)::bigint as feedback_positive,
+           sum(part.feedback_negative)::bigint as feedback_negative,
+           sum(part.interrupts)::bigint        as interrupts,
+           sum(part.errors)::bigint            as errors,
+           sum(part.prompt_tokens)::bigint     as prompt_tokens,
+           sum(part.completion_tokens)::bigint as completion_tokens,
+           -- The latest session_start as a whole: its fields belong together.
+           max(struct_pack(
+               ts             := part.start_ts,
+               client         := part.client,
+               client_version := part.client_version,
+               repo           := part.repo,
+               branch         := part.branch,
+               "commit"       := part."commit",
+               task_id        := part.task_id,
+               group_id       := part.group_id,
+               arm            := part.arm,
+               parent_session := part.parent_session,
+               link           := part.link
+           )) filter (where part.start_ts is not null) as start,
+           max(struct_pack(
+               ts     := part.end_ts,
+               reason := part.end_reason
+           )) filter (where part.end_ts is not null) as "end"
+    from slim
+    join session_parts as part on part.session_id = slim.session_id
+    group by slim.session_id, slim.first_ts, slim.last_ts,
+             slim."user", slim.project, slim.checkpoint
+)
+select session_id, first_ts, last_ts,
+       epoch_us(last_ts - first_ts) / 1e6 as duration_s,
+       "user", project, checkpoint, checkpoints,
+       case consent_rank when 2 then 'no_train' when 1 then 'train' else 'unknown' end as consent,
+       events, user_messages, model_calls, tool_calls, failed_tool_calls, edits,
+       feedback, feedback_positive, feedback_negative, interrupts, errors,
+       prompt_tokens, completion_tokens,
+       start.client         as client,
+       start.client_version as client_version,
+       start.repo           as repo,
+       start.branch         as branch,
+       start."commit"       as "commit",
+       start.task_id        as task_id,
+       start.group_id       as group_id,
+       start.arm            as arm,
+       start.parent_session as parent_session,
+       start.link           as link,
+       "end".reason         as end_reason,
+       source, first_received_at, last_received_at
+from merged

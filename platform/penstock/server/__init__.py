@@ -1,0 +1,1 @@
+"""The HTTP service: its routes, and the process that runs them."""

@@ -1,0 +1,70 @@
+"""Errors as `application/problem+json`: what happened, to what, what to do."""
+
+import re
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from penstock.errors import Backlogged, DatabaseUnreachable, EncodingUnknown, PenstockError
+
+PROBLEM = "application/problem+json"
+_RETRY_SECONDS = 5
+
+log_line = structlog.get_logger()
+
+
+class Problem(msgspec.Struct):
+    """Why a request was refused or failed, as RFC 9457 has it."""
+
+    title: str
+    status: int
+    detail: str
+    type: str = "about:blank"
+
+
+def answer_problem(
+    status: int, title: str, detail: str, headers: dict[str, str] | None = None
+) -> Response[bytes]:
+    return Response(
+        msgspec.json.encode(Problem(title, status, detail)),
+        status_code=status,
+        media_type=PROBLEM,
+        headers=headers,
+    )
+
+
+def on_penstock_error(_request: Request[Any, Any, Any], error: PenstockError) -> Response[bytes]:
+    headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else {}
+    if isinstance(error, Backlogged):
+        headers["Retry-After"] = str(error.retry_after_s)
+    elif isinstance(error, DatabaseUnreachable):
+        headers["Retry-After"] = str(_RETRY_SECONDS)
+    elif isinstance(error, EncodingUnknown):
+        headers["Accept-Encoding"] = "gzip, zstd"
+    detail = " ".join(str(error).split())
+    return answer_problem(error.http_status, _title(type(error).__name__), detail, headers)
+
+
+def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    headers = error.headers or {}
+    detail = error.detail
+    if error.status_code == 404:
+        detail = f"There is nothing at {request.url.path}; /openapi.json lists what there is."
+    elif error.status_code == 405:
+        allowed = headers.get("allow", "other methods")
+        detail = f"{request.url.path} does not take {request.method}, but {allowed}."
+    return answer_problem(error.status_code, HTTPStatus(error.status_code).phrase, detail, headers)
+
+
+def on_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    log_line.error("request failed", path=request.url.path, exc_info=error)
+    return answer_problem(500, "Unexpected error", "This is a fault of the service; it is logged.")
+
+
+def _title(class_name: str) -> str:
+    words = re.sub(r"(?<!^)(?=[A-Z])", " ", class_name)
+    return words.capitalize()

@@ -1,0 +1,81 @@
+"""Running the application on a socket until a signal."""
+
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from litestar import Litestar
+
+from penstock.errors import ServiceAddressTaken
+from penstock.settings import Settings
+
+_BACKLOG = 2048
+_SWITCH_SECONDS = 0.0005
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises ServiceAddressTaken."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        raise ServiceAddressTaken(host=host, port=port, why=error.strerror or error) from error
+    return bound
+
+
+def run(app: Litestar, bound: socket.socket, settings: Settings) -> bool:
+    """Serves until SIGTERM or SIGINT; whether it had come up."""
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            loop="uvloop",
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=round(settings.shutdown_seconds_max),
+        )
+    )
+    with _short_pauses(), _ending_well(server):
+        server.run(sockets=[bound])
+    return server.started
+
+
+@contextmanager
+def _ending_well(server: uvicorn.Server) -> Iterator[None]:
+    """uvicorn sends itself the signal again when it is done, which would end the process by that
+    signal: to a supervisor, a failure. A signal from before it listens is heard as well."""
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        gc.unfreeze()  # so that libraries can clear up at the end
+
+
+@contextmanager
+def _short_pauses() -> Iterator[None]:
+    """Requests share the interpreter with the writer: let neither hold it for long."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    # What was loaded so far lives as long as the process: collections need not look at it.
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)

@@ -1,0 +1,159 @@
+"""What a server process holds: the lake, keys, the gateway's and the writer's threads."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+import structlog
+
+from penstock.access.keys import Grant, KeyRing, Role
+from penstock.clock import Clock, SystemClock
+from penstock.errors import KeyRefused, PenstockError, TooManyRequests
+from penstock.ingest.acceptance import Acceptor
+from penstock.ingest.group_commit import GroupCommit, Inflight
+from penstock.ingest.partition_writer import Parts
+from penstock.ingest.upkeep import Upkeep
+from penstock.ingest.writer import Writer
+from penstock.lake.lake import Lake
+from penstock.settings import Settings
+from penstock.telemetry.metrics import Metrics
+
+ServerRole = Literal["all", "gateway", "writer"]
+
+#: Queries that wait for their turn, beside those that run.
+_QUERIES_WAITING_MAX = 64
+
+T = TypeVar("T")
+
+log_line = structlog.get_logger()
+
+
+@dataclass
+class Service:
+    """Built once, before the server listens."""
+
+    settings: Settings
+    role: ServerRole = "all"
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        self.lake = Lake(self.settings)
+        self.keys = KeyRing(self.lake.database, self.clock)
+        self.inflight = Inflight(
+            self.settings.inflight_bytes_max,
+            self.settings.tenant_inflight_bytes_max,
+            self.metrics,
+        )
+        # Not the threads of the event loop: slow queries must not keep keys from being refreshed.
+        self._query_threads = ThreadPoolExecutor(self.settings.queries_max, "query")
+        self._queries = 0
+        #: False when a thread did not end in time: it uses the lake still.
+        self.ended = True
+        self.commits: GroupCommit | None = None
+        self.writer: Writer | None = None
+        self.upkeep: Upkeep | None = None
+
+    def start(self) -> None:
+        """Open everything. Raises what makes starting pointless."""
+        self.keys.refresh()
+        if self.role in ("all", "gateway"):
+            self.commits = GroupCommit(
+                self.lake.log, self.settings.log_block_bytes_max, self.metrics
+            )
+        if self.role in ("all", "writer"):
+            self.writer = Writer(self._parts())
+            self.upkeep = Upkeep(self.lake, self.metrics)
+            self.writer.start()
+            self.upkeep.start()
+
+    def stop(self) -> None:
+        """Finish what was begun: acknowledge what is on disk, store what is in the log."""
+        if self.commits is not None:
+            self.commits.close()
+        stopped = [one.stop() for one in (self.upkeep, self.writer) if one is not None]
+        self._query_threads.shutdown(wait=False, cancel_futures=True)
+        self.ended = all(stopped) and not self._queries
+        if self.ended:
+            self.lake.close()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Stops also what was started before a start that fails."""
+        refreshing: asyncio.Task[None] | None = None
+        try:
+            await asyncio.to_thread(self.start)
+            refreshing = asyncio.create_task(self._keep_keys_fresh())
+            yield
+        finally:
+            if refreshing is not None:
+                refreshing.cancel()
+            await asyncio.to_thread(self.stop)
+
+    async def authorize(self, authorization: str | None, role: Role) -> Grant:
+        """Raises KeyRefused, RoleMissing."""
+        try:
+            grant = self.keys.grant(authorization)
+        except KeyRefused:
+            if not self.keys.may_be_new(authorization):
+                raise
+            await asyncio.to_thread(self.keys.refresh)
+            grant = self.keys.grant(authorization)
+        grant.require(role)
+        return grant
+
+    async def run_query(self, ask: Callable[[], T]) -> T:
+        """What it returns, from a thread, when its turn has come. Raises TooManyRequests."""
+        if self._queries >= self.settings.queries_max + _QUERIES_WAITING_MAX:
+            raise TooManyRequests(
+                why=f"{self._queries} queries run or wait already", retry_after_s=5
+            )
+        self._queries += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._query_threads, ask)
+        finally:
+            self._queries -= 1
+
+    def acceptor(self, tenant: str) -> Acceptor:
+        return Acceptor(
+            tenant=tenant,
+            partitions=self.lake.log.partitions,
+            event_bytes_max=self.settings.event_bytes_max,
+            rejected_line_bytes_max=self.settings.rejected_line_bytes_max,
+        )
+
+    def problems(self) -> Iterator[str]:
+        """What keeps this process from making progress; nothing when it is ready."""
+        if self.writer is None:
+            return
+        state = self.writer.state()
+        if state.problem:
+            yield state.problem
+        elif state.progress_age_s > self.settings.stuck_seconds_max:
+            yield f"the writer has made no progress for {state.progress_age_s:.0f} s"
+
+    def warnings(self) -> list[str]:
+        """What a person should see to, while events are taken in and stored all the same."""
+        return self.upkeep.problems() if self.upkeep is not None else []
+
+    def _parts(self) -> Parts:
+        return Parts(
+            settings=self.settings,
+            database=self.lake.database,
+            store=self.lake.store,
+            log=self.lake.log,
+            clock=self.clock,
+            metrics=self.metrics,
+            summariser=self.lake.summariser,
+        )
+
+    async def _keep_keys_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.keys_refresh_seconds)
+            try:
+                await asyncio.to_thread(self.keys.refresh)
+            except PenstockError as error:
+                log_line.warning("keys could not be refreshed", why=str(error))

@@ -1,0 +1,237 @@
+"""Every limit and address, named with its unit. The only reader of environment and files.
+
+`penstock.toml` in the data directory, then `PENSTOCK_*` in the environment, then flags:
+the later wins.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import SettingInvalid
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+FILE_NAME = "penstock.toml"
+DATA_DEFAULT = "penstock-data"
+
+
+def _setting(default: Any, meaning: str, minimum: float | None = None) -> Any:
+    return field(default=default, metadata={"meaning": meaning, "minimum": minimum})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What one process runs with. `data` is the directory of the embedded default."""
+
+    data: Path
+
+    database_url: str = _setting("", "metadata database; default sqlite:///DIR/penstock.db")
+    log_url: str = _setting("", "event log; default local:DIR/log")
+    store_url: str = _setting("", "object store of the lake; default file://DIR/lake")
+
+    body_bytes_max: int = _setting(32 * MIB, "request body as sent", 1)
+    body_decoded_bytes_max: int = _setting(64 * MIB, "request body after decompression", 1)
+    event_bytes_max: int = _setting(8 * MIB, "one event", 1)
+    inflight_bytes_max: int = _setting(128 * MIB, "bodies and events not yet on disk, all keys", 1)
+    tenant_inflight_bytes_max: int = _setting(64 * MIB, "the same for one tenant", 1)
+
+    log_partitions: int = _setting(1, "partitions of a new local log; fixed once it is made", 1)
+    log_file_bytes_max: int = _setting(
+        64 * MIB, "a file of the local log before the next begins", 1
+    )
+    log_bytes_max: int = _setting(8 * GIB, "events waiting in the local log before 503", 1)
+    log_block_bytes_max: int = _setting(4 * MIB, "events that share one fsync and checksum", 1)
+    disk_reserve_bytes: int = _setting(256 * MIB, "disk kept free for the writer: below it 503", 0)
+
+    flush_rows_max: int = _setting(50_000, "events in a new segment", 1)
+    flush_bytes_max: int = _setting(32 * MIB, "bytes of events in a new segment", 1)
+    flush_seconds_max: float = _setting(2.0, "age of the oldest event before a flush", 0)
+    row_group_rows_max: int = _setting(10_000, "rows in a Parquet row group", 1)
+    row_group_bytes_max: int = _setting(16 * MIB, "bytes in a row group before compression", 1)
+    known_bytes_max: int = _setting(128 * MIB, "memory for the identities of recent sessions", 1)
+    lease_seconds: float = _setting(30.0, "a writer that is silent so long loses its partition", 1)
+    poll_seconds: float = _setting(0.05, "how often the writer looks for events of others", 0.001)
+    retry_seconds_max: float = _setting(5.0, "longest wait between tries when something is down", 0)
+    stuck_seconds_max: float = _setting(30.0, "no progress for so long and /readyz says 503", 1)
+
+    rejected_ratio_max: float = _setting(0.5, "share of rejected lines that stops the writer", 0)
+    rejected_window_lines: int = _setting(10_000, "lines over which that share is taken", 1)
+    rejected_line_bytes_max: int = _setting(64 * KIB, "what is kept of a rejected line", 1)
+
+    compaction_segments_min: int = _setting(8, "small segments that are worth a merge", 2)
+    compaction_bytes_target: int = _setting(128 * MIB, "segments of this size are left alone", 1)
+    compaction_memory_bytes_max: int = _setting(512 * MIB, "memory of a merge", 64 * MIB)
+    upkeep_seconds: float = _setting(15.0, "pause between rounds of compaction and collection", 0)
+    collection_grace_seconds: float = _setting(600.0, "a removed file is kept so long", 0)
+    reader_lease_seconds: float = _setting(900.0, "a query's claim on its files", 1)
+
+    query_memory_bytes_max: int = _setting(2 * GIB, "memory of one query", 16 * MIB)
+    query_seconds_max: float = _setting(60.0, "time of one query", 0.001)
+    query_threads: int = _setting(2, "threads of one query", 1)
+    query_answer_bytes_max: int = _setting(64 * MIB, "answer of POST /v1/query", 1)
+    queries_max: int = _setting(4, "queries over HTTP at the same time; others wait", 1)
+
+    keys_refresh_seconds: float = _setting(5.0, "how long a revoked key may still be taken", 0.1)
+    database_lock_seconds_max: float = _setting(5.0, "wait for another's lock on the database", 0)
+    shutdown_seconds_max: float = _setting(20.0, "time to flush after a signal to stop", 0)
+    log_format: str = _setting("text", "log lines as text or json")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A setting's value and the place that gave it."""
+
+    name: str
+    value: Any
+    origin: str
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+def load_settings(
+    data: Path | str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """Settings from file, environment and flags. Raises SettingInvalid."""
+    resolved = resolve(data, environment, flags)
+    return Settings(**{one.name: one.value for one in resolved})
+
+
+def resolve(
+    data: Path | str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> list[Resolved]:
+    """Each setting with its origin, in the order of the class."""
+    environment = os.environ if environment is None else environment
+    directory, origin = _data_directory(data, environment)
+    layers = [
+        (f"{directory / FILE_NAME}", _from_file(directory / FILE_NAME)),
+        ("the environment", _from_environment(environment)),
+        ("a flag", {name: v for name, v in (flags or {}).items() if v is not None}),
+    ]
+    found = {"data": Resolved("data", directory, origin, "directory of the embedded default")}
+    for one in fields(Settings):
+        if one.name == "data":
+            continue
+        value, origin = _default_of(one.name, one.default, directory), "default"
+        for name, layer in layers:
+            if one.name in layer:
+                value, origin = _checked(one, layer[one.name], name), name
+        found[one.name] = Resolved(one.name, value, origin, one.metadata["meaning"])
+    _check_relations(found)
+    return list(found.values())
+
+
+def _data_directory(data: Path | str | None, environment: Mapping[str, str]) -> tuple[Path, str]:
+    if data is not None:
+        return Path(data).absolute(), "a flag"
+    if named := environment.get(f"{ENVIRONMENT_PREFIX}DATA"):
+        return Path(named).absolute(), "the environment"
+    return Path(DATA_DEFAULT).absolute(), "default"
+
+
+def _default_of(name: str, default: Any, directory: Path) -> Any:
+    addresses = {
+        "database_url": f"sqlite:///{directory}/penstock.db",
+        "log_url": f"local:{directory}/log",
+        "store_url": f"file://{directory}/lake",
+    }
+    return addresses.get(name, default)
+
+
+def _from_file(path: Path) -> dict[str, object]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
+    for name in found:
+        _refuse_unknown(name, str(path))
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for variable, value in environment.items():
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if not variable.startswith(ENVIRONMENT_PREFIX) or name in ("data", "key", "url"):
+            continue
+        _refuse_unknown(name, "the environment")
+        found[name] = value
+    return found
+
+
+def _refuse_unknown(name: str, origin: str) -> None:
+    known = [one.name for one in fields(Settings) if one.name != "data"]
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}" if near else ""
+        raise SettingInvalid(name=name, origin=origin, why=f"there is no such setting{hint}")
+
+
+def _checked(one: Any, value: object, origin: str) -> Any:
+    kind = type(one.default)
+    try:
+        if kind is str:
+            converted: Any = _text(value)
+        else:
+            converted = kind(value)
+            if kind is int and isinstance(value, float) and value != converted:
+                raise ValueError
+    except (TypeError, ValueError):
+        raise SettingInvalid(
+            name=one.name, origin=origin, why=f"{value!r} is not a {_KINDS[kind]}"
+        ) from None
+    minimum = one.metadata["minimum"]
+    if minimum is not None and not converted >= minimum:
+        raise SettingInvalid(name=one.name, origin=origin, why=f"{value} is below {minimum}")
+    return converted
+
+
+_KINDS = {int: "whole number", float: "number", str: "text"}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _check_relations(found: Mapping[str, Resolved]) -> None:
+    """Limits that only make sense together."""
+    smaller_first = [
+        ("event_bytes_max", "body_decoded_bytes_max"),
+        ("tenant_inflight_bytes_max", "inflight_bytes_max"),
+        ("body_bytes_max", "tenant_inflight_bytes_max"),
+        ("body_decoded_bytes_max", "tenant_inflight_bytes_max"),
+        ("log_block_bytes_max", "log_file_bytes_max"),
+        ("log_file_bytes_max", "log_bytes_max"),
+        ("flush_seconds_max", "lease_seconds"),
+    ]
+    for small, large in smaller_first:
+        if found[small].value > found[large].value:
+            raise SettingInvalid(
+                name=small,
+                origin=found[small].origin,
+                why=f"{found[small].value} is over {large}, which is {found[large].value}",
+            )
+    if found["log_format"].value not in ("text", "json"):
+        raise SettingInvalid(
+            name="log_format", origin=found["log_format"].origin, why="it is text or json"
+        )

@@ -1,0 +1,1 @@
+"""What Penstock says of itself: metrics from one catalogue, and log lines with structure."""

@@ -1,0 +1,116 @@
+"""Every metric, with its meaning: the one place that names them."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+Name = Literal[
+    "events_accepted_total",
+    "events_rejected_total",
+    "events_stored_total",
+    "events_duplicate_total",
+    "request_seconds",
+    "requests_refused_total",
+    "inflight_bytes",
+    "log_append_seconds",
+    "log_append_failures_total",
+    "log_lag_bytes",
+    "segments_written_total",
+    "segment_bytes_total",
+    "flush_seconds",
+    "queryable_seconds",
+    "writer_failures_total",
+    "writer_stopped",
+    "segments_live",
+    "segments_merged_total",
+    "files_collected_total",
+    "upkeep_failures_total",
+    "query_seconds",
+]
+
+
+@dataclass(frozen=True)
+class Metric:
+    kind: type[Counter] | type[Gauge] | type[Histogram]
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+_FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SLOW = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30, 60, 300)
+
+CATALOGUE: dict[Name, Metric] = {
+    "events_accepted_total": Metric(Counter, "events acknowledged, on disk", ("tenant",)),
+    "events_rejected_total": Metric(Counter, "lines refused", ("tenant",)),
+    "events_stored_total": Metric(Counter, "events committed to the lake", ("tenant",)),
+    "events_duplicate_total": Metric(Counter, "events that the lake had already", ("tenant",)),
+    "request_seconds": Metric(
+        Histogram, "time to answer POST /v1/events, the sync included", buckets=_FAST
+    ),
+    "requests_refused_total": Metric(
+        Counter, "requests of which nothing was accepted, by status", ("status",)
+    ),
+    "inflight_bytes": Metric(Gauge, "bodies and events not yet on disk"),
+    "log_append_seconds": Metric(Histogram, "time of one append with its sync", buckets=_FAST),
+    "log_append_failures_total": Metric(Counter, "appends that failed: disk full, read-only, …"),
+    "log_lag_bytes": Metric(Gauge, "bytes in the log that no segment covers", ("partition",)),
+    "segments_written_total": Metric(Counter, "segments committed"),
+    "segment_bytes_total": Metric(Counter, "bytes of the segments committed"),
+    "flush_seconds": Metric(Histogram, "time to write and commit a segment", buckets=_SLOW),
+    "queryable_seconds": Metric(
+        Histogram, "age of the oldest event of a segment at its commit", buckets=_SLOW
+    ),
+    "writer_failures_total": Metric(Counter, "tries of the writer that failed and are repeated"),
+    "writer_stopped": Metric(Gauge, "1 when the writer stopped and waits for a person"),
+    "segments_live": Metric(Gauge, "segments that a query of the latest reads"),
+    "segments_merged_total": Metric(Counter, "segments that compaction merged into larger ones"),
+    "files_collected_total": Metric(Counter, "files that collection deleted"),
+    "upkeep_failures_total": Metric(Counter, "rounds of upkeep that failed"),
+    "query_seconds": Metric(Histogram, "time of POST /v1/query", buckets=_SLOW),
+}
+PREFIX = "penstock_"
+
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class Metrics:
+    """The values of one process. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._all = {name: self._make(name, metric) for name, metric in CATALOGUE.items()}
+
+    def add(self, name: Name, amount: float = 1, **labels: str) -> None:
+        """Count up."""
+        self._of(Counter, name, labels).inc(amount)
+
+    def set(self, name: Name, value: float, **labels: str) -> None:
+        self._of(Gauge, name, labels).set(value)
+
+    def observe(self, name: Name, value: float, **labels: str) -> None:
+        self._of(Histogram, name, labels).observe(value)
+
+    def value(self, name: Name, **labels: str) -> float:
+        """The value of a counter or gauge as it would be scraped."""
+        return self._registry.get_sample_value(PREFIX + name, labels) or 0.0
+
+    def exposition(self) -> bytes:
+        """All values in the Prometheus text format."""
+        return generate_latest(self._registry)
+
+    def _make(self, name: Name, metric: Metric) -> Counter | Gauge | Histogram:
+        full = PREFIX + name
+        if metric.kind is Histogram:
+            return Histogram(
+                full, metric.meaning, metric.labels, buckets=metric.buckets, registry=self._registry
+            )
+        return metric.kind(full, metric.meaning, metric.labels, registry=self._registry)
+
+    def _of(self, kind: type[M], name: Name, labels: dict[str, str]) -> M:
+        found = self._all[name]
+        if not isinstance(found, kind):
+            raise TypeError(f"{name} is no {kind.__name__}")
+        return found.labels(**labels) if labels else found

@@ -1,0 +1,1 @@
+"""Shipped support for tests, the demo and the benchmark."""

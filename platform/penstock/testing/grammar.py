@@ -1,0 +1,117 @@
+"""Text from seeded grammars: a rule is a choice of shapes, a shape is text with `<slots>`.
+
+A slot is a name with an optional digit: `<name>` and `<name2>` draw twice from `name`,
+while two times `<name>` in one shape is the same draw, as a variable in real code is.
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import TypeVar
+
+T = TypeVar("T")
+
+Names = Mapping[str, Sequence[str]]
+
+_SLOT = re.compile(r"<([a-z_]+)([0-9]?)>")
+
+
+class Dice(random.Random):
+    """Draws that depend on the seed alone.
+
+    Only `random()` and `getrandbits()` are used underneath: their sequences are promised to stay
+    the same between Python versions, those of `choice` or `shuffle` are not.
+    """
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[int(self.random() * len(options))]
+
+    def chance(self, probability: float) -> bool:
+        return self.random() < probability
+
+    def between(self, low: int, high: int) -> int:
+        """An integer from low to high, both included, evenly."""
+        return low + int(self.random() * (high - low + 1))
+
+    def skewed(self, low: int, high: int) -> int:
+        """As `between`, but mostly near low: durations and sizes have long tails."""
+        draw = self.random()
+        return low + int(draw * draw * draw * (high - low + 1))
+
+    def some(self, options: Sequence[T], count: int) -> list[T]:
+        """Count draws, each from all options: a value may come twice."""
+        draw, size = self.random, len(options)
+        return [options[int(draw() * size)] for _ in range(count)]
+
+    def stride(self, options: tuple[T, ...], count: int) -> tuple[T, ...]:
+        """Count different options at even distances: a cheap draw of many words at once."""
+        step = self.between(1, max(1, min(7, len(options) // count)))
+        return (options * 2)[self.between(0, len(options) - 1) :: step][:count]
+
+    def hex(self, digits: int) -> str:
+        return f"{self.getrandbits(4 * digits):0{digits}x}"
+
+
+class Grammar:
+    """Compiled rules. A slot takes its value from the rule of its name, else from the caller."""
+
+    def __init__(self, rules: Mapping[str, Sequence[str]]) -> None:
+        # Rules without slots need no expansion: that is most of them, and most of the draws.
+        fixed = {
+            name: tuple(shapes)
+            for name, shapes in rules.items()
+            if not any(map(_SLOT.search, shapes))
+        }
+        self._rules = {
+            name: tuple(_compile(shape, fixed) for shape in shapes)
+            for name, shapes in rules.items()
+        }
+
+    def expand(self, rule: str, dice: Dice, names: Names) -> str:
+        draw, rules = dice.random, self._rules
+        shapes = rules[rule]
+        template, slots, arrange = shapes[int(draw() * len(shapes))]
+        values: list[str] = []
+        for name, words in slots:
+            if words is not None:
+                values.append(words[int(draw() * len(words))])
+            elif name in rules:
+                values.append(self.expand(name, dice, names))
+            else:
+                own = names[name]
+                values.append(own[int(draw() * len(own))])
+        return template % arrange(values)
+
+
+def shapes(text: str) -> tuple[str, ...]:
+    """Shapes of several lines, written one below the other with `---` between them."""
+    return tuple(text.strip("\n").split("\n---\n"))
+
+
+def lines(text: str) -> tuple[str, ...]:
+    """Shapes of one line each."""
+    return tuple(text.strip().splitlines())
+
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# A %-template; for each of its different slots the name that it draws from, and the words if
+# they are known; and what puts the values, one a slot, where the template wants them.
+_Shape = tuple[
+    str,
+    tuple[tuple[str, Sequence[str] | None], ...],
+    Callable[[list[str]], tuple[str, ...]],
+]
+
+
+def _compile(shape: str, fixed: Names) -> _Shape:
+    found = _SLOT.findall(shape)
+    slots = list(dict.fromkeys(found))
+    arrange: Callable[[list[str]], tuple[str, ...]] = tuple
+    if len(slots) < len(found):
+        arrange = itemgetter(*map(slots.index, found))
+    template = _SLOT.sub("%s", shape.replace("%", "%%"))
+    return template, tuple((name, fixed.get(name)) for name, _ in slots), arrange

@@ -1,0 +1,108 @@
+"""Keys are made once, kept as hashes, found by their secret, and refused once revoked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.access.keys import ROLES, Grant, KeyRing, Role, create_key, list_keys, revoke_key
+from penstock.cli.opening import open_or_make
+from penstock.clock import ManualClock
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput, KeyRefused, RoleMissing
+from penstock.settings import load_settings
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with open_or_make(load_settings(tmp_path, environment={})) as lake:
+        yield lake.database
+
+
+def bearer(secret: str) -> str:
+    return f"Bearer {secret}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_key_allows_its_role_for_its_tenant(database: Database, role: str) -> None:
+    _, secret = create_key(database, role, "acme")
+    ring = KeyRing(database, ManualClock())
+    ring.refresh()
+    grant = ring.grant(bearer(secret))
+    assert (grant.tenant, grant.role) == ("acme", role)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_role_allows_itself_and_admin_allows_all(role: Role) -> None:
+    for needed in ROLES:
+        grant = Grant("acme", role)
+        if role in (needed, "admin"):
+            grant.require(needed)
+        else:
+            with pytest.raises(RoleMissing, match=f"the role {needed}"):
+                grant.require(needed)
+
+
+def test_secret_is_nowhere_in_the_lake(database: Database, tmp_path: Path) -> None:
+    made, secret = create_key(database, "admin", "acme", "note")
+    assert secret not in repr(made) + repr(list_keys(database))
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or secret.encode() not in file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", "Bearer ", "Basic {}", "{}", "Bearer {}x", "Bearer x {}", "Bearer\xff{}"],
+)
+def test_any_other_header_is_refused(database: Database, header: str | None) -> None:
+    _, secret = create_key(database, "admin", "acme")
+    ring = KeyRing(database, ManualClock())
+    ring.refresh()
+    with pytest.raises(KeyRefused):
+        ring.grant(None if header is None else header.format(secret))
+
+
+@pytest.mark.parametrize("header", ["bearer {}", "BEARER {}", "Bearer   {} "])
+def test_scheme_is_read_loosely(database: Database, header: str) -> None:
+    _, secret = create_key(database, "read", "acme")
+    ring = KeyRing(database, ManualClock())
+    ring.refresh()
+    assert ring.grant(header.format(secret)).role == "read"
+
+
+def test_revoked_key_is_refused_after_the_next_refresh(database: Database) -> None:
+    made, secret = create_key(database, "read", "acme")
+    ring = KeyRing(database, ManualClock())
+    ring.refresh()
+    revoke_key(database, made.id)
+    assert ring.grant(bearer(secret))  # the ring asks the database now and then, not each time
+    ring.refresh()
+    with pytest.raises(KeyRefused):
+        ring.grant(bearer(secret))
+    [listed] = list_keys(database)
+    assert listed.revoked_at is not None
+    with pytest.raises(InvalidInput, match="there is none, or it is revoked already"):
+        revoke_key(database, made.id)
+
+
+def test_unknown_keys_make_the_ring_look_but_not_at_every_request(database: Database) -> None:
+    clock = ManualClock()
+    ring = KeyRing(database, clock)
+    assert ring.may_be_new(bearer("pk_x"))
+    ring.refresh()
+    assert not ring.may_be_new(bearer("pk_x"))
+    clock.advance(1.0)
+    assert ring.may_be_new(bearer("pk_x"))
+    assert not ring.may_be_new(None)
+
+
+@pytest.mark.parametrize("tenant", ["", "a\0b", "a\nb", "t" * 129])
+def test_tenant_is_printable_and_short(database: Database, tenant: str) -> None:
+    """A NUL in it would let it reach into another's sessions."""
+    with pytest.raises(InvalidInput, match="tenant"):
+        create_key(database, "read", tenant)
+
+
+def test_role_is_one_that_there_is(database: Database) -> None:
+    with pytest.raises(InvalidInput, match="ingest, read, train, promote, admin"):
+        create_key(database, "root", "acme")

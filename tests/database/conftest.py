@@ -1,0 +1,34 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.database.engine import Database
+
+OpenDatabase = Callable[..., Database]
+
+
+@pytest.fixture(params=["sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of the test's own. PostgreSQL joins as a parameter."""
+    assert request.param == "sqlite"
+    return f"sqlite:///{tmp_path}/penstock.db"
+
+
+@pytest.fixture
+def open_database(url: str) -> Iterator[OpenDatabase]:
+    """Opens the same database again and again, as processes do."""
+    opened: list[Database] = []
+
+    def open_it(lock_seconds_max: float = 10) -> Database:
+        opened.append(Database(url, lock_seconds_max=lock_seconds_max))
+        return opened[-1]
+
+    yield open_it
+    for database in opened:
+        database.close()
+
+
+@pytest.fixture
+def database(open_database: OpenDatabase) -> Database:
+    return open_database()

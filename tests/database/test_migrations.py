@@ -1,0 +1,189 @@
+"""Every way through the migrations ends in the tables that the code knows."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from penstock.database import upgrade
+from penstock.database.engine import Database
+from penstock.database.tables import lake_head, metadata
+from penstock.errors import DatabaseOutdated
+
+OpenDatabase = Callable[..., Database]
+
+
+def revisions() -> list[str]:
+    """From the first to the newest."""
+    config = Config()
+    config.set_main_option("script_location", str(upgrade._migrations()))
+    scripts = ScriptDirectory.from_config(config).walk_revisions()
+    return [script.revision for script in scripts][::-1]
+
+
+def schema_of(database: Database) -> dict[str, object]:
+    """Tables with all that belongs to them."""
+    inspector = sa.inspect(database.engine)
+    return {
+        table: (
+            [str(column) for column in inspector.get_columns(table)],
+            inspector.get_pk_constraint(table),
+            sorted(map(str, inspector.get_unique_constraints(table))),
+            sorted(map(str, inspector.get_foreign_keys(table))),
+            sorted(map(str, inspector.get_check_constraints(table))),
+            sorted(map(str, inspector.get_indexes(table))),
+        )
+        for table in inspector.get_table_names()
+        if table != "alembic_version"
+    }
+
+
+def test_an_empty_database_reaches_the_newest_revision(database: Database) -> None:
+    assert upgrade.revision_of(database) is None
+    with pytest.raises(DatabaseOutdated, match="at revision none"):
+        upgrade.check(database)
+    upgrade.upgrade(database)
+    assert upgrade.check(database) == upgrade.newest_revision() == revisions()[-1]
+    upgrade.upgrade(database)  # nothing to do is no error
+    assert upgrade.check(database) == upgrade.newest_revision()
+
+
+def test_every_step_goes_up_and_down_and_up_again(database: Database) -> None:
+    before = schema_of(database)
+    assert before == {}
+    below = "base"
+    for revision in revisions():
+        upgrade.upgrade(database, revision)
+        after = schema_of(database)
+        assert after != before
+        upgrade.downgrade(database, below)
+        assert schema_of(database) == before
+        upgrade.upgrade(database, revision)
+        assert schema_of(database) == after
+        before, below = after, revision
+    upgrade.downgrade(database, "base")
+    assert schema_of(database) == {}
+
+
+def test_migrations_make_the_tables_that_the_code_knows(database: Database) -> None:
+    upgrade.upgrade(database)
+    with database.read() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def test_migrations_and_metadata_make_the_same_schema(database: Database) -> None:
+    """Names of keys and indexes included, which the comparison above does not see."""
+    metadata.create_all(database.engine)
+    made = schema_of(database)
+    metadata.drop_all(database.engine)
+    upgrade.upgrade(database)
+    assert schema_of(database) == made
+
+
+def test_everything_in_the_database_has_a_name_by_the_rule(database: Database) -> None:
+    """A migration can change only what it can name."""
+    upgrade.upgrade(database)
+    inspector = sa.inspect(database.engine)
+    for table in metadata.tables:
+        assert inspector.get_pk_constraint(table)["name"] == f"pk_{table}"
+        for unique in inspector.get_unique_constraints(table):
+            assert unique["name"] == f"uq_{table}_{unique['column_names'][0]}"
+        for key in inspector.get_foreign_keys(table):
+            columns = key["constrained_columns"]
+            assert key["name"] == f"fk_{table}_{columns[0]}_{key['referred_table']}"
+        for check in inspector.get_check_constraints(table):
+            assert str(check["name"]).startswith(f"ck_{table}_")
+        for index in inspector.get_indexes(table):
+            assert str(index["name"]).startswith(f"ix_{table}_")
+
+
+def test_a_new_lake_has_its_head(database: Database) -> None:
+    upgrade.upgrade(database)
+    with database.read() as connection:
+        [row] = connection.execute(sa.select(lake_head))
+    assert tuple(row) == (1, 0, 0, 0)
+
+
+def test_a_failed_upgrade_changes_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables and revision change together or not at all."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_arguments: object) -> None:
+        raise Stop
+
+    monkeypatch.setattr("alembic.operations.Operations.execute", stop)
+    with pytest.raises(Stop):
+        upgrade.upgrade(database)
+    monkeypatch.undo()
+    assert schema_of(database) == {}
+    assert upgrade.revision_of(database) is None
+    upgrade.upgrade(database)
+    upgrade.check(database)
+
+
+def test_a_database_of_a_newer_penstock_is_refused(database: Database) -> None:
+    upgrade.upgrade(database)
+    before = schema_of(database)
+    with database.write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    newest = upgrade.newest_revision()
+    for attempt in (
+        lambda: upgrade.check(database),
+        lambda: upgrade.upgrade(database),
+        lambda: upgrade.downgrade(database, "base"),
+    ):
+        with pytest.raises(DatabaseOutdated) as refused:
+            attempt()
+        assert refused.value.facts == {"found": "9999", "needed": newest}
+    assert schema_of(database) == before
+
+
+UPGRADE = """
+import sys
+from penstock.database.engine import Database
+from penstock.database.upgrade import check, upgrade
+database = Database(sys.argv[1], lock_seconds_max=30)
+print("ready", flush=True)
+sys.stdin.readline()
+upgrade(database)
+check(database)
+"""
+
+
+def test_processes_upgrade_at_once_and_all_succeed(url: str, database: Database) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", UPGRADE, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error
+    upgrade.check(database)
+    with database.read() as connection:
+        assert connection.scalar(sa.select(sa.func.count()).select_from(lake_head)) == 1

@@ -1,0 +1,230 @@
+"""Bodies are cut into lines in one way, whatever the chunks, and a broken part costs no other."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from penstock.events import bodies
+from penstock.events.bodies import CHUNK_LINES_MAX, split_body
+
+CHUNK = 256 * 1024
+
+
+def numbered(body: bytes, chunk_bytes: int = CHUNK, first_line: int = 1) -> list[tuple[int, bytes]]:
+    """All lines that are not blank, with their numbers."""
+    return [
+        (number, line)
+        for first, lines in split_body(body, chunk_bytes, first_line)
+        for number, line in enumerate(lines, first)
+        if line.strip()
+    ]
+
+
+def elements(body: bytes, chunk_bytes: int = CHUNK) -> list[bytes]:
+    return [line for _, line in numbered(body, chunk_bytes)]
+
+
+# NDJSON
+
+bodies_of_lines = st.lists(
+    st.binary(max_size=12) | st.sampled_from([b"", b"\r", b'{"a":1}', b"x" * 50])
+).map(b"\n".join)
+
+
+@given(bodies_of_lines, st.integers(1, 60), st.integers(1, 10))
+@example(b"\n\n\n", 1, 1)
+@example(b"a\n" + b"b" * 50 + b"\nc\n", 3, 1)  # a line longer than a chunk
+def test_chunk_size_does_not_matter(body: bytes, chunk_bytes: int, first: int) -> None:
+    expected = [
+        (number, line) for number, line in enumerate(body.split(b"\n"), first) if line.strip()
+    ]
+    if not re.match(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[", body) and body[:3] != b"\xef\xbb\xbf":
+        assert numbered(body, chunk_bytes, first) == expected
+
+
+@pytest.mark.parametrize("blank", [b"", b"\n", b"\r\n\r\n", b" \t"])
+def test_nothing_comes_of_a_blank_body(blank: bytes) -> None:
+    assert numbered(blank) == []
+
+
+def test_byte_order_mark_costs_nothing() -> None:
+    assert elements(b'\xef\xbb\xbf{"a":1}\n{"b":2}') == [b'{"a":1}', b'{"b":2}']
+    assert elements(b'\xef\xbb\xbf[{"a":1},\n{"b":2}]') == [b'{"a":1}', b'{"b":2}']
+    assert elements(b'\xef\xbb\xbf[{"a":1},oops]') == [b'{"a":1}', b"oops"]
+
+
+def test_100_000_lines_come_in_small_chunks() -> None:
+    chunks = list(split_body(b"{}\n" * 100_000, CHUNK))
+    assert sum(len(lines) for _, lines in chunks) == 100_000
+    assert max(len(lines) for _, lines in chunks) <= CHUNK_LINES_MAX
+    assert [first for first, _ in chunks] == sorted({first for first, _ in chunks})
+
+
+# Arrays
+
+values = st.recursive(
+    st.none() | st.integers() | st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+layouts: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"indent": st.sampled_from([None, 0, 2]), "ensure_ascii": st.booleans()}
+)
+
+
+@given(st.lists(values.filter(bool)), layouts, st.integers(1, 60), st.booleans())
+@settings(deadline=None)
+def test_array_is_its_elements(
+    sent: list[object], layout: dict[str, Any], chunk_bytes: int, broken: bool
+) -> None:
+    """Also when it is not read at once, because something in it is broken."""
+    body = json.dumps(sent, **layout, default=str).encode(errors="replace")
+    if broken:
+        body = body.rstrip()[:-1] + (b"," if sent else b"") + b" oops ]"
+    found = elements(b" \r\n" + body, chunk_bytes)
+    assert b"\n" not in b"".join(found)
+    if broken:
+        assert found.pop() == b"oops"
+    assert [json.loads(element) for element in found] == json.loads(json.dumps(sent))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        # One element broken, its neighbours whole
+        (b'[{"a":1},{"b":},{"c":3}]', [b'{"a":1}', b'{"b":}', b'{"c":3}']),
+        (b'[{"a":1},oops,{"c":3}]', [b'{"a":1}', b"oops", b'{"c":3}']),
+        (b'[{"a":NaN},{"c":"],{"}]', [b'{"a":NaN}', b'{"c":"],{"}']),
+        (b'[{"a":"\\q"},{"c":3}]', [b'{"a":"\\q"}', b'{"c":3}']),
+        (b'[{"a":"\\""},{"b":"\xff"},1e999]', [b'{"a":"\\""}', b'{"b":"\xff"}', b"1e999"]),
+        (b'[{"a":1]},{"c":3}]', [b'{"a":1]}', b'{"c":3}']),
+        (b'[},{"c":3}]', [b"}", b'{"c":3}']),
+        # A comma too many
+        (b'[{"a":1},]', [b'{"a":1}']),
+        (b'[,{"a":1},,{"b":2}]', [b'{"a":1}', b'{"b":2}']),
+        # No end: what is whole is kept, the rest is one that is refused
+        (b'[{"a":1},{"b":2}', [b'{"a":1}', b'{"b":2}']),
+        (b'[{"a":1},{"b":', [b'{"a":1}', b'{"b":']),
+        (b'[{"a":1},{"b":"x},{"c":3}]', [b'{"a":1}', b'{"b":"x},{"c":3}]']),
+        (b'[{"a":1},{"b":"x\\', [b'{"a":1}', b'{"b":"x\\']),
+        (b'[{"a":1},{{"b":2}]', [b'{"a":1}', b'{{"b":2}]']),
+        (b"[", []),
+        (b"[]", []),
+        (b"[ \n ]", []),
+        # What stands behind the array is lines again
+        (b'[{"a":1}]\n{"b":2}\n', [b'{"a":1}', b'{"b":2}']),
+        (b'[{"a":1}]]', [b'{"a":1}', b"]"]),
+        (b'[INFO] up\n{"a":1}\n{"b":2}', [b"INFO", b" up", b'{"a":1}', b'{"b":2}']),
+        # Line breaks: outside of texts white space, inside not JSON
+        (b'[\n{\n"a":\r\n1\n}\n,\n{"b":2}\n]\n', [b'{ "a":\r 1 }', b'{"b":2}']),
+        (b'[{"a":\n"x\ny"},{"b":2}]', [b'{"a":\n"x\ny"}', b'{"b":2}']),
+        (b'[{"a":"\\\n"},{"b":2}]', [b'{"a":"\\\n"}', b'{"b":2}']),
+    ],
+)
+def test_broken_array(body: bytes, expected: list[bytes]) -> None:
+    for chunk_bytes in (1, 7, CHUNK):
+        assert elements(body, chunk_bytes) == expected
+
+
+def test_elements_are_numbered_with_blank_ones_and_lines_behind() -> None:
+    assert numbered(b"[1,,oops]\n5\n6") == [(1, b"1"), (3, b"oops"), (5, b"5"), (6, b"6")]
+
+
+def test_array_of_very_many_elements_is_never_held_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its elements come lazily, by the same rules."""
+    body = b'[{"a": [1, 2]}, {"b": "x,]"}, {"c": 3}]'
+    at_once = elements(body)
+    monkeypatch.setattr(bodies, "ARRAY_COMMAS_MAX", 1)
+    assert elements(body) == at_once
+    chunks = split_body(b"[" + b"1," * 100_000 + b"1]", CHUNK)
+    assert len(next(chunks)[1]) == CHUNK_LINES_MAX
+
+
+# Hostile bodies
+
+HOSTILE: list[Callable[[int], bytes]] = [
+    lambda n: b'["' + b'\\"' * n,
+    lambda n: b'[{"a":"' + b"\\" * n,
+    lambda n: b"[" + b'"' * n,
+    lambda n: b"[" + b"[" * n,
+    lambda n: b"[" + b"{}" * n,
+    lambda n: b"[" + b"}" * n,
+    lambda n: b"[oops," + b"1," * n,
+    lambda n: b'[{"a":"' + b"\n" * n,
+    lambda n: b"[oops," + b"[[[]]]," * n,
+    lambda n: b" " * n + b"[oops]",
+    lambda n: b"[" + b" " * n,
+    lambda n: b'[{"' + b'",\n"' * n,
+]
+
+
+class _Steps:
+    """Stands for a pattern, and counts the bytes that it is shown to have passed."""
+
+    def __init__(self, pattern: re.Pattern[bytes], most: list[int]) -> None:
+        self._pattern = pattern
+        self._passed = most
+
+    def match(self, body: bytes, at: int) -> "re.Match[bytes] | None":
+        found = self._pattern.match(body, at)
+        self._passed[0] += 1 + (found.end() - at if found else 0)
+        return found
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=[str(i) for i in range(len(HOSTILE))])
+def test_each_byte_is_passed_once(
+    monkeypatch: pytest.MonkeyPatch, hostile: Callable[[int], bytes]
+) -> None:
+    """The search for elements never goes back, so its time grows as the body does."""
+    passed = [0]
+    for name in ("_BETWEEN_ELEMENTS", "_IN_ELEMENT"):
+        monkeypatch.setattr(bodies, name, _Steps(getattr(bodies, name), passed))
+    body = hostile(20_000)
+    assert elements(body) is not None
+    assert passed[0] <= 2 * len(body) + 10
+
+
+def test_text_without_end_is_matched_from_its_first_quote() -> None:
+    """Were it not, each escaped quote in it would be tried as a beginning, up to the end."""
+    body = b'["' + b'\\"' * 1000
+    found = bodies._BETWEEN_ELEMENTS.match(body, 1)
+    assert found is not None
+    assert found.end() == len(body)
+
+
+def test_element_with_endless_brackets_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "ELEMENT_BRACKETS_MAX", 10)
+    assert elements(b"[1," + b"[" * 50 + b",2]") == [b"1", b"[" * 50 + b",2]"]
+
+
+@given(st.lists(st.sampled_from([*'[]{},":\\ \nx1'])).map("".join), st.integers(1, 20))
+def test_nothing_is_lost_and_nothing_invented(rest: str, chunk_bytes: int) -> None:
+    """Whatever is sent: all of its bytes but separators and white space come out, in order."""
+    body = b"[" + rest.encode()
+
+    def core(data: bytes) -> bytes:
+        return re.sub(rb"[\[\],\s]", b"", data)
+
+    assert core(b"".join(elements(body, chunk_bytes))) == core(body)
+
+
+def _lines_of(body: bytes) -> Iterator[object]:
+    for line in elements(body):
+        try:
+            yield msgspec.json.decode(line)
+        except ValueError:
+            yield None
+
+
+def test_line_break_in_a_text_is_never_mended() -> None:
+    """Replaced by a space it would make an event of something that was none."""
+    for broken in (b'{"a":"x\ny"}', b'{"a":"x\\\ny"}', b'{"a":"x\n'):
+        assert list(_lines_of(b"[" + broken + b"]"))[:1] == [None]

@@ -1,0 +1,228 @@
+"""The same identity sent again, at any time and by any path, is one event."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.database.tables import log_gap
+from penstock.lake.catalog import current
+from penstock.lake.collection import collect
+from penstock.lake.compaction import merge
+from penstock.testing.lakes import Event, HandLake, hand_lake, make_event, open_by_hand
+
+WEEK_S = 7 * 24 * 3600
+
+#: By each kind of identity: the event's own id, the producer's key, the content.
+IDENTITIES: dict[str, Event] = {
+    "event_id": {},
+    "source_key": {"event_id": None, "source_key": "k"},
+    "content": {"event_id": None},
+}
+
+
+@pytest.fixture(params=[0, 2**27], ids=["nothing remembered", "all remembered"])
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HandLake]:
+    """With no memory every identity is read back from the segments."""
+    with hand_lake(tmp_path, known_bytes_max=max(1, request.param)) as opened:
+        yield opened
+
+
+@pytest.fixture(params=IDENTITIES)
+def one(request: pytest.FixtureRequest) -> Event:
+    return make_event("s", 7, **IDENTITIES[request.param])
+
+
+def rows(lake: HandLake) -> int:
+    return sum(lake.stored().values())
+
+
+def test_in_one_request(lake: HandLake, one: Event) -> None:
+    lake.store([one, make_event("s", 8), one])
+    assert rows(lake) == 2
+
+
+def test_in_one_flush_from_two_requests(lake: HandLake, one: Event) -> None:
+    lake.send([one])
+    lake.store([one])
+    assert rows(lake) == 1
+
+
+def test_in_adjacent_flushes_of_one_writer(lake: HandLake, one: Event) -> None:
+    writer = lake.partition_writer("w")
+    for _ in range(3):
+        lake.send([one])
+        while writer.step(0, drain=True):
+            pass
+    assert rows(lake) == 1
+    assert lake.metrics.value("events_duplicate_total", tenant="default") == 2
+
+
+def test_after_a_restart(lake: HandLake, one: Event) -> None:
+    lake.store([one])
+    lake.store([one])
+    assert rows(lake) == 1
+
+
+def test_after_a_week_with_others_in_between(lake: HandLake, one: Event) -> None:
+    writer = lake.writer()
+    lake.send([one])
+    writer.drain()
+    for day in range(7):
+        lake.clock.advance(WEEK_S / 7)
+        lake.send([make_event(f"other-{day}-{i}", i) for i in range(50)])
+        writer.drain()
+    lake.send([one, make_event("s", 9)])
+    writer.drain()
+    assert rows(lake) == 7 * 50 + 2
+
+
+def test_after_compaction_and_collection(lake: HandLake, one: Event) -> None:
+    writer = lake.writer()
+    for number in range(4):
+        lake.send([one | {"session_id": "t"}, make_event("s", number)])
+        writer.drain()
+    lake.send([one])
+    writer.drain()
+    merge(lake.lake, current(lake.lake.database).segments)
+    collect(lake.lake, grace_s=0)
+    lake.send([one, one | {"session_id": "t"}])
+    writer.drain()
+    assert rows(lake) == 6
+
+
+def test_content_is_the_same_however_it_is_spelt(lake: HandLake) -> None:
+    lake.store(
+        b'{"session_id":"s","ts":1795219200000000,"type":"x_a","payload":{"a":1,"b":[true,"\\u00e9"]}}'
+    )
+    lake.store(
+        b'{ "type":"x_a", "ts":"2026-11-21T00:00:00Z", "session_id":"s", '
+        b'"payload": {"b": [true, "\xc3\xa9"], "a": 1} }'
+    )
+    assert rows(lake) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"session_id": "t"},
+        {"event_id": "other"},
+        {"event_id": None, "source_key": "e7"},
+    ],
+    ids=str,
+)
+def test_another_identity_is_another_event(lake: HandLake, change: Event) -> None:
+    lake.store([make_event("s", 7)])
+    lake.store([make_event("s", 7, **change)])
+    assert rows(lake) == 2
+
+
+def test_source_keys_of_two_sources_are_two_events(lake: HandLake) -> None:
+    both = [make_event("s", 1, event_id=None, source_key="1", source=one) for one in "ab"]
+    lake.store(both)
+    lake.store(both)
+    assert rows(lake) == 2
+
+
+def test_tenants_never_mix(lake: HandLake) -> None:
+    """The same session and event of two tenants are two events, each seen by its own tenant."""
+    for _ in range(2):
+        for tenant in ("acme", "umbrella"):
+            lake.store([make_event("s", number) for number in range(3)], tenant)
+    assert set(lake.stored().values()) == {1}
+    assert rows(lake) == 6
+    for tenant in ("acme", "umbrella"):
+        lake.send([make_event("s", 3)], tenant)
+        assert lake.rows("select count(*) as n from events", tenant=tenant) == [{"n": 4}]
+        assert lake.rows("select events as n from sessions", tenant=tenant) == [{"n": 4}]
+    assert lake.rows("select count(*) as n from events") == [{"n": 0}]
+
+
+def test_a_long_session_that_is_resumed_after_a_week(tmp_path: Path) -> None:
+    """50,000 events, sent again whole with one more: one is added."""
+    with hand_lake(tmp_path, flush_rows_max=20_000, known_bytes_max=1) as lake:
+        history = [make_event("s", number, payload={"text": "x"}) for number in range(50_000)]
+        lake.store(history)
+        lake.clock.advance(WEEK_S)
+        lake.store([make_event(f"other{i}", i) for i in range(100)])
+        lake.store([*history, make_event("s", 50_000)])
+        assert set(lake.stored().values()) == {1}
+        assert lake.rows("select events from sessions where session_id = 's'") == [
+            {"events": 50_001}
+        ]
+
+
+def test_late_and_disordered_events_are_stored_and_read_in_order(lake: HandLake) -> None:
+    numbers = [5, 3, 9, 0, 7, 1, 8, 2, 6, 4]
+    for start in (0, 4, 8):
+        lake.store([make_event("s", number) for number in numbers[start : start + 4]])
+        lake.clock.advance(WEEK_S)
+    ordered = lake.rows("select seq from events order by ts, seq")
+    assert [row["seq"] for row in ordered] == sorted(numbers)
+    [session] = lake.rows("select duration_s, events from sessions")
+    assert session == {"duration_s": 9.0, "events": 10}
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_new_log_leaves_a_gap_that_is_said_and_duplicates_are_still_known(
+    tmp_path: Path, partitions: int
+) -> None:
+    """Also where the new log has fewer partitions than the lost one."""
+    events = [make_event(f"s{i}", i) for i in range(30)]
+    with hand_lake(tmp_path, log_partitions=3) as lake:
+        lake.store(events)
+    shutil.rmtree(tmp_path / "log")
+    with hand_lake(tmp_path, log_partitions=partitions) as lake:
+        lake.send(events)
+        assert lake.rows("select count(*) as n from events where event_id = 'e1'") == [{"n": 1}]
+        lake.store([*events, make_event("s", 99)])
+        assert set(lake.stored().values()) == {1}
+        assert rows(lake) == 31
+        with lake.lake.database.read() as connection:
+            gaps = connection.execute(sa.select(log_gap.c.partition)).scalars().all()
+    assert sorted(gaps) == list(range(partitions))
+
+
+def test_a_segment_that_was_collected_after_its_filter_was_read_is_looked_for_again(
+    tmp_path: Path,
+) -> None:
+    """Compaction and collection may come between the look at the filters and the file."""
+    with hand_lake(tmp_path, known_bytes_max=1) as lake:
+        for number in range(3):
+            lake.store([make_event("s", number)])
+        writer = lake.partition_writer("w", on_open := _Intruder(lake))
+        on_open.armed = True
+        lake.send([make_event("s", number) for number in range(4)])
+        assert _drain(writer.step)
+        assert on_open.done
+        assert set(lake.stored().values()) == {1}
+        assert rows(lake) == 4
+
+
+class _Intruder:
+    """Merges and collects as soon as the first segment is about to be opened."""
+
+    def __init__(self, lake: HandLake) -> None:
+        self.armed = self.done = False
+        self._lake = lake
+        self._open = lake.lake.store.open
+        lake.lake.store.open = self.open  # type: ignore[method-assign]
+
+    def __call__(self, _point: str) -> None: ...
+
+    def open(self, name: str) -> object:
+        if self.armed:
+            self.armed, self.done = False, True
+            with open_by_hand(self._lake.lake.settings.data).lake as other:
+                merge(other, current(other.database).segments)
+                collect(other, grace_s=0)
+        return self._open(name)
+
+
+def _drain(step: Callable[..., bool]) -> bool:
+    moved = False
+    while step(0, drain=True):
+        moved = True
+    return moved

@@ -1,0 +1,116 @@
+"""The ledger adds up at any moment, and says so when it does not."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.database.tables import ledger, segment
+from penstock.ingest.ledger import LedgerRow, read_ledger
+from penstock.lake.catalog import current
+from penstock.lake.compaction import merge
+from penstock.testing.lakes import HandLake, hand_lake, make_event
+
+HOUR_US = 3_600_000_000
+LONG = "x" * 600
+BAD = b'{"type": "user_message", "source": "by-hand"}\n'
+
+
+def totals(lake: HandLake) -> LedgerRow:
+    report = read_ledger(lake.lake)
+    assert report.discrepancies == []
+    total = LedgerRow("", "", 0, 0, 0, 0, 0, 0)
+    for row in report.rows:
+        names = ("accepted", "stored", "duplicate", "rejected", "waiting")
+        total = replace(total, **{n: getattr(total, n) + getattr(row, n) for n in names})
+    return total
+
+
+def test_adds_up_at_every_step_of_a_flush(tmp_path: Path) -> None:
+    seen: dict[str, LedgerRow] = {}
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", 0)])
+        lake.send([make_event("s", number) for number in range(5)])
+        lake.send(BAD)
+        before = totals(lake)
+        lake.writer(lambda point: seen.update({point: totals(lake)})).drain()
+        after = totals(lake)
+    assert before == LedgerRow("", "", 0, 6, 1, 0, 1, 5)
+    assert after == LedgerRow("", "", 0, 6, 5, 1, 1, 0)
+    assert seen == {
+        "intent written": before,
+        "file half written": before,
+        "file written": before,
+        "committed": after,
+    }
+
+
+def test_counts_what_is_read_once_when_a_flush_comes_in_between(tmp_path: Path) -> None:
+    """The log is read after the database: what was stored in between must not count twice."""
+    with hand_lake(tmp_path, log_file_bytes_max=1000, log_block_bytes_max=1000) as lake:
+        lake.store([make_event("s", 0)])
+        lake.send([make_event("s", 1)])
+        log = lake.lake.log
+        read = log.read
+
+        def flush_first(*arguments: Any) -> Any:
+            log.read = read  # type: ignore[method-assign]
+            for number in range(10, 20):  # each in a file of its own
+                lake.send([make_event("s", number, payload={"text": LONG})])
+            lake.writer().drain()
+            return read(*arguments)
+
+        log.read = flush_first  # type: ignore[method-assign, assignment]
+        total = totals(lake)
+        assert (total.accepted, total.stored, total.waiting) == (12, 12, 0)
+
+
+def test_rows_are_by_tenant_source_and_hour_of_arrival(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        first_hour = lake.clock.now_us() - lake.clock.now_us() % HOUR_US
+        lake.store([make_event("s", 1, source="a"), make_event("s", 2, source=None)])
+        lake.clock.advance(3600)
+        lake.store([make_event("s", 3, source="a")], "umbrella")
+        rows = read_ledger(lake.lake).rows
+        assert [(row.tenant, row.source, row.hour - first_hour, row.stored) for row in rows] == [
+            ("default", "", 0, 1),
+            ("default", "a", 0, 1),
+            ("umbrella", "a", HOUR_US, 1),
+        ]
+        late = read_ledger(lake.lake, first_hour + HOUR_US + 5)
+        assert [row.tenant for row in late.rows] == ["umbrella"]
+        assert late.discrepancies == []
+
+
+def test_compaction_changes_nothing(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        for number in range(4):
+            lake.store([make_event("s", number), make_event("s", 0)])
+        before = totals(lake)
+        merge(lake.lake, current(lake.lake.database).segments)
+        assert totals(lake) == before
+
+
+@pytest.mark.parametrize("tampering", ["ledger", "segment", "deleted"])
+def test_a_row_that_was_tampered_with_is_found_and_the_command_exits_1(
+    tmp_path: Path, tampering: str
+) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", number) for number in range(5)])
+        change = {
+            "ledger": sa.update(ledger).values(stored=ledger.c.stored - 1),
+            "segment": sa.update(segment).values(rows=segment.c.rows + 1),
+            "deleted": sa.delete(segment),
+        }[tampering]
+        with lake.lake.database.write() as connection:
+            connection.execute(change)
+        assert read_ledger(lake.lake).discrepancies
+    command = [sys.executable, "-m", "penstock", "ledger", "--json", "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["discrepancies"]

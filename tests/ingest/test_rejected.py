@@ -1,0 +1,119 @@
+"""Refused lines are kept with their reason, and can be sent again."""
+
+import json
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.database.tables import rejected
+from penstock.errors import InvalidInput
+from penstock.ingest.ledger import read_ledger
+from penstock.ingest.rejected import list_rejected, replay, show_rejected
+from penstock.testing.lakes import HandLake, hand_lake, make_event
+
+BAD = b'{"session_id": "s", "source": "ide", "ts": 1, "type": "user_message"}'
+
+
+def mend(lake: HandLake, number: int) -> None:
+    """As if a newer Penstock accepted what this one refuses: the kept line becomes an event."""
+    raw = json.dumps(make_event("mended", number)).encode()
+    with lake.lake.database.write() as connection:
+        change = sa.update(rejected).where(rejected.c.line == number).values(raw=raw)
+        connection.execute(change)
+
+
+def test_a_refused_line_is_kept_whole_with_its_reason_place_and_source(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        good = json.dumps(make_event("s", 1)).encode()
+        lake.store(b"\n".join([good, BAD, b"not json", good]), "acme")
+        newest, oldest = list_rejected(lake.lake, limit=10)
+        assert (oldest.tenant, oldest.source, oldest.line, oldest.raw) == ("acme", "ide", 2, BAD)
+        assert oldest.received_at == lake.clock.now_us()
+        assert "payload" in oldest.reason
+        assert (newest.line, newest.raw, newest.truncated) == (3, b"not json", False)
+        assert show_rejected(lake.lake, oldest.id) == oldest
+        assert list_rejected(lake.lake, limit=1) == [newest]
+
+
+def test_there_is_no_line_of_that_number(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        with pytest.raises(InvalidInput, match="The rejected line 7"):
+            show_rejected(lake.lake, 7)
+        with pytest.raises(InvalidInput, match="The rejected line 7"):
+            replay(lake.lake, lake.clock, [7])
+
+
+def test_replay_takes_what_is_accepted_now_and_refuses_the_rest_again(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store(b"\n".join([BAD, BAD]), "acme")
+        mend(lake, 1)
+        again, mended = list_rejected(lake.lake, limit=10)
+        outcome = replay(lake.lake, lake.clock)
+        assert outcome.accepted == 1
+        assert list(outcome.refused) == [again.id]
+        lake.store()
+        assert lake.stored() == {("acme", "mended", "e1"): 1}
+        assert list_rejected(lake.lake, limit=10) == [again]
+        assert [e.id for e in list_rejected(lake.lake, 10, replayed=True)] == [again.id, mended.id]
+        assert read_ledger(lake.lake).discrepancies == []
+
+
+def test_a_second_replay_adds_nothing(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store(BAD)
+        mend(lake, 1)
+        [entry] = list_rejected(lake.lake, limit=10)
+        assert replay(lake.lake, lake.clock, [entry.id]).accepted == 1
+        assert replay(lake.lake, lake.clock, [entry.id]).accepted == 0
+        assert replay(lake.lake, lake.clock).accepted == 0
+        lake.store()
+        assert set(lake.stored().values()) == {1}
+
+
+def test_a_replay_that_was_killed_before_it_was_noted_adds_nothing_when_repeated(
+    tmp_path: Path,
+) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store(BAD)
+        mend(lake, 1)
+        replay(lake.lake, lake.clock)
+        with lake.lake.database.write() as connection:
+            connection.execute(sa.update(rejected).values(replayed_at=None))
+        assert replay(lake.lake, lake.clock).accepted == 1
+        lake.store()
+        assert set(lake.stored().values()) == {1}
+
+
+def test_of_a_long_line_only_the_beginning_is_kept_and_it_is_not_sent_again(
+    tmp_path: Path,
+) -> None:
+    with hand_lake(tmp_path, rejected_line_bytes_max=100) as lake:
+        lake.store(BAD + b" " * 1000)
+        [entry] = list_rejected(lake.lake, limit=10)
+        assert (len(entry.raw), entry.truncated) == (100, True)
+        assert replay(lake.lake, lake.clock).refused == {entry.id: "only its beginning was kept"}
+
+
+def test_more_lines_than_one_batch_are_all_sent_again(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store(b"\n".join([BAD] * 1200))
+        with lake.lake.database.write() as connection:
+            raw = json.dumps(make_event("mended", 1)).encode()
+            connection.execute(sa.update(rejected).values(raw=raw))
+        assert replay(lake.lake, lake.clock).accepted == 1200
+        lake.store()
+        assert lake.stored() == {("default", "mended", "e1"): 1}
+        assert list_rejected(lake.lake, limit=10) == []
+
+
+def test_a_flood_of_refused_lines_is_flushed_by_size_as_events_are(tmp_path: Path) -> None:
+    """What waits to be rejected is held in memory too, and so it is bounded the same way."""
+    limits = {"flush_bytes_max": 100_000, "rejected_ratio_max": 1.0}
+    with hand_lake(tmp_path, **limits) as lake:
+        for _ in range(20):
+            lake.send(b"\n".join([b"x" * 1000] * 50))
+        flushes: list[str] = []
+        lake.writer(flushes.append).drain()
+        assert flushes.count("committed") >= 10
+        assert len(list_rejected(lake.lake, limit=2000)) == 1000

@@ -1,0 +1,59 @@
+"""What is in the log only is read with what is stored: each event once."""
+
+from pathlib import Path
+from typing import Any
+
+from penstock.lake.catalog import current
+from penstock.lake.fresh import read_fresh
+from penstock.lake.known import KnownEvents
+from penstock.testing.lakes import HandLake, hand_lake, make_event
+
+LONG = "x" * 600
+
+
+def known(lake: HandLake) -> KnownEvents:
+    return KnownEvents(lake.lake.database, lake.lake.store, bytes_max=1000)
+
+
+def test_an_event_that_is_stored_and_in_the_log_again_is_seen_once(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", number) for number in range(3)])
+        lake.send([make_event("s", number) for number in range(5)])
+        lake.send([make_event("s", 4)])
+        assert lake.rows("select seq from events order by seq") == [{"seq": n} for n in range(5)]
+        assert lake.rows("select events from sessions") == [{"events": 5}]
+
+
+def test_as_of_now_leaves_out_what_is_in_the_log_only(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", 0)])
+        lake.send([make_event("s", 1)])
+        count = "select count(*) as n from events"
+        assert lake.rows(count, as_of="2099-01-01T00:00:00Z") == [{"n": 1}]
+        assert lake.rows(count, as_of="latest") == [{"n": 2}]
+
+
+def test_more_than_may_be_read_is_cut_off_and_that_is_said(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        for number in range(50):
+            lake.send([make_event("s", number, payload={"text": LONG})])
+        found = read_fresh(lake.lake.log, {}, known(lake), 0, bytes_max=10_000)
+        assert found.cut_off
+        assert 0 < found.rows.num_rows < 50
+        assert not read_fresh(lake.lake.log, {}, known(lake), 0, bytes_max=10**6).cut_off
+
+
+def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(tmp_path: Path) -> None:
+    """It is in a segment that came after the pin: the query pins the lake again."""
+    with hand_lake(tmp_path, log_file_bytes_max=1000, log_block_bytes_max=1000) as lake:
+        lake.store([make_event("s", 0)])
+        for number in range(1, 6):
+            lake.send([make_event("s", number, payload={"text": LONG})])
+        pin = current(lake.lake.database)
+
+        def fresh() -> Any:
+            return read_fresh(lake.lake.log, pin.next_offsets, known(lake), pin.snap, 10**6)
+
+        assert (fresh().rows.num_rows, fresh().overtaken) == (5, False)
+        lake.store()
+        assert (fresh().rows.num_rows, fresh().overtaken) == (1, True)

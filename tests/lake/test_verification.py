@@ -1,0 +1,137 @@
+"""Each kind of damage is found, named, and nothing else is."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.database.tables import ledger, segment
+from penstock.lake.catalog import current
+from penstock.lake.collection import collect
+from penstock.lake.compaction import merge
+from penstock.lake.segments import sessions_name
+from penstock.lake.verification import verify
+from penstock.testing.lakes import hand_lake, make_event
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 4
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("which", ["events", "sessions"])
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (flip, "its checksum does not match"),
+        (cut, "bytes, the database says"),
+        (lengthen, "bytes, the database says"),
+        (Path.unlink, "missing"),
+        (unreadable, "cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_found_among_whole_ones(
+    tmp_path: Path, which: str, damage: Callable[[Path], None], problem: str
+) -> None:
+    with hand_lake(tmp_path) as lake:
+        for number in range(3):
+            lake.store([make_event("s", number)])
+        assert verify(lake.lake).findings == []
+        name = current(lake.lake.database).segments[1].name
+        name = name if which == "events" else sessions_name(name)
+        damage(tmp_path / "lake" / name)
+        [finding] = verify(lake.lake).findings
+        assert finding.name == name
+        assert problem in finding.problem
+
+
+@pytest.mark.parametrize("name", ["events/p-0000/who.parquet", "events/elsewhere/who.txt"])
+def test_a_file_that_nobody_made_is_an_orphan_and_is_left_alone(tmp_path: Path, name: str) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", 1)])
+        path = tmp_path / "lake" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"?")
+        [finding] = verify(lake.lake).findings
+        assert (finding.name, finding.problem[:6]) == (name, "orphan")
+        collect(lake.lake, grace_s=0)
+        assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        sa.update(segment).values(rows=segment.c.rows + 1),
+        sa.update(ledger).values(stored=ledger.c.stored + 1),
+        sa.update(segment).values(sha256="0" * 64),
+        sa.update(segment).values(sessions_bytes=1),
+        sa.delete(segment),
+    ],
+    ids=["rows", "ledger", "checksum", "size", "deleted"],
+)
+def test_a_row_that_was_tampered_with_is_found(tmp_path: Path, tampering: sa.Executable) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", number) for number in range(5)])
+        with lake.lake.database.write() as connection:
+            connection.execute(tampering)
+        assert verify(lake.lake).findings
+
+
+def test_replaced_segments_are_checked_as_long_as_they_are_kept(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        for number in range(2):
+            lake.store([make_event("s", number)])
+        replaced = current(lake.lake.database).segments
+        merge(lake.lake, replaced)
+        assert verify(lake.lake).segments == 3
+        flip(tmp_path / "lake" / replaced[0].name)
+        assert [finding.name for finding in verify(lake.lake).findings] == [replaced[0].name]
+
+
+def test_what_others_do_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush, a merge and a collection between any two looks."""
+    with hand_lake(tmp_path) as lake, hand_lake(tmp_path) as other:
+        other.store([make_event("s", 0)])
+        store, written = lake.lake.store, [1]
+
+        def meanwhile() -> None:
+            number = written[0] = written[0] + 1
+            other.store([make_event("s", number)])
+            merge(other.lake, current(other.lake.database).segments)
+            collect(other.lake, grace_s=0)
+
+        listed, opened = store.list, store.open
+
+        def list_late(prefix: str = "") -> object:
+            found = list(listed(prefix))
+            meanwhile()
+            return iter(found)
+
+        def open_late(name: str) -> object:
+            if written[0] < 6 and not name.endswith(".sessions.parquet"):
+                monkeypatch.setattr(store, "open", opened)
+                meanwhile()
+                monkeypatch.setattr(store, "open", open_late)
+            return opened(name)
+
+        monkeypatch.setattr(store, "list", list_late)
+        monkeypatch.setattr(store, "open", open_late)
+        assert verify(lake.lake).findings == []
+        assert written[0] > 3

@@ -1,0 +1,114 @@
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.access.keys import create_key
+from penstock.cli.opening import open_or_make
+from penstock.settings import load_settings
+from penstock.testing.client import Client, Reply
+from penstock.testing.server import Server, running_server
+
+_WAIT_SECONDS_MAX = 20.0
+
+
+@dataclass
+class Service:
+    """A running server, and what tests need around it."""
+
+    server: Server
+    data: Path
+    #: The key of each role of the tenant `acme`, and the admin key of `bolt` as "bolt".
+    keys: dict[str, str]
+
+    def client(self, key: str = "admin") -> Client:
+        return self.server.client(self.keys.get(key, key))
+
+    def post(self, path: str, body: bytes, key: str = "admin", **headers: str) -> Reply:
+        client = self.client(key)
+        try:
+            return client.post(path, body, **headers)
+        finally:
+            client.close()
+
+    def get(self, path: str) -> Reply:
+        client = Client(self.server.url)
+        try:
+            return client.get(path)
+        finally:
+            client.close()
+
+    def query(self, sql: str, key: str = "admin") -> list[dict[str, Any]]:
+        reply = self.post("/v1/query", json.dumps({"sql": sql}).encode(), key)
+        assert reply.status == 200, reply.body
+        rows: list[dict[str, Any]] = reply.json()["rows"]
+        return rows
+
+    def metric(self, name: str) -> float:
+        for line in self.get("/metrics").body.decode().splitlines():
+            if line.startswith(f"penstock_{name} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def wait_for(self, what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _WAIT_SECONDS_MAX
+        while not what():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.01)
+
+    @contextmanager
+    def dial(self, head: str, key: str = "admin") -> Iterator[socket.socket]:
+        """A bare connection on which a request to send events has begun."""
+        host, port = self.server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            lines = ["POST /v1/events HTTP/1.1", f"Host: {host}", *head.splitlines()]
+            lines.append(f"Authorization: Bearer {self.keys[key]}")
+            connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+            yield connection
+
+    def peak_bytes(self) -> int:
+        """The most memory that the process ever had."""
+        status = Path(f"/proc/{self.server.process.pid}/status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) * 1024
+
+
+def answer(connection: socket.socket) -> Reply:
+    """The next answer on a bare connection."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Reply(response.status, headers, response.read())
+
+
+Starter = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Starts a service whose keys are made already; settings are those of `Settings`."""
+
+    @contextmanager
+    def started(*arguments: str, data: Path | None = None, **settings: object) -> Iterator[Service]:
+        data = data or tmp_path_factory.mktemp("data")
+        with open_or_make(load_settings(data, environment={}, flags=settings)) as lake:
+            roles = ("admin", "ingest", "read")
+            keys = {role: create_key(lake.database, role, "acme")[1] for role in roles}
+            keys["bolt"] = create_key(lake.database, "admin", "bolt")[1]
+        named = {f"PENSTOCK_{name.upper()}": str(value) for name, value in settings.items()}
+        with running_server(data, *arguments, settings=named) as server:
+            yield Service(server, data, keys)
+
+    return started
+
+
+@pytest.fixture
+def read_answer() -> Callable[[socket.socket], Reply]:
+    return answer

@@ -1,0 +1,204 @@
+"""The gateway's parts: what requests hold in memory, and how they share a sync."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import Backlogged, LogUnwritable, TooManyRequests
+from penstock.eventlog.local import LocalEventLog
+from penstock.ingest.group_commit import GroupCommit, Inflight
+from penstock.telemetry.metrics import Metrics
+
+MIB = 1024 * 1024
+
+# Memory that requests hold
+
+requests = st.lists(
+    st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 60), max_size=4), st.booleans())
+)
+
+
+@given(requests)
+def test_inflight_bytes_never_leak_and_never_pass_a_limit(
+    some: list[tuple[str, list[int], bool]],
+) -> None:
+    """However requests overlap, are refused, or fail: in the end nothing is held."""
+    metrics = Metrics()
+    inflight = Inflight(100, 70, metrics)
+
+    def nest(rest: list[tuple[str, list[int], bool]]) -> None:
+        if not rest:
+            return
+        (tenant, sizes, fails), *others = rest
+        before = metrics.value("inflight_bytes")
+        with suppress(Backlogged, ZeroDivisionError), inflight.holding(tenant) as hold:
+            for size in sizes:
+                hold(size)
+                assert metrics.value("inflight_bytes") <= 100
+            nest(others)
+            if fails:
+                raise ZeroDivisionError
+        assert metrics.value("inflight_bytes") == before
+
+    nest(some)
+    assert metrics.value("inflight_bytes") == 0
+    with inflight.holding("a") as hold:
+        hold(70)
+
+
+def test_one_tenant_is_429_and_all_together_503() -> None:
+    inflight = Inflight(100, 70, Metrics())
+    with inflight.holding("a") as hold, inflight.holding("b") as hold_b:
+        hold(60)
+        with pytest.raises(TooManyRequests, match="60 bytes are not on disk yet") as too_many:
+            hold(11)
+        assert too_many.value.http_status == 429
+        with pytest.raises(Backlogged, match="60 bytes of events are not on disk yet") as full:
+            hold_b(41)
+        assert full.value.http_status == 503
+        hold_b(40)
+
+
+# Syncs that requests share
+
+
+class Gate:
+    """A local log whose appends are counted, and can be kept waiting or made to fail."""
+
+    def __init__(self, path: Path) -> None:
+        self.log = LocalEventLog(path, file_bytes_max=MIB, bytes_max=8 * MIB)
+        self.appends = 0
+        self.entered, self.open = threading.Event(), threading.Event()
+        self.open.set()
+        self.failure: Exception | None = None
+        self.id, self.partitions = self.log.id, 1
+        self.read, self.bounds, self.hold = self.log.read, self.log.bounds, self.log.hold
+        self.trim, self.close = self.log.trim, self.log.close
+        self.bytes_beyond = self.log.bytes_beyond
+
+    def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
+        self.appends += 1
+        self.entered.set()
+        assert self.open.wait(20)
+        if self.failure is not None:
+            raise self.failure
+        self.log.append(values)
+
+    def held(self) -> list[bytes]:
+        return [value for entry in self.log.read(0, 0, MIB) for value in entry.values]
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    made = Gate(tmp_path / "log")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def commits(gate: Gate) -> Iterator[GroupCommit]:
+    made = GroupCommit(gate, 1000, Metrics())
+    yield made
+    gate.open.set()
+    made.close()
+
+
+async def crowd(gate: Gate, commits: GroupCommit, values: list[bytes]) -> list[object]:
+    """One append that is kept in the log, and these behind it; what became of them."""
+    gate.open.clear()
+    first = asyncio.create_task(commits.append({0: [b"first"]}))
+    await asyncio.to_thread(gate.entered.wait, 20)
+    others = [asyncio.create_task(commits.append({0: [value]})) for value in values]
+    await asyncio.sleep(0)  # each of them stands in the queue now
+    gate.open.set()
+    return await asyncio.gather(first, *others, return_exceptions=True)
+
+
+def test_requests_that_meet_share_a_sync(gate: Gate, commits: GroupCommit) -> None:
+    values = [b"%d" % i for i in range(100)]
+    assert asyncio.run(crowd(gate, commits, values)) == [None] * 101
+    assert gate.appends == 2
+    assert gate.held() == [b"first", *values]
+
+
+def test_group_ends_at_its_limit_of_bytes(gate: Gate, commits: GroupCommit) -> None:
+    """But a request that is larger alone is still written."""
+    values = [b"a" * 400] * 5 + [b"b" * 3000]
+    assert asyncio.run(crowd(gate, commits, values)) == [None] * 7
+    assert gate.appends == 1 + 3 + 1
+    assert gate.held() == [b"first", *values]
+
+
+@pytest.mark.parametrize(
+    "failure", [LogUnwritable(why="gone"), Backlogged(why="full"), OSError("disk"), TypeError("?")]
+)
+def test_failure_reaches_every_waiter_and_later_appends_work(
+    gate: Gate, commits: GroupCommit, failure: Exception
+) -> None:
+    async def fail_and_go_on() -> None:
+        gate.failure = failure
+        assert await crowd(gate, commits, [b"1", b"2", b"3"]) == [failure] * 4
+        gate.failure = None
+        await commits.append({0: [b"later"]})
+
+    asyncio.run(fail_and_go_on())
+    assert gate.held() == [b"later"]
+
+
+def test_request_that_is_given_up_disturbs_no_other(gate: Gate, commits: GroupCommit) -> None:
+    async def give_up() -> None:
+        gate.open.clear()
+        first = asyncio.create_task(commits.append({0: [b"first"]}))
+        await asyncio.to_thread(gate.entered.wait, 20)
+        given_up, other = (asyncio.create_task(commits.append({0: [v]})) for v in (b"a", b"b"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        gate.open.set()
+        await asyncio.gather(first, other)
+        assert given_up.cancelled()
+
+    asyncio.run(give_up())
+    assert b"b" in gate.held()
+
+
+def test_close_writes_what_waits_and_refuses_more(gate: Gate) -> None:
+    commits = GroupCommit(gate, 1000, Metrics())
+
+    async def close_while_waiting() -> None:
+        gate.open.clear()
+        waiting = [asyncio.create_task(commits.append({0: [b"%d" % i]})) for i in range(3)]
+        await asyncio.to_thread(gate.entered.wait, 20)
+        closing = asyncio.create_task(asyncio.to_thread(commits.close))
+        gate.open.set()
+        await asyncio.gather(closing, *waiting)
+        with pytest.raises(Backlogged, match="shutting down"):
+            await commits.append({0: [b"late"]})
+        await asyncio.to_thread(commits.close)  # a second time does no harm
+
+    asyncio.run(close_while_waiting())
+    assert sorted(gate.held()) == [b"0", b"1", b"2"]
+
+
+def test_requests_of_several_event_loops_are_each_told(gate: Gate, commits: GroupCommit) -> None:
+    told: list[bool] = []
+
+    def ask() -> None:
+        asyncio.run(commits.append({0: [b"x"]}))
+        told.append(True)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    _each(threads, threading.Thread.start)
+    _each(threads, threading.Thread.join)
+    assert told == [True] * 4
+    assert gate.held() == [b"x"] * 4
+
+
+def _each(threads: list[threading.Thread], do: Callable[[threading.Thread], None]) -> None:
+    for thread in threads:
+        do(thread)

@@ -1,0 +1,158 @@
+"""Starting and stopping in one process, and what a request waits for."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from litestar.exceptions import HTTPException
+
+from penstock.cli.opening import open_or_make
+from penstock.errors import (
+    Backlogged,
+    BodyTooLarge,
+    DatabaseUnreachable,
+    LogUnwritable,
+    PenstockError,
+    TooManyRequests,
+)
+from penstock.ingest.acceptance import Acceptor
+from penstock.server import routes, service
+from penstock.server.problems import on_penstock_error
+from penstock.server.service import Service
+from penstock.settings import Settings, load_settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = load_settings(tmp_path, environment={}, flags={"queries_max": 1})
+    open_or_make(made).close()
+    return made
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+async def start_and_stop(made: Service) -> None:
+    async with made.running():
+        assert {"group-commit", "writer", "upkeep"} <= threads()
+
+
+def test_stop_ends_every_thread(settings: Settings) -> None:
+    before = threads()
+    asyncio.run(start_and_stop(Service(settings)))
+    assert threads() <= before
+
+
+@pytest.mark.parametrize("part", ["Writer", "Upkeep", "GroupCommit"])
+def test_start_that_fails_leaves_no_thread_and_no_lock(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    before = threads()
+
+    def fail(*_: object) -> None:
+        raise DatabaseUnreachable(why="it is being moved")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service, part, fail)
+        with pytest.raises(DatabaseUnreachable, match="it is being moved"):
+            asyncio.run(start_and_stop(Service(settings)))
+    assert threads() <= before
+    asyncio.run(start_and_stop(Service(settings)))  # nothing stands in the way of the next
+
+
+def test_queries_beyond_those_that_may_wait_are_429(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_QUERIES_WAITING_MAX", 2)
+    made = Service(settings)
+
+    async def ask() -> None:
+        go = threading.Event()
+        asked = [asyncio.create_task(made.run_query(go.wait)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests, match="3 queries run or wait already"):
+            await made.run_query(go.wait)
+        go.set()
+        assert await asyncio.gather(*asked) == [True] * 3
+        assert await made.run_query(lambda: 7) == 7
+
+    asyncio.run(ask())
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("error", "retry_after"),
+    [
+        (TooManyRequests(why="x", retry_after_s=7), "7"),
+        (Backlogged(why="x"), "1"),
+        (LogUnwritable(why="x", retry_after_s=5), "5"),
+        (DatabaseUnreachable(why="x"), "5"),
+    ],
+)
+def test_every_429_and_503_says_when_to_come_back(error: PenstockError, retry_after: str) -> None:
+    answer = on_penstock_error(cast(Any, None), error)
+    assert answer.status_code in (429, 503)
+    assert answer.headers["Retry-After"] == retry_after
+
+
+# Reading a body
+
+
+class Sent:
+    """A request whose body comes as these parts; `None` is a pause for ever."""
+
+    def __init__(self, *parts: bytes | None, **headers: str) -> None:
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._parts = parts
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        for part in self._parts:
+            if part is None:
+                await asyncio.Event().wait()
+            else:
+                yield part
+
+
+def read(sent: Sent, held: list[int], bytes_max: int = 10) -> bytes:
+    return asyncio.run(routes._read_body(cast(Any, sent), bytes_max, held.append))
+
+
+def test_body_is_held_as_it_comes() -> None:
+    held: list[int] = []
+    assert read(Sent(b"ab", b"", b"cde"), held) == b"abcde"
+    assert sum(held) == 5
+
+
+def test_body_over_the_limit_is_not_held_beyond_it() -> None:
+    held: list[int] = []
+    with pytest.raises(BodyTooLarge):
+        read(Sent(b"12345", b"67890", b"1", b"never read"), held)
+    assert sum(held) == 10
+    with pytest.raises(BodyTooLarge):
+        read(Sent(None, content_length="11"), held)
+
+
+def test_client_that_sends_no_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a body must not hold its memory until the connection is found to be dead."""
+    monkeypatch.setattr(routes, "BODY_PAUSE_SECONDS_MAX", 0.01)
+    with pytest.raises(HTTPException, match="No more of the body came") as given_up:
+        read(Sent(b"ab", None), [])
+    assert given_up.value.status_code == 408
+
+
+def test_large_body_is_judged_in_small_steps() -> None:
+    """Between them other requests get their turn."""
+    acceptor = Acceptor("t", 1, event_bytes_max=1000, rejected_line_bytes_max=100)
+    line = (
+        b'{"session_id":"s","ts":1795255200000000,"type":"user_message","payload":{"text":"hi"}}\n'
+    )
+    steps = [piece.accepted for piece in acceptor.accept(line * 10_000, 0)]
+    assert sum(steps) == 10_000
+    assert max(steps) <= 4096
+    small = [len(piece.rejections) for piece in acceptor.accept(b"1\n" * 10_000, 0)]
+    assert sum(small) == 10_000
+    assert max(small) <= 4096

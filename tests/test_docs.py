@@ -1,0 +1,105 @@
+"""The documentation names everything that a user can meet."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from penstock.cli import app
+from penstock.errors import PenstockError
+from penstock.events.payloads import PAYLOADS
+from penstock.lake.query import VIEWS
+from penstock.server.routes import ROUTES
+from penstock.settings import Settings
+from penstock.telemetry.metrics import CATALOGUE, PREFIX
+
+ROOT = Path(__file__).parents[1]
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def commands() -> dict[str, Any]:
+    """Every command by its full name."""
+    found: dict[str, Any] = {}
+
+    def collect(command: Any, name: str) -> None:
+        if parts := getattr(command, "commands", None):
+            for part in parts.values():
+                collect(part, f"{name} {part.name}")
+        else:
+            found[name] = command
+
+    collect(typer.main.get_command(app), "penstock")
+    return found
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Settings)])
+def test_every_setting_stands_in_the_docs(name: str) -> None:
+    assert f"| `PENSTOCK_{name.upper()}` |" in page("docs/settings.md")
+
+
+@pytest.mark.parametrize("one", [one for one in fields(Settings) if one.metadata])
+def test_the_docs_say_of_a_setting_what_the_code_says(one: Any) -> None:
+    assert one.metadata["meaning"] in page("docs/settings.md")
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_metric_stands_in_the_docs_with_its_meaning(name: str) -> None:
+    metric = CATALOGUE[name]  # type: ignore[index]
+    assert f"| `{PREFIX}{name}` | {metric.kind.__name__.lower()} |" in page("docs/metrics.md")
+    assert metric.meaning in page("docs/metrics.md")
+
+
+def test_the_docs_name_no_metric_or_setting_that_does_not_exist() -> None:
+    metrics = set(re.findall(rf"^\| `{PREFIX}(\w+)`", page("docs/metrics.md"), re.MULTILINE))
+    assert metrics == set(CATALOGUE)
+    text = "".join(page(str(path.relative_to(ROOT))) for path in (ROOT / "docs").glob("*.md"))
+    settings = {name.lower() for name in re.findall(r"PENSTOCK_([A-Z_]+[A-Z])", text)}
+    assert settings <= {one.name for one in fields(Settings)} | {"executor"}
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_every_event_type_and_its_fields_stand_in_the_docs(name: str) -> None:
+    row = next(r for r in page("docs/events.md").splitlines() if r.startswith(f"| `{name}` |"))
+    for one in PAYLOADS[name].__struct_fields__:
+        assert f"`{one}" in row
+
+
+@pytest.mark.parametrize("name", sorted(VIEWS))
+def test_every_view_stands_in_the_docs(name: str) -> None:
+    assert f"\n## {name}\n" in page("docs/sql.md")
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_stands_in_the_readme(name: str) -> None:
+    program, first, *rest = name.split()
+    row = next(
+        r for r in page("README.md").splitlines() if r.startswith(f"| `{program} {first}` |")
+    )
+    assert all(f"`{word}`" in row for word in rest)
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_explains_itself_with_an_example(name: str) -> None:
+    command = commands()[name]
+    assert f"Example: {name}" in (command.help or "")
+    assert any(option.name == "json" for option in command.params)
+
+
+def test_every_route_stands_in_the_docs() -> None:
+    for route in ROUTES:
+        for path in route.paths:
+            assert path in page("docs/http.md")
+
+
+def test_every_error_says_what_happened_in_a_sentence() -> None:
+    def family(base: type[PenstockError]) -> list[type[PenstockError]]:
+        return [base, *(one for child in base.__subclasses__() for one in family(child))]
+
+    for one in family(PenstockError):
+        assert (one.__doc__ or "").strip().endswith((".", "}")), one
