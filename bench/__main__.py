@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.ceiling import Ceiling, measure_ceiling
+from bench.ceiling import Ceiling, by_type, measure_ceiling
 from bench.figures import Figure, at_least, at_most, show
 from bench.ingest import Ingested, ingest_at_full_speed, ingest_at_rate
 from bench.queries import measure_growth, measure_queries
@@ -37,6 +37,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     ceiling = measure_ceiling(traffic.plain)
     full = ingest_at_full_speed(here / "full", traffic.packed)
     yield from _full_speed(traffic, ceiling, full)
+    lean = measure_ceiling(traffic.plain, by_type)
+    share = lean.cpu_s / full.cpu_s
+    yield Figure("  share of the ceiling with a typed decode alone", f"{share:.2f}")
 
     say("measuring the server at half load")
     rate = traffic.events / full.wall_s / 2
