@@ -11,6 +11,7 @@ An offset is the number of the file and the position in it.
 import errno
 import fcntl
 import json
+import math
 import os
 import threading
 import time
@@ -29,6 +30,8 @@ _FIRST_FILE = 1
 _VERSION = 1
 #: An append by another process is seen this much later at most.
 _LOOK_SECONDS = 0.02
+#: The disk does not fill faster than the reserve allows for.
+_DISK_LOOK_SECONDS = 0.1
 
 
 def make_offset(file: int, position: int) -> int:
@@ -59,6 +62,7 @@ class LocalEventLog:
         self._mutex = threading.Lock()
         self._appended = threading.Condition()
         self._lock_file = -1
+        self._disk_looked_s, self._disk_free_then = -math.inf, 0
         self._tails: list[_Tail] = []
         with ExitStack() as opened:
             opened.callback(self.close)
@@ -178,13 +182,20 @@ class LocalEventLog:
                 why=f"{held} bytes wait in the event log, whose limit is {self._bytes_max}",
                 retry_after_s=5,
             )
-        free = self._disk_free()
-        if free - more_bytes < self._disk_reserve_bytes:
+        free = self._disk_free_lately() - more_bytes
+        if free < self._disk_reserve_bytes:
             raise Backlogged(
                 why=f"{free} bytes are free on the disk of {self._path}, and "
                 f"{self._disk_reserve_bytes} are kept for the writer",
                 retry_after_s=10,
             )
+
+    def _disk_free_lately(self) -> int:
+        """Looked at now and then: asking for each append costs a tenth of it."""
+        now_s = time.monotonic()
+        if now_s - self._disk_looked_s > _DISK_LOOK_SECONDS:
+            self._disk_looked_s, self._disk_free_then = now_s, self._disk_free()
+        return self._disk_free_then
 
     def _disk_free(self) -> int:
         disk = os.statvfs(self._path)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from penstock.events.consent import UNKNOWN, consent_of, strongest
-from penstock.events.envelope import SEQ_MAX, Envelope
+from penstock.events.envelope import FIELDS, SEQ_MAX, Envelope
 from penstock.events.frames import Frame, RejectedLine
 from penstock.events.identity import KEY_BYTES, event_key, session_key
 
@@ -39,7 +40,9 @@ EVENT_ROWS = pa.schema(
 SORTED_BY = ("tenant", "session_id", "ts", "seq")
 
 _PIECE = 256
-_ENVELOPE_TEXTS = ("event_id", "source", "source_key", "checkpoint", "user", "project")
+_AS_SENT = {
+    name: attrgetter(name) for name in EVENT_ROWS.names if name in FIELDS and name != "payload"
+}
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 
 
@@ -112,19 +115,15 @@ class Decoded:
         events = [self.events[i] for i in positions]
         columns = {
             "tenant": pa.array([self.tenants[i] for i in positions], pa.string()),
-            "session_id": pa.array([event.session_id for event in events], pa.string()),
-            "ts": pa.array([event.ts for event in events], TIMESTAMP),
-            "seq": pa.array([event.seq for event in events], pa.int64()),
-            "type": pa.array([event.type for event in events], pa.string()),
             "consent": pa.array([consents[self.sessions[i]] for i in positions], pa.string()),
             "payload": _texts([event.payload for event in events]),
-            "extra": _texts([event.extra for event in events]),
+            "extra": _extras([event.extra for event in events]),
             "schema_version": pa.array([self.versions[i] for i in positions], pa.int16()),
             "received_at": pa.array([self.received_us[i] for i in positions], TIMESTAMP),
             "key": pa.array([self.keys[i] for i in positions], pa.binary(KEY_BYTES)),
         }
-        for name in _ENVELOPE_TEXTS:
-            columns[name] = pa.array([getattr(event, name) for event in events], pa.string())
+        for name, values_of in _AS_SENT.items():
+            columns[name] = pa.array(list(map(values_of, events)), EVENT_ROWS.field(name).type)
         return pa.table([columns[name] for name in EVENT_ROWS.names], schema=EVENT_ROWS)
 
 
@@ -141,21 +140,25 @@ def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int
         yield start, len(sizes)
 
 
-def _texts(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.ChunkedArray:
+def _texts(values: Sequence[msgspec.Raw]) -> pa.ChunkedArray:
     """In pieces: making an array holds the interpreter, and requests wait for it meanwhile.
     Raises pa.ArrowInvalid where a value is not valid UTF-8."""
     pieces = [_bytes_array(values[at : at + _PIECE]) for at in range(0, len(values), _PIECE)]
     return pa.chunked_array(pieces, pa.binary()).cast(pa.string())
 
 
-def _bytes_array(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.Array:
-    given = [one for one in values if isinstance(one, msgspec.Raw)]
-    if len(given) < len(values):
-        texts = [bytes(one) if isinstance(one, msgspec.Raw) else None for one in values]
-        return pa.array(texts, pa.binary())
-    offsets = np.cumsum([0, *(memoryview(one).nbytes for one in given)], dtype=np.int32)
-    data = pa.py_buffer(b"".join(given))
-    return pa.Array.from_buffers(pa.binary(), len(given), [None, pa.py_buffer(offsets), data])
+def _bytes_array(values: Sequence[msgspec.Raw]) -> pa.Array:
+    offsets = np.cumsum([0, *(memoryview(one).nbytes for one in values)], dtype=np.int32)
+    data = pa.py_buffer(b"".join(values))
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), data])
+
+
+def _extras(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.Array:
+    """Few events have any."""
+    if values.count(msgspec.UNSET) == len(values):
+        return pa.nulls(len(values), pa.string())
+    texts = [bytes(one) if isinstance(one, msgspec.Raw) else None for one in values]
+    return pa.array(texts, pa.binary()).cast(pa.string())
 
 
 def _decode_lines(body: bytes) -> tuple[list[Envelope], list[RejectedLine]]:

@@ -14,7 +14,7 @@ from penstock.errors import ServiceAddressTaken
 from penstock.settings import Settings
 
 _BACKLOG = 2048
-_SWITCH_SECONDS = 0.002
+_SWITCH_SECONDS = 0.0002
 
 
 def bind(host: str, port: int) -> socket.socket:
