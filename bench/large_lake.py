@@ -18,8 +18,9 @@ from penstock.settings import load_settings
 
 _EVENTS_PER_SESSION = 50
 _SEGMENT_EVENTS = 500_000
-#: Sessions overlap in time: each segment holds a part of the sessions of its neighbours too.
-_SPREAD = 3
+#: A segment of this size spans hours, and a session may run over into the next one: each session
+#: of the lake lies in two.
+_SPREAD = 2
 _ROWS = Path(__file__).with_name("large_lake.sql").read_text(encoding="utf-8")
 
 

@@ -23,6 +23,8 @@ class Summariser:
         self._connection.close()
 
     def summarise(self, rows: pa.Table) -> pa.Table:
+        if not rows.num_rows:
+            return SESSION_PARTS.empty_table()
         with self._lock:
             self._connection.register("rows", rows)
             parts = self._connection.sql(_SQL).to_arrow_table()
