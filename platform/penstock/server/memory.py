@@ -6,6 +6,8 @@ moment later; on virtual machines that costs more than the work on the buffer.
 
 import ctypes
 
+import pyarrow as pa
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _KEPT_BYTES_MAX = 128 * 1024 * 1024
 #: The largest that the C library accepts.
@@ -23,3 +25,4 @@ def keep_memory() -> None:
     set_option(_ARENA_MAX, _HEAPS_MAX)
     set_option(_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
     set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
+    pa.set_memory_pool(pa.system_memory_pool())  # its own would give memory back early again
