@@ -22,18 +22,11 @@ Seq = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
 Ts = Annotated[datetime, Meta(tz=True)] | int
 
 
-class Envelope(Struct, kw_only=True, gc=False):
-    """An event of any type with its payload as the bytes that were sent.
-
-    `extra` holds the unknown top-level fields as a JSON object. On the wire it is
-    written by the gateway alone: a producer's own field of that name is an unknown
-    field like any other.
-    """
+class Common(Struct, kw_only=True, gc=False):
+    """What the envelope holds beside the type and the payload."""
 
     session_id: Id
     ts: Ts
-    type: Id
-    payload: Raw
     event_id: Id | None = None
     seq: Seq | None = None
     source: Id | None = None
@@ -41,6 +34,18 @@ class Envelope(Struct, kw_only=True, gc=False):
     checkpoint: Id | None = None
     user: Id | None = None
     project: Id | None = None
+
+
+class Envelope(Common, kw_only=True, gc=False):
+    """An event of any type with its payload as the bytes that were sent.
+
+    `extra` holds the unknown top-level fields as a JSON object. On the wire it is
+    written by the gateway alone: a producer's own field of that name is an unknown
+    field like any other.
+    """
+
+    type: Id
+    payload: Raw
     extra: Raw | UnsetType = UNSET
 
 

@@ -21,10 +21,9 @@ from penstock.events.envelope import (
     TS_MAX_US,
     TS_MIN,
     TS_MIN_US,
+    Common,
     Envelope,
     Id,
-    Seq,
-    Ts,
     microseconds,
 )
 from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS, Payload
@@ -87,34 +86,15 @@ def judge_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
 # The proof for many lines at once
 
 
-class _Known(Struct, kw_only=True, gc=False, tag_field="type"):
-    """The envelope without `type` and `payload`, which each event structure adds."""
-
-    session_id: Id
-    ts: Ts
-    event_id: Id | None = None
-    seq: Seq | None = None
-    source: Id | None = None
-    source_key: Id | None = None
-    checkpoint: Id | None = None
-    user: Id | None = None
-    project: Id | None = None
+class _Known(Common, kw_only=True, gc=False, tag_field="type"):
+    """An event of a known type; each adds the structure of its payload."""
 
 
-class _Custom(Struct, kw_only=True, gc=False):
+class _Custom(Common, kw_only=True, gc=False):
     """An event of a producer's own type."""
 
-    session_id: Id
-    ts: Ts
     type: Annotated[Id, Meta(pattern=f"^{CUSTOM_PREFIX}")]
     payload: dict[str, Any]
-    event_id: Id | None = None
-    seq: Seq | None = None
-    source: Id | None = None
-    source_key: Id | None = None
-    checkpoint: Id | None = None
-    user: Id | None = None
-    project: Id | None = None
 
 
 def _event_structure(name: str, payload: type[Payload]) -> type[Struct]:
