@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from penstock.directories import make_directory, sync_directory
 from penstock.errors import Backlogged, LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog import Bounds, Entry, Held, blocks
 
@@ -67,13 +68,13 @@ class LocalEventLog:
         with ExitStack() as opened:
             opened.callback(self.close)
             with self._explained():
-                _make_directory(path)
+                make_directory(path)
                 self._lock_file = os.open(path / "append.lock", os.O_RDWR | os.O_CREAT, 0o600)
             with self._exclusive():
                 self.id, self.partitions = _identify(path, partitions)
                 for number in range(self.partitions):
                     self._tails.append(_Tail(path / f"p-{number:04d}", self.id, file_bytes_max))
-                _sync_directory(path)
+                sync_directory(path)
                 for tail in self._tails:
                     tail.catch_up()
             opened.pop_all()
@@ -317,7 +318,7 @@ class _Tail:
         """A fresh descriptor of this file, which is the newest from now on."""
         descriptor = os.open(self._name(file), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            _sync_directory(self._path)  # whoever made the file may have died before
+            sync_directory(self._path)  # whoever made the file may have died before
         except OSError:
             os.close(descriptor)
             raise
@@ -479,22 +480,6 @@ def _described(name: Path, partitions: int) -> tuple[str, int]:
     if count != partitions:
         raise LogShapeChanged(path=name.parent, found=count, wanted=partitions)
     return log_id, count
-
-
-def _make_directory(path: Path) -> None:
-    """With those above that are missing; a power loss does not take them back."""
-    if not path.is_dir():
-        _make_directory(path.parent)
-        path.mkdir(exist_ok=True)
-        _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _explain(error: OSError, path: Path) -> str:

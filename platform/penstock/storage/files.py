@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from penstock.directories import make_directory, sync_directory
 from penstock.storage import StoredObject
 
 _UNFINISHED = ".unfinished"
@@ -22,7 +23,7 @@ class FileStore:
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
         path = self._root / name
-        _make_directory(path.parent)
+        make_directory(path.parent)
         unfinished = path.with_name(path.name + _UNFINISHED)
         try:
             with unfinished.open("wb") as file:
@@ -34,7 +35,7 @@ class FileStore:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
             raise
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     def open(self, name: str) -> pa.NativeFile:
         return pa.OSFile(str(self._root / name), "rb")
@@ -53,19 +54,3 @@ class FileStore:
 
     def address(self, name: str) -> str:
         return str(self._root / name)
-
-
-def _make_directory(path: Path) -> None:
-    """With those above that are missing; a power loss does not take them back."""
-    if not path.is_dir():
-        _make_directory(path.parent)
-        path.mkdir(exist_ok=True)
-        _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
