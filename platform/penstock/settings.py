@@ -137,10 +137,14 @@ def resolve(
 
 def _data_directory(data: Path | str | None, environment: Mapping[str, str]) -> tuple[Path, str]:
     if data is not None:
-        return Path(data).absolute(), "a flag"
-    if named := environment.get(f"{ENVIRONMENT_PREFIX}DATA"):
-        return Path(named).absolute(), "the environment"
-    return Path(DATA_DEFAULT).absolute(), "default"
+        directory, origin = Path(data).absolute(), "a flag"
+    elif named := environment.get(f"{ENVIRONMENT_PREFIX}DATA"):
+        directory, origin = Path(named).absolute(), "the environment"
+    else:
+        directory, origin = Path(DATA_DEFAULT).absolute(), "default"
+    if directory.exists() and not directory.is_dir():
+        raise SettingInvalid(name="data", origin=origin, why=f"{directory} is not a directory")
+    return directory, origin
 
 
 def _default_of(name: str, default: Any, directory: Path) -> Any:

@@ -73,6 +73,10 @@ def test_query_reads_the_statement_from_standard_input(
         (("query", "select 1", "--out", "rows.xls"), "--format"),
         (("query", "drop table events"), "refused"),
         (("import", "no-such-file.jsonl"), "does not exist"),
+        (("query", "select 'infinity'::timestamp as t"), "cannot be shown"),
+        (("query", "select 1 as a, 2 as a"), "two columns are named a"),
+        (("query", "select 1", "--data", __file__), "is not a directory"),
+        (("db", "upgrade", "--data", "/proc/nothing/here"), "cannot be used"),
         (("ledger", "--since", "soon"), "neither a time nor an age"),
         (("rejected", "show", "999"), "there is none"),
         (("keys", "revoke", "nobody"), "there is none"),
@@ -88,6 +92,23 @@ def test_wrong_input_is_said_in_a_sentence_and_exits_2(
     assert outcome.out == ""
     assert words in outcome.err
     assert outcome.err.startswith("penstock: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("import", ""),
+        ("ledger", "--data", ""),
+        ("serve", "--port", "99999"),
+        ("rejected", "show", "99999999999999999999"),
+    ],
+)
+def test_wrong_usage_exits_2_and_shows_no_traceback(
+    filled: Run, arguments: tuple[str, ...]
+) -> None:
+    outcome = filled(*arguments)
+    assert outcome.status == 2
+    assert "Traceback" not in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from penstock.settings import load_settings
 
 
 def import_(
-    paths: Annotated[list[Path], typer.Argument(help="Files, or folders of files.")],
+    paths: Annotated[
+        list[Path], typer.Argument(parser=options.path, help="Files, or folders of files.")
+    ],
     data: options.Data = None,
     form: Annotated[
         Literal["auto", "events"],

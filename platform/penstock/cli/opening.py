@@ -5,7 +5,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from penstock.database import upgrade
-from penstock.errors import LakeMissing
+from penstock.errors import InvalidInput, LakeMissing
 from penstock.lake.lake import Lake
 from penstock.settings import Settings, load_settings
 
@@ -25,13 +25,22 @@ def open_or_make(settings: Settings) -> Lake:
     others share is only checked. Raises DatabaseOutdated."""
     embedded = _embedded_file(settings)
     if embedded is not None:
-        embedded.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(embedded.parent)
     lake = Lake(settings)
     if embedded is not None:
         upgrade.upgrade(lake.database)
     else:
         upgrade.check(lake.database)
     return lake
+
+
+def make_directory(directory: Path) -> None:
+    """Raises InvalidInput where it cannot be made."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The directory {directory}", why=why) from error
 
 
 def _embedded_file(settings: Settings) -> Path | None:

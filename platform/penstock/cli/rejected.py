@@ -45,7 +45,10 @@ def list_(
 
 @app.command("show")
 def show(
-    entry_id: Annotated[int, typer.Argument(metavar="ID", help="From `penstock rejected list`.")],
+    entry_id: Annotated[
+        int,
+        typer.Argument(metavar="ID", min=1, max=2**63 - 1, help="From `penstock rejected list`."),
+    ],
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
@@ -67,7 +70,8 @@ def show(
 @app.command("replay")
 def replay_(
     ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID]…", help="All that wait, by default.")
+        list[int] | None,
+        typer.Argument(metavar="[ID]…", min=1, max=2**63 - 1, help="All that wait, by default."),
     ] = None,
     data: options.Data = None,
     json: options.Json = False,

@@ -24,7 +24,9 @@ from penstock.telemetry.logs import configure_logs
 def serve(
     data: options.Data = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8787,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65_535)
+    ] = 8787,
     role: Annotated[
         ServerRole, typer.Option(help="Which part to run; all of them by default.")
     ] = "all",

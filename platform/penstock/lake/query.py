@@ -65,6 +65,7 @@ class QueryEngine:
                 self._prepare(connection, views, pin, fresh, tenant)
                 with _limits(connection, self.settings):
                     batches = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+                    _refuse_names_twice(batches.schema.names)
                     yield Answer(batches, pin.snap, fresh.cut_off)
         finally:
             connection.close()
@@ -158,6 +159,12 @@ def _bind(
 
 def _create_base(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     connection.execute(_BASE.joinpath(f"{name}.sql").read_text(encoding="utf-8"))
+
+
+def _refuse_names_twice(names: list[str]) -> None:
+    """Rows are shown by name: one of two equal names would be lost."""
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise QueryFailed(why=f"two columns are named {twice}; give one of them another name")
 
 
 def _consent_table(pin: Pin, fresh: Fresh) -> pa.Table:

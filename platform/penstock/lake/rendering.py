@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from penstock.errors import QueryFailed
+
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
 
@@ -20,7 +22,10 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as Python values that JSON can hold."""
-    rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="lossy")
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="lossy")
+    except (OverflowError, ValueError) as error:  # infinity, and years before 1 or after 9999
+        raise QueryFailed(why=f"a value cannot be shown ({error}); cast it to varchar") from None
     return rows
 
 
@@ -98,8 +103,12 @@ _WRITERS: dict[Format, Callable[[pa.RecordBatchReader, BinaryIO], int]] = {
 }
 
 
+class AnswerTooLarge(Exception):
+    """More than the collector may hold."""
+
+
 class Bounded(io.BytesIO):
-    """Collects bytes up to a limit; raises OverflowError beyond."""
+    """Collects bytes up to a limit; raises AnswerTooLarge beyond."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__()
@@ -107,5 +116,5 @@ class Bounded(io.BytesIO):
 
     def write(self, data: "Buffer") -> int:
         if self.tell() + memoryview(data).nbytes > self._bytes_max:
-            raise OverflowError
+            raise AnswerTooLarge
         return super().write(data)

@@ -195,7 +195,7 @@ def _json_answer(query: Query, bytes_max: int) -> bytes:
 def _bounded(bytes_max: int) -> Iterator[rendering.Bounded]:
     try:
         yield rendering.Bounded(bytes_max)
-    except OverflowError:
+    except rendering.AnswerTooLarge:
         raise QueryLimitReached(
             limit=f"{bytes_max} bytes of answer", setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX"
         ) from None
