@@ -40,24 +40,6 @@ class Ceiling:
 Validate = Callable[[bytes], list[Envelope]]
 
 
-def measure_ceiling(bodies: Sequence[bytes], validate: Validate | None = None) -> Ceiling:
-    """CPU seconds for all bodies, and the size of what they are as plain Parquet."""
-    validate = validate or fully
-    written: list[int] = []
-
-    def work() -> None:
-        events: list[Envelope] = []
-        for body in bodies:
-            events += validate(body)
-            if len(events) >= _SEGMENT_ROWS:
-                written.append(_write(events))
-                events = []
-        if events:
-            written.append(_write(events))
-
-    return Ceiling(cpu_seconds(work), sum(written))
-
-
 def fully(body: bytes) -> list[Envelope]:
     """Everything that the gateway must find."""
     judged = judge(body.split(b"\n"), 1, _EVENT_BYTES_MAX)
@@ -72,6 +54,23 @@ def by_type(body: bytes) -> list[Envelope]:
         if not event.type.startswith(CUSTOM_PREFIX):
             _payload_decoders[event.type].decode(event.payload)
     return events
+
+
+def measure_ceiling(bodies: Sequence[bytes], validate: Validate = fully) -> Ceiling:
+    """CPU seconds for all bodies, and the size of what they are as plain Parquet."""
+    written: list[int] = []
+
+    def work() -> None:
+        events: list[Envelope] = []
+        for body in bodies:
+            events += validate(body)
+            if len(events) >= _SEGMENT_ROWS:
+                written.append(_write(events))
+                events = []
+        if events:
+            written.append(_write(events))
+
+    return Ceiling(cpu_seconds(work), sum(written))
 
 
 def _write(events: list[Envelope]) -> int:

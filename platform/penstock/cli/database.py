@@ -3,7 +3,7 @@
 import typer
 
 from penstock.cli import options
-from penstock.cli.opening import make_directory, open_existing
+from penstock.cli.opening import make_data_directory, open_existing
 from penstock.cli.output import say, show_json
 from penstock.database import upgrade as migrations
 from penstock.lake.lake import Lake
@@ -19,7 +19,7 @@ def upgrade(data: options.Data = None, json: options.Json = False) -> None:
     Example: penstock db upgrade
     """
     settings = load_settings(data)
-    make_directory(settings.data)
+    make_data_directory(settings.data)
     with Lake(settings) as lake:
         migrations.upgrade(lake.database)
         revision = migrations.check(lake.database)

@@ -5,6 +5,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from penstock.database import upgrade
+from penstock.directories import make_directory
 from penstock.errors import InvalidInput, LakeMissing
 from penstock.lake.lake import Lake
 from penstock.settings import Settings, load_settings
@@ -25,7 +26,7 @@ def open_or_make(settings: Settings) -> Lake:
     others share is only checked. Raises DatabaseOutdated."""
     embedded = _embedded_file(settings)
     if embedded is not None:
-        make_directory(embedded.parent)
+        make_data_directory(embedded.parent)
     lake = Lake(settings)
     if embedded is not None:
         upgrade.upgrade(lake.database)
@@ -34,10 +35,10 @@ def open_or_make(settings: Settings) -> Lake:
     return lake
 
 
-def make_directory(directory: Path) -> None:
+def make_data_directory(directory: Path) -> None:
     """Raises InvalidInput where it cannot be made."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The directory {directory}", why=why) from error

@@ -10,6 +10,9 @@ from penstock.cli.output import facts, say, show_json, show_table, time_of
 from penstock.clock import SystemClock
 from penstock.ingest.rejected import list_rejected, replay, show_rejected
 
+#: The largest number that the database has room for.
+_ID_MAX = 2**63 - 1
+
 app = typer.Typer(
     help="Lines that were refused: why, and sending them again.", no_args_is_help=True
 )
@@ -47,7 +50,7 @@ def list_(
 def show(
     entry_id: Annotated[
         int,
-        typer.Argument(metavar="ID", min=1, max=2**63 - 1, help="From `penstock rejected list`."),
+        typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`."),
     ],
     data: options.Data = None,
     json: options.Json = False,
@@ -71,7 +74,7 @@ def show(
 def replay_(
     ids: Annotated[
         list[int] | None,
-        typer.Argument(metavar="[ID]…", min=1, max=2**63 - 1, help="All that wait, by default."),
+        typer.Argument(metavar="[ID]…", min=1, max=_ID_MAX, help="All that wait, by default."),
     ] = None,
     data: options.Data = None,
     json: options.Json = False,
