@@ -45,7 +45,7 @@ bench: .venv/ready ## measure; numbers count only against others of the same run
 .PHONY: lock
 lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
 	@test -n "$(UV)" || { echo 'make lock needs uv: pip install uv' >&2; exit 1; }
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev \
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev --all-extras \
 	    --no-header --no-annotate --no-emit-index-url $(ARGS) -o requirements.lock pyproject.toml
 
 .PHONY: clean

@@ -41,6 +41,32 @@ log_partition = Table(
     Column("lease_until", BigInteger, nullable=False),
 )
 
+#: How many partitions a log has, as its writers have agreed. Sessions are where this says.
+log_shape = Table(
+    "log_shape",
+    metadata,
+    Column("log_id", String(64), primary_key=True),
+    Column("partitions", Integer, nullable=False),
+)
+
+#: Writers that are there; they share the partitions fairly.
+writer = Table(
+    "writer",
+    metadata,
+    Column("owner", String(64), primary_key=True),
+    Column("until", BigInteger, nullable=False),
+)
+
+#: Work that only one process may do at a time, by name.
+lease = Table(
+    "lease",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("owner", String(64)),
+    Column("epoch", BigInteger, nullable=False),
+    Column("until", BigInteger, nullable=False),
+)
+
 #: Offsets that were lost to the log before the lake had them. Empty in a good life.
 log_gap = Table(
     "log_gap",
@@ -52,6 +78,9 @@ log_gap = Table(
     Column("to_offset", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
     Column("found_at", BigInteger, nullable=False),
+    #: A person has looked, and said why it can be lived with.
+    Column("accepted_at", BigInteger),
+    Column("accepted_why", Text),
 )
 
 #: Written before a file is; what no segment and no intent names, no writer made.
@@ -91,6 +120,8 @@ segment = Table(
     Column("session_filter", LargeBinary, nullable=False),
     Column("added_snap", BigInteger, nullable=False),
     Column("removed_snap", BigInteger),
+    #: The shape of the log when its sessions were put where they are.
+    Column("log_partitions", Integer),
     Index("ix_segment_live", "removed_snap", "added_snap"),
 )
 
