@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.events.identity import KEY_BYTES, event_key, partition_of, session_key
+from penstock.events.identity import KEY_BYTES, event_key, session_key
 from penstock.events.reading import judge_line
 
 Event = dict[str, Any]
@@ -44,12 +44,6 @@ def test_identities_never_change(event: Event, digest: str) -> None:
     """They are stored: with other digests, all events sent again would be stored twice."""
     assert key(event).hex() == digest
     assert len(key(event)) == KEY_BYTES
-
-
-@pytest.mark.parametrize(("session", "partition"), [("s-1", 601), ("s-2", 346), ("é", 567)])
-def test_partitions_never_change(session: str, partition: int) -> None:
-    """A session's events stay in one partition, or its repeats could not be told."""
-    assert partition_of(session_key("acme", session), 1000) == partition
 
 
 @pytest.mark.parametrize("event", [NAMED, KEYED, EVENT], ids=["event_id", "source_key", "content"])

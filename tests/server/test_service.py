@@ -146,7 +146,13 @@ def test_client_that_sends_no_more_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 def test_large_body_is_judged_in_small_steps() -> None:
     """Between them other requests get their turn."""
-    acceptor = Acceptor("t", 1, event_bytes_max=1000, rejected_line_bytes_max=100)
+    acceptor = Acceptor(
+        tenant="t",
+        partitions=1,
+        event_bytes_max=1000,
+        rejected_line_bytes_max=100,
+        value_bytes_max=1 << 20,
+    )
     line = (
         b'{"session_id":"s","ts":1795255200000000,"type":"user_message","payload":{"text":"hi"}}\n'
     )

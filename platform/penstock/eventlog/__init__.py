@@ -40,7 +40,14 @@ class EventLog(Protocol):
         ...
 
     @property
-    def partitions(self) -> int: ...
+    def partitions(self) -> int:
+        """How many there are now; may grow, never shrinks."""
+        ...
+
+    @property
+    def value_bytes_max(self) -> int:
+        """A larger value cannot be appended."""
+        ...
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         """Durable for every partition when it returns. Raises Backlogged or LogUnwritable;
@@ -50,6 +57,15 @@ class EventLog(Protocol):
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
         """Durable entries from `offset` on: at least one if there is any, else about `bytes_max`.
         Waits up to `wait_s` for the first. An offset before `first` reads from `first`."""
+        ...
+
+    @property
+    def expires(self) -> bool:
+        """Whether it lets go of events by itself, be they trimmed or not."""
+        ...
+
+    def ends(self) -> list[int]:
+        """The `end` of every partition, at the cost of one look."""
         ...
 
     def bounds(self, partition: int) -> Bounds: ...

@@ -46,6 +46,10 @@ def split_offset(offset: int) -> tuple[int, int]:
 class LocalEventLog:
     """An EventLog in a directory; see the module for its files."""
 
+    #: A block's length has 32 bits; memory is short long before.
+    value_bytes_max = 1 << 30
+    expires = False
+
     def __init__(
         self,
         path: Path,
@@ -107,6 +111,9 @@ class LocalEventLog:
                 return entries
             with self._appended:
                 self._appended.wait(min(left, _LOOK_SECONDS))
+
+    def ends(self) -> list[int]:
+        return [self.bounds(partition).end for partition in range(self.partitions)]
 
     def bounds(self, partition: int) -> Bounds:
         tail = self._tails[partition]

@@ -13,14 +13,20 @@ from penstock.events.envelope import SCHEMA_VERSION
 _LENGTH = struct.Struct("<I")
 
 
+#: `unjudged` lines came into the log past the gateway: whoever reads them judges them first.
+Kind = Literal["events", "rejected", "unjudged"]
+
+
 class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`counts` holds the number of lines by source; a source that is not given is ''."""
 
-    kind: Literal["events", "rejected"]
+    kind: Kind
     tenant: str
     received_us: int
     counts: dict[str, int]
     schema_version: int = SCHEMA_VERSION
+    #: How many partitions the log had when these lines were put into theirs; 0 is unknown.
+    partitions: int = 0
 
 
 class Frame(msgspec.Struct):
@@ -54,7 +60,7 @@ def decode_frame(value: bytes) -> Frame:
 
 
 def encode_rejected(lines: list[RejectedLine]) -> bytes:
-    return msgspec.json.Encoder().encode_lines(lines)
+    return msgspec.json.Encoder().encode_lines(lines).rstrip(b"\n")
 
 
 def decode_rejected(body: bytes) -> list[RejectedLine]:

@@ -23,13 +23,8 @@ def session_key(tenant: str, session_id: str) -> str:
 
 
 def session_hash(session: str) -> int:
-    """64 bits of a `session_key`: for partitions and for the filters of segments."""
+    """64 bits of a `session_key`: for the filters of segments, and for buckets."""
     return xxh3_64_intdigest(session.encode())
-
-
-def partition_of(session: str, partitions: int) -> int:
-    """The partition of the event log that holds this session, for ever."""
-    return session_hash(session) % partitions
 
 
 def event_key(session: str, event: Envelope) -> bytes:

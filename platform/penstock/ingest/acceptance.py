@@ -1,21 +1,16 @@
 """From a decompressed body to what the log will hold of it, and what the producer is told."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Self
 
 from penstock.errors import BodyUnreadable
+from penstock.eventlog import EventLog
 from penstock.events.bodies import split_body
-from penstock.events.frames import (
-    Frame,
-    Header,
-    RejectedLine,
-    encode_frame,
-    encode_rejected,
-)
-from penstock.events.identity import partition_of, session_key
+from penstock.events.packing import HEADER_BYTES_MAX, Packer, encode_within
 from penstock.events.reading import Judged, Rejection, judge
+from penstock.settings import Settings
 
 #: Lines are judged in pieces of this size: other requests get their turn in between.
 CHUNK_BYTES = 256 * 1024
@@ -32,10 +27,25 @@ class Acceptor:
     partitions: int
     event_bytes_max: int
     rejected_line_bytes_max: int
+    value_bytes_max: int
+
+    @classmethod
+    def of(cls, tenant: str, settings: Settings, log: EventLog) -> Self:
+        """For bodies that go to this log, as it is now."""
+        room = log.value_bytes_max - HEADER_BYTES_MAX
+        return cls(
+            tenant=tenant,
+            partitions=log.partitions,
+            event_bytes_max=min(settings.event_bytes_max, room),
+            # What is refused is kept as JSON, where it takes more room.
+            rejected_line_bytes_max=min(settings.rejected_line_bytes_max, room // 2),
+            value_bytes_max=log.value_bytes_max,
+        )
 
     def accept(self, body: bytes, received_us: int, first_line: int = 1) -> Iterator["Acceptance"]:
         """A piece at a time, so that the caller may do something else in between.
         Raises BodyUnreadable when hardly anything in the body is an event."""
+        packer = Packer(self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
         for number, lines in split_body(body, CHUNK_BYTES, first_line):
             judged = judge(lines, number, self.event_bytes_max)
@@ -46,47 +56,13 @@ class Acceptor:
                     why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
                     f"line {last.line}: {last.reason}"
                 )
-            acceptance = Acceptance(len(judged.lines), judged.rejections)
-            for partition, frame in self._frames(judged, received_us):
-                acceptance.values[partition].append(encode_frame(frame))
-            yield acceptance
+            yield self._packed(packer, judged)
 
-    def _frames(self, judged: Judged, received_us: int) -> Iterator[tuple[int, Frame]]:
-        for partition, lines, sources in self._by_partition(judged):
-            counts = {source or "": n for source, n in Counter(sources).items()}
-            header = self._header("events", counts, received_us)
-            yield partition, Frame(header, b"\n".join(lines))
-        if judged.rejections:
-            refused = [self._kept(rejection) for rejection in judged.rejections]
-            counts = dict(Counter(line.source for line in refused))
-            header = self._header("rejected", counts, received_us)
-            yield 0, Frame(header, encode_rejected(refused))
-
-    def _header(
-        self, kind: Literal["events", "rejected"], counts: dict[str, int], received_us: int
-    ) -> Header:
-        return Header(kind=kind, tenant=self.tenant, received_us=received_us, counts=counts)
-
-    def _by_partition(self, judged: Judged) -> Iterator[tuple[int, list[bytes], list[str | None]]]:
-        if self.partitions == 1:
-            if judged.lines:
-                yield 0, judged.lines, judged.sources
-            return
-        places: defaultdict[int, list[int]] = defaultdict(list)
-        for position, session_id in enumerate(judged.sessions):
-            session = session_key(self.tenant, session_id)
-            places[partition_of(session, self.partitions)].append(position)
-        for partition, some in places.items():
-            yield partition, [judged.lines[i] for i in some], [judged.sources[i] for i in some]
-
-    def _kept(self, rejection: Rejection) -> RejectedLine:
-        return RejectedLine(
-            line=rejection.line,
-            reason=rejection.reason,
-            raw=rejection.raw[: self.rejected_line_bytes_max],
-            source=rejection.source or "",
-            truncated=len(rejection.raw) > self.rejected_line_bytes_max,
-        )
+    def _packed(self, packer: Packer, judged: Judged) -> "Acceptance":
+        acceptance = Acceptance(len(judged.lines), judged.rejections)
+        for partition, frame in packer.pack(judged):
+            acceptance.values[partition] += encode_within(frame, self.value_bytes_max)
+        return acceptance
 
 
 @dataclass

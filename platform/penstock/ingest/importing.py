@@ -43,12 +43,7 @@ class Importer:
         self._metrics = Metrics()
         self._tenant = tenant
         settings = lake.settings
-        self._acceptor = Acceptor(
-            tenant=tenant,
-            partitions=lake.log.partitions,
-            event_bytes_max=settings.event_bytes_max,
-            rejected_line_bytes_max=settings.rejected_line_bytes_max,
-        )
+        self._acceptor = Acceptor.of(tenant, settings, lake.log)
         self._writer = Writer(
             Parts(
                 settings=settings,

@@ -92,12 +92,7 @@ def _replay_one(
     if entry.truncated:
         raise Refusal("only its beginning was kept")
     judge_line(entry.raw, lake.settings.event_bytes_max)
-    acceptor = Acceptor(
-        tenant=entry.tenant,
-        partitions=lake.log.partitions,
-        event_bytes_max=lake.settings.event_bytes_max,
-        rejected_line_bytes_max=lake.settings.rejected_line_bytes_max,
-    )
+    acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
     for piece in acceptor.accept(entry.raw, clock.now_us()):
         for partition, some in piece.values.items():
             values.setdefault(partition, []).extend(some)

@@ -118,12 +118,7 @@ class Service:
             self._queries -= 1
 
     def acceptor(self, tenant: str) -> Acceptor:
-        return Acceptor(
-            tenant=tenant,
-            partitions=self.lake.log.partitions,
-            event_bytes_max=self.settings.event_bytes_max,
-            rejected_line_bytes_max=self.settings.rejected_line_bytes_max,
-        )
+        return Acceptor.of(tenant, self.settings, self.lake.log)
 
     def problems(self) -> Iterator[str]:
         """What keeps this process from making progress; nothing when it is ready."""

@@ -96,13 +96,7 @@ class HandLake:
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:
         """Judge a body and put it into the log, as the gateway does."""
         body = events if isinstance(events, bytes) else body_of(events)
-        settings = self.lake.settings
-        acceptor = Acceptor(
-            tenant=tenant,
-            partitions=self.lake.log.partitions,
-            event_bytes_max=settings.event_bytes_max,
-            rejected_line_bytes_max=settings.rejected_line_bytes_max,
-        )
+        acceptor = Acceptor.of(tenant, self.lake.settings, self.lake.log)
         whole = Acceptance()
         for piece in acceptor.accept(body, self.clock.now_us()):
             whole.add(piece)
