@@ -1,5 +1,6 @@
 # The developer's verbs. `make` alone lists them; each does its own set-up.
 # Needed: make, and Python 3.11 or newer. uv is used where it is installed.
+# The tests of Kafka and S3 also need Java 17 and Maven, and are skipped without.
 
 .DEFAULT_GOAL := help
 BIN := .venv/bin
@@ -50,7 +51,7 @@ lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 
 .PHONY: clean
 clean: ## remove what these verbs made; data directories stay
-	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find bench examples jobs migrations platform tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The environment: exactly the lock, then this checkout, editable.

@@ -1,24 +1,37 @@
 """Runs migrations on the connection that `penstock.database.upgrade` hands over, or, when
 Alembic is called by hand, on the database that the settings name."""
 
+from collections.abc import Collection
+from typing import Any
+
 from alembic import context
+from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.database.tables import metadata
+from penstock.database.upgrade import alone, note_supported
 from penstock.settings import load_settings
 
 
 def _migrate(connection: Connection) -> None:
-    context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        render_as_batch=True,
+        on_version_apply=lambda ctx, step, heads, run_args: _note(ctx, heads),
+    )
     with context.begin_transaction():
         context.run_migrations()
+
+
+def _note(ctx: MigrationContext, heads: Collection[Any]) -> None:
+    assert ctx.connection is not None
+    note_supported(ctx.connection, next(iter(heads), None))
 
 
 if (given := context.config.attributes.get("connection")) is not None:
     _migrate(given)
 else:
-    settings = load_settings()
-    database = Database(settings.database_url, lock_seconds_max=settings.database_lock_seconds_max)
-    with database.write() as connection:
+    with alone(Database.of(load_settings())) as connection:
         _migrate(connection)

@@ -1,7 +1,13 @@
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.servers.broker import Broker, running_broker
+from tests.servers.postgres import PostgresServer, running_postgres
+from tests.servers.ray_cluster import RayCluster, running_ray
+from tests.servers.s3 import S3Server, s3_server
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -11,3 +17,56 @@ def _no_developer_settings() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
             patch.delenv(name)
         yield
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One Kafka broker for all tests: each makes topics and groups of its own. A test that stops
+    or kills it starts it again."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for all tests: each makes a database of its own."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def in_postgresql(postgres: PostgresServer, tmp_path: Path) -> Iterator[None]:
+    """A lake in `tmp_path` has its metadata there, also where another process opens it: the
+    data directory's settings file says so."""
+    with postgres.database() as url:
+        (tmp_path / "penstock.toml").write_text(f'database_url = "{url}"\n')
+        yield
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayCluster]:
+    """One Ray cluster of two nodes for all tests. A test that kills the second starts it again."""
+    with running_ray() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def each_database(request: pytest.FixtureRequest) -> None:
+    """The test runs once for each kind of database under a lake in `tmp_path`."""
+    if request.param == "postgresql":
+        request.getfixturevalue("in_postgresql")
+
+
+@pytest.fixture(scope="session")
+def s3_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One S3 server for all tests."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The same, with its keys in the environment. Each test takes a prefix of its own."""
+    for name, value in s3_process.environment().items():
+        monkeypatch.setenv(name, value)
+    return s3_process

@@ -1,4 +1,5 @@
-"""Add what several writers need: leases by name, who is there, and the log's shape."""
+"""Add what several writers need: leases by name, who is there, and the log's shape; and what
+lets them be upgraded one by one."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -28,6 +29,11 @@ def upgrade() -> None:
         sa.Column("partitions", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("log_id", name=op.f("pk_log_shape")),
     )
+    op.create_table(
+        "supported_revision",
+        sa.Column("revision", sa.String(length=32), nullable=False),
+        sa.PrimaryKeyConstraint("revision", name=op.f("pk_supported_revision")),
+    )
     op.add_column("segment", sa.Column("log_partitions", sa.Integer(), nullable=True))
     op.add_column("log_gap", sa.Column("accepted_at", sa.BigInteger(), nullable=True))
     op.add_column("log_gap", sa.Column("accepted_why", sa.Text(), nullable=True))
@@ -37,6 +43,7 @@ def downgrade() -> None:
     op.drop_column("log_gap", "accepted_why")
     op.drop_column("log_gap", "accepted_at")
     op.drop_column("segment", "log_partitions")
+    op.drop_table("supported_revision")
     op.drop_table("log_shape")
     op.drop_table("writer")
     op.drop_table("lease")

@@ -5,7 +5,8 @@ the braces of the docstring; they stay readable as `error.facts`.
 """
 
 import inspect
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 
 class PenstockError(Exception):
@@ -23,8 +24,18 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         return inspect.cleandoc(type(self).__doc__ or "").format(**self.facts)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes with their facts."""
+        return partial(type(self), **self.facts), ()
 
-# What the caller sent
+
+# What the caller sent, or lacks
+
+
+class ExtraMissing(PenstockError):
+    """{what} needs more than the base install: pip install 'penstock[{extra}]'."""
+
+    exit_status = 2
 
 
 class InvalidInput(PenstockError):
@@ -156,6 +167,21 @@ class DatabaseUnreachable(PenstockError):
     http_status = 503
 
 
+class StoreUnreachable(PenstockError):
+    """The object store {where} cannot be reached: {why}.
+    Tries go on as long as something is to be done there; look whether the service is up."""
+
+    exit_status = 3
+    http_status = 503
+
+
+class StoreRefused(PenstockError):
+    """The object store {where} refused: {why}. {hint}."""
+
+    exit_status = 3
+    http_status = 503
+
+
 class LakeMissing(PenstockError):
     """There is no lake at {where} yet. `penstock serve` or `penstock import` makes one;
     --data or PENSTOCK_DATA names another directory."""
@@ -210,6 +236,31 @@ class FencedOff(PenstockError):
     offset {expected}. Nothing was committed; the other writer has the events."""
 
 
+class LogGrew(PenstockError):
+    """The event log has {found} partitions by now, this writer went by {believed}. Nothing was
+    committed; it starts over by the new number, where sessions are in other partitions."""
+
+
+class LogExpired(PenstockError):
+    """Partition {partition} of the event log begins at {first} now, and the lake covered it up
+    to {covered}: its retention ran ahead of the writer. What lay between is lost; the gap is
+    entered in the ledger. Give the topic a longer retention, or the writers more room."""
+
+
+class LogUnreachable(PenstockError):
+    """The event log {where} cannot be reached: {why}."""
+
+    exit_status = 3
+    http_status = 503
+
+
+class LogUnsuitable(PenstockError):
+    """The event log {where} cannot be used: {why}."""
+
+    exit_status = 3
+    http_status = 503
+
+
 class RejectedLimitReached(PenstockError):
     """The writer stopped: {rejected} of the last {seen} lines were rejected, over the limit
     of {limit}; the last reason: {reason}. Nothing is lost, the lines wait in the event log.
@@ -222,6 +273,40 @@ class CompactionConflict(PenstockError):
     changed. The next run plans afresh."""
 
 
+class UpkeepBusy(PenstockError):
+    """Another process does upkeep on this lake and has not finished within {seconds} s.
+    Nothing was changed; try again later."""
+
+    http_status = 409
+
+
 class LakeDamaged(PenstockError):
     """{path} does not match what the metadata database knows: {why}.
     `penstock lake verify` lists all such files."""
+
+
+# The executor and jobs
+
+
+class ExecutorUnreachable(PenstockError):
+    """The executor {address} cannot be reached: {why}."""
+
+    exit_status = 3
+
+
+class TaskFailed(PenstockError):
+    """The task {task} of {function} failed: {why}."""
+
+
+class WorkerLost(PenstockError):
+    """The task {task} of {function} was given up: its worker was lost {attempts} times, at last
+    because {why}. A task that is too large for the memory of a worker ends like this."""
+
+
+class JobResultTooLarge(PenstockError):
+    """The result of {function} for bucket {bucket} has {found} bytes, the limit is {limit}
+    (PENSTOCK_JOB_RESULT_BYTES_MAX). A job returns a small value; rows belong into files."""
+
+
+class JobResultUnfit(PenstockError):
+    """The result of {function} for bucket {bucket} cannot be kept as JSON: {why}."""

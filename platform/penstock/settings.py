@@ -5,6 +5,7 @@ the later wins.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -43,12 +44,18 @@ class Settings:
     inflight_bytes_max: int = _setting(128 * MIB, "bodies and events not yet on disk, all keys", 1)
     tenant_inflight_bytes_max: int = _setting(64 * MIB, "the same for one tenant", 1)
 
-    log_partitions: int = _setting(1, "partitions of a new local log; fixed once it is made", 1)
+    log_partitions: int = _setting(
+        1, "partitions of a new log; a local one keeps them, a topic may get more", 1
+    )
     log_file_bytes_max: int = _setting(
         64 * MIB, "a file of the local log before the next begins", 1
     )
     log_bytes_max: int = _setting(8 * GIB, "events waiting in the local log before 503", 1)
     log_block_bytes_max: int = _setting(4 * MIB, "events that share one fsync and checksum", 1)
+    log_request_seconds_max: float = _setting(10.0, "wait for an answer of Kafka", 0.1)
+    log_refresh_seconds: float = _setting(
+        5.0, "how soon partitions that were added to a topic are seen", 0
+    )
     disk_reserve_bytes: int = _setting(256 * MIB, "disk kept free for the writer: below it 503", 0)
 
     flush_rows_max: int = _setting(50_000, "events in a new segment", 1)
@@ -66,6 +73,17 @@ class Settings:
     rejected_window_lines: int = _setting(10_000, "lines over which that share is taken", 1)
     rejected_line_bytes_max: int = _setting(64 * KIB, "what is kept of a rejected line", 1)
 
+    store_connect_seconds_max: float = _setting(
+        5.0, "wait for a connection to the object store", 0.1
+    )
+    store_silence_seconds_max: float = _setting(
+        20.0, "an object store that sends nothing for so long is given up", 1
+    )
+    store_attempts_max: int = _setting(5, "tries of one request to the object store", 1)
+    store_tails_bytes_max: int = _setting(
+        32 * MIB, "memory for the ends of files that queries read from S3", 0
+    )
+
     compaction_segments_min: int = _setting(8, "small segments that are worth a merge", 2)
     compaction_bytes_target: int = _setting(128 * MIB, "segments of this size are left alone", 1)
     compaction_memory_bytes_max: int = _setting(512 * MIB, "memory of a merge", 64 * MIB)
@@ -79,8 +97,23 @@ class Settings:
     query_answer_bytes_max: int = _setting(64 * MIB, "answer of POST /v1/query", 1)
     queries_max: int = _setting(4, "queries over HTTP at the same time; others wait", 1)
 
+    executor: str = _setting("inline", "heavy jobs: inline, processes or ray://HOST:PORT")
+    executor_workers: int = _setting(0, "worker processes; 0 is one for each core", 0)
+    executor_inflight_max: int = _setting(64, "tasks of a run given to Ray and not back yet", 1)
+    executor_attempts_max: int = _setting(3, "tries of a task whose worker is lost", 1)
+    executor_task_memory_bytes: int = _setting(1 * GIB, "memory that Ray keeps for a task", 0)
+    bucket_bytes_target: int = _setting(64 * MIB, "bytes of segments in a bucket of a job", 1)
+    job_result_bytes_max: int = _setting(64 * KIB, "what a job returns for one bucket", 1)
+
     keys_refresh_seconds: float = _setting(5.0, "how long a revoked key may still be taken", 0.1)
     database_lock_seconds_max: float = _setting(5.0, "wait for another's lock on the database", 0)
+    database_statement_seconds_max: float = _setting(
+        30.0, "one statement on PostgreSQL, or a pause inside a transaction", 0.001
+    )
+    database_connect_seconds_max: float = _setting(
+        10.0, "wait for a connection to the database", 0.001
+    )
+    database_connections_max: int = _setting(15, "connections of a process to the database", 1)
     shutdown_seconds_max: float = _setting(20.0, "time to flush after a signal to stop", 0)
     log_format: str = _setting("text", "log lines as text or json")
 
@@ -133,6 +166,17 @@ def resolve(
         found[one.name] = Resolved(one.name, value, origin, one.metadata["meaning"])
     _check_relations(found)
     return list(found.values())
+
+
+_PASSWORD = re.compile(r"(?<=://)([^:@?/]*):.*@")
+_SECRET_PARAMETER = re.compile(
+    r"([?&][^=&]*(?:secret|pass|token|key|credential)[^=&]*)=[^&]*", re.IGNORECASE
+)
+
+
+def without_secrets(url: str) -> str:
+    """An address as it may be shown: passwords, and parameters that sound like secrets, masked."""
+    return _SECRET_PARAMETER.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", url))
 
 
 def _data_directory(data: Path | str | None, environment: Mapping[str, str]) -> tuple[Path, str]:

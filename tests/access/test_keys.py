@@ -5,16 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from penstock.access.keys import ROLES, Grant, KeyRing, Role, create_key, list_keys, revoke_key
+from penstock.access.keys import (
+    ROLES,
+    Grant,
+    KeyRing,
+    Role,
+    create_first_key,
+    create_key,
+    list_keys,
+    revoke_key,
+)
 from penstock.cli.opening import open_or_make
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, KeyRefused, RoleMissing
 from penstock.settings import load_settings
+from tests.servers.interleaving import Stopped, waiting_or_done
+from tests.servers.postgres import PostgresServer
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(each_database: None, tmp_path: Path) -> Iterator[Database]:
     with open_or_make(load_settings(tmp_path, environment={})) as lake:
         yield lake.database
 
@@ -106,3 +117,27 @@ def test_tenant_is_printable_and_short(database: Database, tenant: str) -> None:
 def test_role_is_one_that_there_is(database: Database) -> None:
     with pytest.raises(InvalidInput, match="ingest, read, train, promote, admin"):
         create_key(database, "root", "acme")
+
+
+def test_of_processes_that_start_at_once_one_makes_the_first_key(
+    in_postgresql: None, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    """SQLite lets only one write at a time anyway."""
+    made: list[object] = []
+    with open_or_make(load_settings(tmp_path, environment={})) as lake:
+        database = lake.database
+
+        def start() -> None:
+            made.append(create_first_key(database, "made at the start"))
+
+        first = Stopped(database, "EXISTS", start)
+        with waiting_or_done(postgres, start):
+            first.finish()
+        assert sorted(one is None for one in made) == [False, True]
+        assert len(list_keys(database)) == 1
+
+
+def test_the_first_key_is_made_once(database: Database) -> None:
+    assert create_first_key(database, "first") is not None
+    assert create_first_key(database, "second") is None
+    assert len(list_keys(database)) == 1

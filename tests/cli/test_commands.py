@@ -3,13 +3,17 @@
 import csv
 import io
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from tests.servers.postgres import PostgresServer
 
 Run = Callable[..., Any]
 
@@ -233,8 +237,63 @@ def test_a_setting_that_cannot_be_is_refused_by_name(
     assert words in outcome.err
 
 
-def test_the_database_is_made_and_checked(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("database_url", "postgresql://me:geheim@db:5432/x?sslmode=require"),
+        ("database_url", "postgresql://me:ge/heim@db/x"),
+        ("database_url", "postgresql://me:ge@heim@db/x"),
+        ("database_url", "postgresql://db/x?user=me&password=geheim&sslmode=require"),
+        ("store_url", "s3://bucket/folder?access_key=geheim&secret=geheim&region=r"),
+        ("store_url", "s3://me:geheim@bucket/folder"),
+        ("log_url", "kafka://me:geheim@one:9092,two:9092/topic?sasl_password=geheim"),
+    ],
+)
+def test_config_shows_no_secret(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, url: str
+) -> None:
+    monkeypatch.setenv(f"PENSTOCK_{name.upper()}", url)
+    for arguments in ((), ("--json",)):
+        outcome = run("config", *arguments)
+        assert "heim" not in outcome.out + outcome.err
+        assert "***" in outcome.out
+        assert "sslmode=require" in outcome.out or "sslmode" not in url
+
+
+def test_the_database_is_made_and_checked(run: Run, data: Path) -> None:
     assert run("db", "upgrade", "--json").json() == run("db", "check", "--json").json()
+    found = run("db", "check", "--json").json()
+    assert found["revision"] == found["needed"]
+    with closing(sqlite3.connect(data / "penstock.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    for command in ("check", "upgrade"):
+        outcome = run("db", command)
+        assert outcome.status == 0
+        assert f"at revision 9999, newer than this Penstock's {found['needed']}" in outcome.err
+    with closing(sqlite3.connect(data / "penstock.db")) as database, database:
+        database.execute("DELETE FROM supported_revision")
+    for command in ("check", "upgrade"):
+        outcome = run("db", command)
+        assert outcome.status == 1
+        assert "at revision 9999" in outcome.err
+
+
+def test_a_shared_database_is_made_and_upgraded_by_hand_alone(
+    run: Run, data: Path, postgres: PostgresServer
+) -> None:
+    """Several processes use it: none changes it when it starts."""
+    with postgres.database(migrated=False) as url:
+        data.mkdir()
+        (data / "penstock.toml").write_text(f'database_url = "{url}"\n')
+        for command in (("db", "check"), ("serve",), ("lake", "stats")):
+            outcome = run(*command)
+            assert outcome.status == 1
+            assert "at revision none" in outcome.err
+            assert "penstock db upgrade" in outcome.err
+        assert run("db", "upgrade").status == 0
+        assert run("db", "check").status == 0
+        assert run("lake", "stats").status == 0
+        assert run("ledger", "--json").json()["rows"] == []
 
 
 def test_the_demo_shows_the_ledger_and_three_answers(run: Run, tmp_path: Path) -> None:

@@ -4,15 +4,21 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
+from penstock.database.limits import Limits
+from tests.servers.postgres import PostgresServer
 
 OpenDatabase = Callable[..., Database]
 
 
-@pytest.fixture(params=["sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of the test's own. PostgreSQL joins as a parameter."""
-    assert request.param == "sqlite"
-    return f"sqlite:///{tmp_path}/penstock.db"
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of the test's own."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/penstock.db"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    with server.database(migrated=False) as url:
+        yield url
 
 
 @pytest.fixture
@@ -21,7 +27,7 @@ def open_database(url: str) -> Iterator[OpenDatabase]:
     opened: list[Database] = []
 
     def open_it(lock_seconds_max: float = 10) -> Database:
-        opened.append(Database(url, lock_seconds_max=lock_seconds_max))
+        opened.append(Database(url, Limits(lock_seconds_max=lock_seconds_max)))
         return opened[-1]
 
     yield open_it

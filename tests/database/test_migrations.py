@@ -2,18 +2,19 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 
 from penstock.database import upgrade
 from penstock.database.engine import Database
-from penstock.database.tables import lake_head, metadata
+from penstock.database.tables import lake_head, metadata, supported_revision
 from penstock.errors import DatabaseOutdated
 
 OpenDatabase = Callable[..., Database]
@@ -103,7 +104,8 @@ def test_everything_in_the_database_has_a_name_by_the_rule(database: Database) -
         for check in inspector.get_check_constraints(table):
             assert str(check["name"]).startswith(f"ck_{table}_")
         for index in inspector.get_indexes(table):
-            assert str(index["name"]).startswith(f"ix_{table}_")
+            if not index.get("duplicates_constraint"):
+                assert str(index["name"]).startswith(f"ix_{table}_")
 
 
 def test_a_new_lake_has_its_head(database: Database) -> None:
@@ -134,11 +136,70 @@ def test_a_failed_upgrade_changes_nothing(
     upgrade.check(database)
 
 
+def make_newer(database: Database, *, suited: Sequence[str]) -> None:
+    """As a Penstock of the future leaves it."""
+    with database.write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute(sa.delete(supported_revision))
+        for revision in suited:
+            connection.execute(sa.insert(supported_revision).values(revision=revision))
+
+
+def test_a_newer_database_that_suits_this_penstock_is_used_and_left_alone(
+    database: Database,
+) -> None:
+    upgrade.upgrade(database)
+    before = schema_of(database)
+    make_newer(database, suited=["9999", upgrade.newest_revision()])
+    upgrade.upgrade(database)
+    assert upgrade.check(database) == "9999"
+    with pytest.raises(DatabaseOutdated):
+        upgrade.downgrade(database, "base")
+    assert schema_of(database) == before
+
+
+def test_an_older_database_is_refused_until_it_is_upgraded(database: Database) -> None:
+    upgrade.upgrade(database, revisions()[-2])
+    with pytest.raises(DatabaseOutdated, match=f"at revision {revisions()[-2]}"):
+        upgrade.check(database)
+    upgrade.upgrade(database)
+    assert upgrade.check(database) == revisions()[-1]
+
+
+def test_each_step_notes_whose_code_the_database_suits(database: Database) -> None:
+    for up, revision in enumerate(revisions(), 1):
+        upgrade.upgrade(database, revision)
+        if supported_revision.name in schema_of(database):
+            assert suited_by(database) == set(revisions()[:up])
+    upgrade.downgrade(database, revisions()[-2])
+    if supported_revision.name in schema_of(database):
+        assert suited_by(database) == set(revisions()[:-1])
+
+
+def suited_by(database: Database) -> set[str]:
+    with database.read() as connection:
+        return set(connection.scalars(sa.select(supported_revision.c.revision)))
+
+
+def test_a_step_that_breaks_older_code_ends_the_list(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_module = Script.__init__
+
+    def broken(self: Script, module: Any, revision: str, path: str) -> None:
+        module.breaks_older_code = revision == revisions_known[-1]
+        load_module(self, module, revision, path)
+
+    revisions_known = revisions()
+    monkeypatch.setattr(Script, "__init__", broken)
+    upgrade.upgrade(database)
+    assert suited_by(database) == {revisions_known[-1]}
+
+
 def test_a_database_of_a_newer_penstock_is_refused(database: Database) -> None:
     upgrade.upgrade(database)
     before = schema_of(database)
-    with database.write() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    make_newer(database, suited=["9998", "9999"])
     newest = upgrade.newest_revision()
     for attempt in (
         lambda: upgrade.check(database),
@@ -154,8 +215,9 @@ def test_a_database_of_a_newer_penstock_is_refused(database: Database) -> None:
 UPGRADE = """
 import sys
 from penstock.database.engine import Database
+from penstock.database.limits import Limits
 from penstock.database.upgrade import check, upgrade
-database = Database(sys.argv[1], lock_seconds_max=30)
+database = Database(sys.argv[1], Limits(lock_seconds_max=30))
 print("ready", flush=True)
 sys.stdin.readline()
 upgrade(database)

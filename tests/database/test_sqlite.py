@@ -20,6 +20,11 @@ OpenDatabase = Callable[..., Database]
 
 
 @pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/penstock.db"
+
+
+@pytest.fixture
 def path(database: Database, tmp_path: Path) -> Path:
     """The file of a database that is in use."""
     upgrade.upgrade(database)
@@ -99,7 +104,7 @@ def test_an_empty_database_is_a_clear_error(open_database: OpenDatabase) -> None
 
 @pytest.mark.parametrize("name", ["missing/penstock.db", "."])
 def test_a_path_that_cannot_be_opened_is_a_clear_error(tmp_path: Path, name: str) -> None:
-    database = Database(f"sqlite:///{tmp_path}/{name}", lock_seconds_max=1)
+    database = Database(f"sqlite:///{tmp_path}/{name}")
     for use in (look, touch, upgrade.upgrade, upgrade.check):
         with pytest.raises(DatabaseUnreachable, match="unable to open database file"):
             use(database)
@@ -126,7 +131,7 @@ import sys
 from penstock.database import upgrade
 from penstock.database.engine import Database
 from penstock.errors import DatabaseUnreachable
-database = Database("sqlite:///" + sys.argv[1], lock_seconds_max=1)
+database = Database("sqlite:///" + sys.argv[1])
 try:
     upgrade.upgrade(database)
 except DatabaseUnreachable as error:
@@ -155,7 +160,7 @@ def test_a_read_only_disk_is_a_clear_error(database: Database, path: Path) -> No
 
 
 def test_a_database_in_memory_works() -> None:
-    database = Database("sqlite://", lock_seconds_max=1)
+    database = Database("sqlite://")
     upgrade.upgrade(database)
     touch(database)
     assert look(database) == 1

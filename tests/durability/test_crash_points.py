@@ -25,6 +25,8 @@ from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
 from penstock.testing.lakes import HandLake, hand_lake, make_event
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 POINTS = ["intent written", "file half written", "file written", "committed"]
 EVENTS = [make_event("s", number) for number in range(100)]
 
@@ -42,7 +44,7 @@ def dies_at(point: str) -> Callable[[str], None]:
 
 
 def drain(writer: PartitionWriter) -> None:
-    while writer.step(0, drain=True):
+    while writer.step(drain=True):
         pass
 
 
@@ -178,9 +180,9 @@ class Ambiguous(Database):
     armed: str | None = None
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, *, one_state: bool = False) -> Iterator[Connection]:
         armed, self.armed = self.armed, None
-        with super().write() as connection:
+        with super().write(one_state=one_state) as connection:
             yield connection
             if armed == "not done":
                 raise DatabaseUnreachable(why="the connection broke before the commit")
@@ -191,7 +193,7 @@ class Ambiguous(Database):
 @pytest.mark.parametrize("happened", ["done", "not done"])
 def test_an_ambiguous_commit_is_resolved_by_looking(tmp_path: Path, happened: str) -> None:
     with hand_lake(tmp_path) as lake:
-        database = Ambiguous(lake.lake.settings.database_url, lock_seconds_max=5)
+        database = Ambiguous(lake.lake.settings.database_url)
 
         once = iter([happened])
 
@@ -240,12 +242,12 @@ def test_an_overtaken_writer_with_a_full_buffer_starts_over(tmp_path: Path) -> N
     with hand_lake(tmp_path) as lake:
         lake.send(EVENTS[:50])
         slow = lake.partition_writer("slow")
-        slow.step(0)
+        slow.step()
         assert not slow.idle
         quick = lake.partition_writer("quick")
         drain(quick)
         with pytest.raises(FencedOff):
-            slow.step(0, drain=True)
+            slow.step(drain=True)
         slow.start_over()
         lake.send(EVENTS)
         drain(slow)  # takes it back, and the quick one is the zombie now
@@ -326,12 +328,12 @@ def test_an_idle_partition_is_flushed_by_age(tmp_path: Path) -> None:
     with hand_lake(tmp_path, flush_seconds_max=2.0) as lake:
         writer = lake.partition_writer("w")
         lake.send(EVENTS[:1])
-        assert writer.step(0)
+        assert writer.step()
         lake.clock.advance(1.9)
-        writer.step(0)
+        writer.step()
         assert lake.stored() == {}
         lake.clock.advance(0.2)
-        writer.step(0)
+        writer.step()
         holds(lake, 1)
 
 
@@ -340,12 +342,12 @@ def test_a_wall_clock_that_jumps_neither_hurries_nor_stops_a_flush(tmp_path: Pat
         writer = lake.partition_writer("w")
         for number, jump_s in enumerate((-86_400, 86_400, -3 * 86_400)):
             lake.send([EVENTS[number]])
-            writer.step(0)
+            writer.step()
             lake.clock.jump(jump_s)
-            writer.step(0)
+            writer.step()
             assert len(lake.stored()) == number
             lake.clock.advance(2.0)
-            writer.step(0)
+            writer.step()
             assert len(lake.stored()) == number + 1
         holds(lake, 3)  # though events arrived before those that were stored before them
 

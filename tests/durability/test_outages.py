@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from penstock.ingest.ledger import read_ledger
 from penstock.lake.verification import verify
 from penstock.testing.lakes import body_of, hand_lake, make_event
 from penstock.testing.server import Server, running_server
+from penstock.testing.waiting import eventually
 
 SETTINGS = {
     "PENSTOCK_FLUSH_SECONDS_MAX": "0.05",
@@ -32,13 +33,6 @@ SETTINGS = {
     "PENSTOCK_SHUTDOWN_SECONDS_MAX": "5",
 }
 _SENTENCE = re.compile(r"^[A-Z].*\S", re.DOTALL)
-
-
-def eventually(holds: Callable[[], object], within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
 
 
 class Traffic:

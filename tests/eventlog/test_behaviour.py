@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import LogUnwritable
 from penstock.eventlog import Entry, EventLog, Held
+from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
 from penstock.eventlog.local import LocalEventLog
+from tests.servers.broker import Broker
 
 MIB = 1 << 20
 #: Long enough that a test which needs all of it fails by being slow, not by chance.
@@ -45,11 +47,37 @@ class LocalPlace:
         return log
 
 
-@pytest.fixture(params=["local", "local-small-files"])
+@dataclass
+class KafkaPlace:
+    """Logs in topics of the one broker that the tests have."""
+
+    broker: Broker
+    prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
+    opened: list[EventLog] = field(default_factory=list)
+
+    def open(self, name: str = "log", partitions: int = 1) -> EventLog:
+        log = KafkaEventLog(
+            f"kafka://{self.broker.address}/{self.prefix}-{name}",
+            KafkaLimits(
+                partitions=partitions,
+                value_bytes_max=10 * MIB,
+                request_s=PATIENCE_SECONDS,
+                refresh_s=0,
+            ),
+        )
+        self.opened.append(log)
+        return log
+
+
+@pytest.fixture(params=["local", "local-small-files", "kafka"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    local = LocalPlace(tmp_path, file_bytes_max=64 * MIB if request.param == "local" else 128)
-    yield local
-    for log in local.opened:
+    made: LocalPlace | KafkaPlace
+    if request.param == "kafka":
+        made = KafkaPlace(request.getfixturevalue("broker"))
+    else:
+        made = LocalPlace(tmp_path, 64 * MIB if request.param == "local" else 128)
+    yield made
+    for log in made.opened:
         log.close()
 
 
@@ -353,15 +381,19 @@ OPERATIONS = st.lists(
 )
 
 
-@given(operations=OPERATIONS)
-@settings(
-    max_examples=40,
-    deadline=None,  # the disk's time is not the code's
-    suppress_health_check=[HealthCheck.function_scoped_fixture],  # each example has its own log
-)
-def test_any_order_of_operations_agrees_with_a_list(
-    place: Place, operations: list[Operation]
-) -> None:
+def test_any_order_of_operations_agrees_with_a_list(place: Place) -> None:
+    @given(operations=OPERATIONS)
+    @settings(
+        max_examples=8 if isinstance(place, KafkaPlace) else 40,
+        deadline=None,  # the disk's time is not the code's
+    )
+    def agree(operations: list[Operation]) -> None:
+        agrees_with_a_list(place, operations)
+
+    agree()
+
+
+def agrees_with_a_list(place: Place, operations: list[Operation]) -> None:
     name = uuid.uuid4().hex
     log = place.open(name, partitions=2)
     model: list[list[Entry]] = [[], []]

@@ -10,6 +10,8 @@ from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.compaction import merge
 from penstock.testing.lakes import Event, HandLake, hand_lake, make_event
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 
 @pytest.fixture(params=[1, 2**27], ids=["nothing remembered", "all remembered"])
 def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HandLake]:

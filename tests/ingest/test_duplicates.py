@@ -13,6 +13,8 @@ from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
 from penstock.testing.lakes import Event, HandLake, hand_lake, make_event, open_by_hand
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 WEEK_S = 7 * 24 * 3600
 
 #: By each kind of identity: the event's own id, the producer's key, the content.
@@ -54,7 +56,7 @@ def test_in_adjacent_flushes_of_one_writer(lake: HandLake, one: Event) -> None:
     writer = lake.partition_writer("w")
     for _ in range(3):
         lake.send([one])
-        while writer.step(0, drain=True):
+        while writer.step(drain=True):
             pass
     assert rows(lake) == 1
     assert lake.metrics.value("events_duplicate_total", tenant="default") == 2
@@ -223,6 +225,6 @@ class _Intruder:
 
 def _drain(step: Callable[..., bool]) -> bool:
     moved = False
-    while step(0, drain=True):
+    while step(drain=True):
         moved = True
     return moved

@@ -16,6 +16,8 @@ from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
 from penstock.testing.lakes import HandLake, hand_lake, make_event
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 HOUR_US = 3_600_000_000
 LONG = "x" * 600
 BAD = b'{"type": "user_message", "source": "by-hand"}\n'
@@ -114,3 +116,25 @@ def test_a_row_that_was_tampered_with_is_found_and_the_command_exits_1(
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 1
     assert json.loads(done.stdout)["discrepancies"]
+
+
+def test_a_gap_counts_until_somebody_accepts_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "penstock", "ledger", "--json", "--data", str(tmp_path)]
+
+    def ask(*arguments: str) -> tuple[int, Any]:
+        done = subprocess.run([*command, *arguments], capture_output=True, check=False)
+        return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", 0)])
+    (tmp_path / "log").rename(tmp_path / "old")
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", 1)])
+    status, found = ask()
+    assert (status, len(found["discrepancies"])) == (1, 1)
+    assert ask("--accept-gap", "1")[0] == 2
+    assert ask("--accept-gap", "2", "--reason", "it was a test")[0] == 2
+    status, found = ask("--accept-gap", "1", "--reason", "it was a test")
+    assert (status, found["discrepancies"]) == (0, [])
+    assert found["gaps"][0]["accepted_why"] == "it was a test"
+    assert ask()[0] == 0

@@ -12,6 +12,8 @@ from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected, replay, show_rejected
 from penstock.testing.lakes import HandLake, hand_lake, make_event
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 BAD = b'{"session_id": "s", "source": "ide", "ts": 1, "type": "user_message"}'
 
 

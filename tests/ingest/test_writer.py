@@ -15,6 +15,8 @@ from penstock.lake.lake import Lake
 from penstock.telemetry.metrics import Metrics
 from penstock.testing.lakes import HandLake, hand_lake, make_event
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 
 def eventually(holds: Callable[[], object], within_s: float = 15) -> None:
     deadline = time.monotonic() + within_s

@@ -13,6 +13,8 @@ from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
 from penstock.testing.lakes import HandLake, hand_lake, make_event
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 129, "2026-11-21T10:00:00Z"])
 def test_a_name_that_would_mislead_is_refused(tmp_path: Path, name: str) -> None:
@@ -83,6 +85,7 @@ def test_a_reader_that_died_holds_files_until_its_lease_ends(tmp_path: Path) -> 
             connection.execute(sa.update(reader_lease).values(until=1))
         done = collect(lake.lake, grace_s=0)
         assert (done.segments, done.leases) == (2, 1)
+        dead.__exit__(None, None, None)  # it was not that dead
 
 
 def test_a_collection_that_was_killed_is_finished_by_the_next(

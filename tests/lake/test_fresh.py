@@ -1,18 +1,27 @@
 """What is in the log only is read with what is stored: each event once."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from penstock.lake.catalog import current
-from penstock.lake.fresh import read_fresh
+from penstock.lake.catalog import Covered, current
+from penstock.lake.fresh import Fresh, arrivals_of, read_fresh
 from penstock.lake.known import KnownEvents
 from penstock.testing.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600
 
 
-def known(lake: HandLake) -> KnownEvents:
-    return KnownEvents(lake.lake.database, lake.lake.store, bytes_max=1000)
+def fresh_of(
+    lake: HandLake, next_offsets: Mapping[int, Covered], snap: int, bytes_max: int = 10**6
+) -> Fresh:
+    return read_fresh(
+        lake.lake.log,
+        arrivals_of(lake.lake.log.partitions, lake.lake.settings),
+        next_offsets=next_offsets,
+        known=KnownEvents(lake.lake.database, lake.lake.store, bytes_max=1000),
+        snap=snap,
+        bytes_max=bytes_max,
+    )
 
 
 def test_an_event_that_is_stored_and_in_the_log_again_is_seen_once(tmp_path: Path) -> None:
@@ -37,10 +46,10 @@ def test_more_than_may_be_read_is_cut_off_and_that_is_said(tmp_path: Path) -> No
     with hand_lake(tmp_path) as lake:
         for number in range(50):
             lake.send([make_event("s", number, payload={"text": LONG})])
-        found = read_fresh(lake.lake.log, {}, known(lake), 0, bytes_max=10_000)
+        found = fresh_of(lake, {}, 0, bytes_max=10_000)
         assert found.cut_off
         assert 0 < found.rows.num_rows < 50
-        assert not read_fresh(lake.lake.log, {}, known(lake), 0, bytes_max=10**6).cut_off
+        assert not fresh_of(lake, {}, 0).cut_off
 
 
 def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(tmp_path: Path) -> None:
@@ -51,8 +60,8 @@ def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(tmp_path: Path
             lake.send([make_event("s", number, payload={"text": LONG})])
         pin = current(lake.lake.database)
 
-        def fresh() -> Any:
-            return read_fresh(lake.lake.log, pin.next_offsets, known(lake), pin.snap, 10**6)
+        def fresh() -> Fresh:
+            return fresh_of(lake, pin.next_offsets, pin.snap)
 
         assert (fresh().rows.num_rows, fresh().overtaken) == (5, False)
         lake.store()

@@ -90,6 +90,7 @@ def small_segments() -> dict[str, object]:
     return {"compaction_segments_min": 2, "collection_grace_seconds": 0}
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_round_merges_and_the_next_collects(
     tmp_path: Path, small_segments: dict[str, object]
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_round_merges_and_the_next_collects(
         assert verify(lake.lake).findings == []
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_damaged_segment_is_not_merged_and_does_not_keep_others_from_it(
     tmp_path: Path, small_segments: dict[str, object]
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_damaged_segment_is_not_merged_and_does_not_keep_others_from_it(
         assert [finding.name for finding in verify(lake.lake).findings] == [first.name]
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_named_snapshot_keeps_what_was_merged(
     tmp_path: Path, small_segments: dict[str, object]
 ) -> None:

@@ -14,6 +14,8 @@ from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
 from penstock.testing.lakes import hand_lake, make_event
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())

@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from penstock.settings import Settings
 from penstock.storage import ObjectStore, StoredObject
 from penstock.storage.files import FileStore
+from penstock.storage.opening import open_store
+from tests.servers.s3 import S3Server
 
 OpenStore = Callable[[], ObjectStore]
 
 
-@pytest.fixture(params=["files"])
+@pytest.fixture(params=["files", "s3"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
-    assert request.param == "files"
-    return lambda: FileStore(tmp_path / "lake")
+    if request.param == "files":
+        return lambda: FileStore(tmp_path / "lake")
+    server: S3Server = request.getfixturevalue("s3")
+    settings = Settings(data=tmp_path, store_url=server.store_url(server.new_prefix()))
+    return lambda: open_store(settings)
 
 
 @pytest.fixture

@@ -144,5 +144,5 @@ def test_an_address_opens_a_store_in_its_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["", "file:", "file://", "file://host/lake", "ftp://x/y", "/lake"])
 def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(SettingInvalid, match="is not file://DIR"):
+    with pytest.raises(SettingInvalid, match="is neither file://DIR"):
         open_store(Settings(data=tmp_path, store_url=url))

@@ -9,14 +9,13 @@ from typing import Literal, get_args
 import sqlalchemy as sa
 
 from penstock.clock import Clock
-from penstock.database.engine import Database, now_us
+from penstock.database.engine import Database, hold, now_us
 from penstock.database.tables import api_key
 from penstock.errors import InvalidInput, KeyRefused, RoleMissing
+from penstock.events.tenants import TENANT_DEFAULT, is_tenant
 
 Role = Literal["ingest", "read", "train", "promote", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
-TENANT_DEFAULT = "default"
-_TENANT_CHARS_MAX = 128
 _SECRET_BYTES = 24
 #: A key that nobody knows makes the ring look at the database, but not more often than this.
 _LOOK_AGAIN_SECONDS = 1.0
@@ -49,15 +48,32 @@ class Key:
 
 def create_key(database: Database, role: str, tenant: str, note: str = "") -> tuple[Key, str]:
     """The key and its secret, which is not kept: show it now or never."""
+    made = _make_key(database, role, tenant, note)
+    assert made is not None
+    return made
+
+
+def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
+    """An admin key where there is no key yet, else None. Of several processes that start at
+    once one makes it."""
+    return _make_key(database, "admin", TENANT_DEFAULT, note, first=True)
+
+
+def _make_key(
+    database: Database, role: str, tenant: str, note: str, *, first: bool = False
+) -> tuple[Key, str] | None:
     if role not in ROLES:
         raise InvalidInput(what=f"The role {role!r}", why=f"it is one of {', '.join(ROLES)}")
-    if not tenant or len(tenant) > _TENANT_CHARS_MAX or not tenant.isprintable():
+    if not is_tenant(tenant):
         raise InvalidInput(
             what=f"The tenant {tenant!r}", why="it is empty, too long or unprintable"
         )
     secret = f"pk_{role}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     row = {"id": secrets.token_hex(4), "sha256": _digest(secret), "tenant": tenant, "role": role}
     with database.write() as connection:
+        hold(connection, api_key, alone=first)
+        if first and connection.scalar(sa.select(sa.exists().select_from(api_key))):
+            return None
         made = connection.execute(
             sa.insert(api_key).values(**row, note=note, created_at=now_us()).returning(api_key)
         ).one()

@@ -1,10 +1,8 @@
 """`penstock config`."""
 
-from urllib.parse import urlsplit
-
 from penstock.cli import options
 from penstock.cli.output import show_json, show_table
-from penstock.settings import resolve
+from penstock.settings import resolve, without_secrets
 
 
 def config(data: options.Data = None, json: options.Json = False) -> None:
@@ -13,7 +11,7 @@ def config(data: options.Data = None, json: options.Json = False) -> None:
     Example: penstock config
     """
     resolved = resolve(data)
-    shown = [(one, _without_password(one.value)) for one in resolved]
+    shown = [(one, _shown(one.value)) for one in resolved]
     if json:
         show_json(
             {one.name: {"value": value, "origin": one.origin} for one, value in shown},
@@ -23,7 +21,5 @@ def config(data: options.Data = None, json: options.Json = False) -> None:
     show_table(["setting", "value", "origin", "meaning"], rows)
 
 
-def _without_password(value: object) -> object:
-    if isinstance(value, str) and (password := urlsplit(value).password):
-        return value.replace(f":{password}@", ":***@", 1)
-    return value
+def _shown(value: object) -> object:
+    return without_secrets(value) if isinstance(value, str) else value

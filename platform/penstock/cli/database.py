@@ -22,16 +22,23 @@ def upgrade(data: options.Data = None, json: options.Json = False) -> None:
     make_data_directory(settings.data)
     with Lake(settings) as lake:
         migrations.upgrade(lake.database)
-        revision = migrations.check(lake.database)
-    show_json({"revision": revision}) if json else say(f"the database is at revision {revision}")
+        _tell(migrations.check(lake.database), json=json)
 
 
 @app.command("check")
 def check(data: options.Data = None, json: options.Json = False) -> None:
-    """Whether the database is there and at the revision of this Penstock; else exit 1.
+    """Whether the database is there and suits this Penstock; else exit 1.
 
     Example: penstock db check
     """
     with open_existing(data) as lake:
-        revision = migrations.check(lake.database)
-    show_json({"revision": revision}) if json else say(f"the database is at revision {revision}")
+        _tell(migrations.check(lake.database), json=json)
+
+
+def _tell(revision: str, *, json: bool) -> None:
+    needed = migrations.newest_revision()
+    if json:
+        show_json({"revision": revision, "needed": needed})
+        return
+    newer = f", newer than this Penstock's {needed}, which may use it" if revision != needed else ""
+    say(f"the database is at revision {revision}{newer}")

@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from penstock.access.keys import TENANT_DEFAULT
 from penstock.cli import options
 from penstock.cli.opening import open_or_make
 from penstock.cli.output import say, show_json
+from penstock.events.tenants import TENANT_DEFAULT
 from penstock.ingest.importing import Importer, find_files
 from penstock.settings import load_settings
 

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.access.keys import TENANT_DEFAULT, Role, create_key, list_keys, revoke_key
+from penstock.access.keys import Role, create_key, list_keys, revoke_key
 from penstock.cli import options
 from penstock.cli.opening import open_existing, open_or_make
 from penstock.cli.output import facts, say, show_json, show_table, time_of
+from penstock.events.tenants import TENANT_DEFAULT
 from penstock.settings import load_settings
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)

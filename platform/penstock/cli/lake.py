@@ -1,5 +1,6 @@
 """`penstock lake`."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -7,8 +8,10 @@ import typer
 from penstock.cli import options
 from penstock.cli.opening import open_existing
 from penstock.cli.output import facts, say, show_json, show_table
-from penstock.ingest.upkeep import upkeep_jobs
+from penstock.execution.opening import open_executor
+from penstock.ingest.upkeep import alone_now, upkeep_jobs
 from penstock.lake.collection import collect
+from penstock.lake.deep_verification import verify_deep
 from penstock.lake.statistics import read_statistics
 from penstock.lake.verification import verify
 from penstock.telemetry.metrics import Metrics
@@ -36,19 +39,30 @@ def compact(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock lake compact
     """
-    with open_existing(data) as lake:
+    with open_existing(data) as lake, alone_now(lake):
         did = upkeep_jobs()["compaction"](lake, Metrics())
     show_json({"did": did}) if json else say(did or "nothing is worth a merge")
 
 
 @app.command("verify")
-def verify_(data: options.Data = None, json: options.Json = False) -> None:
+def verify_(
+    data: options.Data = None,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Look at every event too: there once, and where it belongs."),
+    ] = False,
+    json: options.Json = False,
+) -> None:
     """Check every file against the database. Exit 1 when anything does not match.
+
+    The work is done where PENSTOCK_EXECUTOR says.
 
     Example: penstock lake verify
     """
-    with open_existing(data) as lake:
-        found = verify(lake)
+    with open_existing(data) as lake, open_executor(lake.settings) as executor:
+        found = verify(lake, executor)
+        if deep:
+            found = replace(found, findings=found.findings + verify_deep(lake, executor))
     if json:
         show_json(found)
     else:
@@ -72,7 +86,7 @@ def gc(
 
     Example: penstock lake gc
     """
-    with open_existing(data) as lake:
+    with open_existing(data) as lake, alone_now(lake):
         done = collect(lake, grace)
     if json:
         show_json(done)

@@ -10,6 +10,8 @@ from penstock.cli.opening import open_existing
 from penstock.cli.output import facts, say, show_json, show_table, time_of
 from penstock.errors import InvalidInput
 from penstock.ingest.ledger import LedgerReport, read_ledger
+from penstock.lake.lake import Lake
+from penstock.lake.partitions import accept_gap as enter_acceptance
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _NUMBERS = ("accepted", "stored", "duplicate", "rejected", "waiting")
@@ -20,21 +22,40 @@ def ledger(
     since: Annotated[
         str | None, typer.Option(help="A time, or an age such as 24h or 7d; all by default.")
     ] = None,
+    accept_gap: Annotated[
+        int | None, typer.Option(help="The number of a gap that somebody has looked into.")
+    ] = None,
+    reason: Annotated[
+        str, typer.Option(help="Why the gap can be lived with; it is kept with the gap.")
+    ] = "",
     json: options.Json = False,
 ) -> None:
     """What came in, per source and hour, and what became of it. Exit 1 when it does not add up.
 
+    A gap is what the event log lost before the lake had it. It counts until it is accepted.
+
     Example: penstock ledger --since 24h
     """
     with open_existing(data) as lake:
+        if accept_gap is not None:
+            _accept(lake, accept_gap, reason)
         report = read_ledger(lake, _since_us(since) if since else 0)
     if json:
         rows = [facts(row) for row in report.rows]
-        show_json({"rows": rows, "totals": _totals(report), "discrepancies": report.discrepancies})
+        gaps = [facts(gap) for gap in report.gaps]
+        found = {"rows": rows, "totals": _totals(report), "gaps": gaps}
+        show_json(found | {"discrepancies": report.discrepancies})
     else:
         show_report(report)
     if report.discrepancies:
         raise typer.Exit(1)
+
+
+def _accept(lake: Lake, gap: int, reason: str) -> None:
+    if not reason.strip():
+        raise InvalidInput(what=f"--accept-gap {gap}", why="it needs --reason, which is kept")
+    if not enter_acceptance(lake.database, gap, reason):
+        raise InvalidInput(what=f"--accept-gap {gap}", why="there is no such gap")
 
 
 def show_report(report: LedgerReport) -> None:
@@ -46,6 +67,9 @@ def show_report(report: LedgerReport) -> None:
     ]
     totals = _totals(report)
     show_table(columns, [*rows, ["total", "", "", *totals.values()]])
+    for gap in report.gaps:
+        if gap.accepted_at is not None:
+            say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
     for sentence in report.discrepancies:
         say(f"does not add up: {sentence}")
     if not report.discrepancies:

@@ -1,10 +1,10 @@
 """Opening the lake for a command."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from penstock.database import upgrade
+from penstock.database.engine import address_of
 from penstock.directories import make_directory
 from penstock.errors import InvalidInput, LakeMissing
 from penstock.lake.lake import Lake
@@ -16,8 +16,10 @@ def open_existing(data: Path | None) -> Lake:
     settings = load_settings(data)
     if _embedded_file(settings) is not None and not _embedded_file(settings).exists():  # type: ignore[union-attr]
         raise LakeMissing(where=settings.data)
-    lake = Lake(settings)
-    upgrade.check(lake.database)
+    with ExitStack() as closing:
+        lake = closing.enter_context(Lake(settings))
+        upgrade.check(lake.database)
+        closing.pop_all()
     return lake
 
 
@@ -27,11 +29,13 @@ def open_or_make(settings: Settings) -> Lake:
     embedded = _embedded_file(settings)
     if embedded is not None:
         make_data_directory(embedded.parent)
-    lake = Lake(settings)
-    if embedded is not None:
-        upgrade.upgrade(lake.database)
-    else:
-        upgrade.check(lake.database)
+    with ExitStack() as closing:
+        lake = closing.enter_context(Lake(settings))
+        if embedded is not None:
+            upgrade.upgrade(lake.database)
+        else:
+            upgrade.check(lake.database)
+        closing.pop_all()
     return lake
 
 
@@ -45,5 +49,5 @@ def make_data_directory(directory: Path) -> None:
 
 
 def _embedded_file(settings: Settings) -> Path | None:
-    url = sa.make_url(settings.database_url)
+    url = address_of(settings.database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None

@@ -8,11 +8,11 @@ from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from penstock.access.keys import TENANT_DEFAULT
 from penstock.cli import options
 from penstock.cli.opening import open_existing
 from penstock.cli.output import say, show_table
 from penstock.errors import InvalidInput
+from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.lake import Query
 from penstock.lake.query import Answer
 from penstock.lake.rendering import Format, rows_of, write

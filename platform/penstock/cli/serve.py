@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.access.keys import TENANT_DEFAULT, create_key, list_keys
+from penstock.access.keys import create_first_key, list_keys
 from penstock.cli import options
 from penstock.cli.opening import open_or_make
 from penstock.cli.output import encode, say
+from penstock.errors import StoreUnreachable
 from penstock.lake.lake import Lake
 from penstock.server.app import make_app
 from penstock.server.memory import keep_memory
@@ -40,6 +41,7 @@ def serve(
     settings = load_settings(data)
     configure_logs(settings.log_format)
     lake = open_or_make(settings)
+    _check_store(lake, role)
     key = _first_key(lake, host)
     lake.close()
     bound = bind(host, port)
@@ -55,14 +57,24 @@ def serve(
         raise typer.Exit(1)
 
 
+def _check_store(lake: Lake, role: ServerRole) -> None:
+    """Raises StoreRefused; StoreUnreachable too, but a gateway takes events in without a store."""
+    try:
+        lake.store.check()
+    except StoreUnreachable as error:
+        if role != "gateway":
+            raise
+        say(str(error))
+
+
 def _first_key(lake: Lake, host: str) -> str | None:
     """An admin key for whoever starts the service on their own machine for the first time."""
-    if list_keys(lake.database):
-        return None
     if not _is_loopback(host):
-        say("There is no key yet, and none is made on a public address: penstock keys create")
+        if not list_keys(lake.database):
+            say("There is no key yet, and none is made on a public address: penstock keys create")
         return None
-    return create_key(lake.database, "admin", TENANT_DEFAULT, "made at the first start")[1]
+    made = create_first_key(lake.database, "made at the first start")
+    return made[1] if made else None
 
 
 def _is_loopback(host: str) -> bool:

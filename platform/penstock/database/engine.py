@@ -1,39 +1,68 @@
 """Connections and transactions, on SQLite and PostgreSQL alike."""
 
-import sqlite3
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, Engine, event
-from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError
+from sqlalchemy import ColumnElement, Connection, Engine, Table
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.pool import ConnectionPoolEntry
 
-from penstock.errors import DatabaseUnreachable
+from penstock.database import postgresql, sqlite
+from penstock.database.limits import Limits
+from penstock.errors import DatabaseUnreachable, InvalidInput
+from penstock.settings import Settings, without_secrets
+
+_POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")
+_DEFAULT_LIMITS = Limits()
+
+
+class _Kind(Protocol):
+    """What the modules `sqlite` and `postgresql` have."""
+
+    ONE_STATE: Mapping[str, Any]
+    READ_ONLY: Mapping[str, Any]
+
+    def make_engine(self, url: sa.URL, limits: Limits, /) -> Engine: ...
+    def why_unusable(self, error: DBAPIError, limits: Limits, /) -> str | None: ...
 
 
 class Database:
     """The metadata database. Safe to share between threads."""
 
-    def __init__(self, url: str, *, lock_seconds_max: float) -> None:
-        self.url = sa.make_url(url)
-        self.engine = _make_engine(self.url, lock_seconds_max)
+    def __init__(self, url: str, limits: Limits = _DEFAULT_LIMITS) -> None:
+        """Raises InvalidInput, ExtraMissing; whether anybody answers is seen at first use."""
+        self.url = address_of(url)
+        self._limits = limits
+        self._kind: _Kind = sqlite if self.is_sqlite else postgresql
+        self.engine = self._kind.make_engine(self.url, limits)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(settings.database_url, Limits.of(settings))
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """One transaction, committed when the block ends well. Raises DatabaseUnreachable."""
-        with self._translated(), self.engine.begin() as connection:
-            yield connection
+    def write(self, *, one_state: bool = False) -> Iterator[Connection]:
+        """One transaction, committed when the block ends well. Each statement sees what others
+        have committed until then; with `one_state` all see what the first one saw. Raises
+        DatabaseUnreachable."""
+        options = self._kind.ONE_STATE if one_state else {}
+        with self._translated(), self.engine.connect() as plain:
+            connection = plain.execution_options(**options)
+            with connection.begin():
+                yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the database and changes nothing."""
+        """A transaction that sees one state of the database and changes nothing. Raises
+        DatabaseUnreachable."""
         with self._translated(), self.engine.connect() as plain:
-            connection = plain.execution_options(penstock_read_only=True)
+            connection = plain.execution_options(**self._kind.READ_ONLY)
             with connection.begin() as transaction:
                 yield connection
                 transaction.rollback()
@@ -43,24 +72,49 @@ class Database:
         try:
             yield
         except sa.exc.TimeoutError as error:
-            why = f"all its connections are in use ({self._shown()})"
-            raise DatabaseUnreachable(why=why) from error
+            raise self._unreachable("all its connections are in use") from error
         except DBAPIError as error:
-            if error.connection_invalidated or _is_outage(error):
-                raise DatabaseUnreachable(why=f"{error.orig} ({self._shown()})") from error
+            if why := self._kind.why_unusable(error, self._limits):
+                raise self._unreachable(why) from error
             raise
 
+    def _unreachable(self, why: str) -> DatabaseUnreachable:
+        return DatabaseUnreachable(why=f"{why} ({self._shown()})")
+
     def _shown(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        """Where it is; not how to get in."""
+        return self.url.set(query={}).render_as_string(hide_password=True)
 
     def close(self) -> None:
         self.engine.dispose()
 
 
-def _is_outage(error: DBAPIError) -> bool:
-    """Whether the database is to blame, not the statement. A file that is no database, or a
-    damaged one, comes as a plain DatabaseError, whose subclasses are mistakes in statements."""
-    return isinstance(error, OperationalError | InternalError) or type(error) is DatabaseError
+def address_of(url: str) -> sa.URL:
+    """Raises InvalidInput where it is no address of a database that can be used."""
+    try:
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise InvalidInput(what=_named(url), why="it is not an address") from error
+    if parsed.drivername in _POSTGRESQL:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() != "sqlite":
+        why = "it begins with neither sqlite: nor postgresql:"
+        raise InvalidInput(what=_named(url), why=why)
+    return parsed
+
+
+def _named(url: str) -> str:
+    return f"The database address {without_secrets(url)}"
+
+
+def hold(connection: Connection, table: Table, *, alone: bool) -> None:
+    """From here to the end of the transaction nobody holds this table alone while others hold
+    it too. To be called first: what `one_state` shows is then what those before have left.
+    On SQLite a transaction that writes has the whole database anyway."""
+    if connection.dialect.name == "postgresql":
+        # Both let others read it, and insert into every other table.
+        mode = "SHARE ROW EXCLUSIVE" if alone else "ROW EXCLUSIVE"
+        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN {mode} MODE")
 
 
 def now_us() -> ColumnElement[int]:
@@ -81,85 +135,3 @@ def _sqlite_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
 @compiles(_DatabaseClock, "postgresql")
 def _postgresql_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
     return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
-
-
-def _make_engine(url: sa.URL, lock_seconds_max: float) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        return _sqlite(url, lock_seconds_max)
-    return sa.create_engine(url, pool_pre_ping=True)
-
-
-def _sqlite(url: sa.URL, lock_seconds_max: float) -> Engine:
-    engine = sa.create_engine(
-        url, connect_args={"timeout": lock_seconds_max, "check_same_thread": False}
-    )
-    file = _SQLiteFile(url)
-
-    @event.listens_for(engine, "do_connect")
-    def _look(*_connecting: Any) -> None:
-        file.refuse_when_gone()
-
-    @event.listens_for(engine, "connect")
-    def _configure(connection: Any, entry: ConnectionPoolEntry) -> None:
-        entry.info["file"] = file.opened()
-        connection.isolation_level = None  # transactions are begun below, not by the driver
-        cursor = connection.cursor()
-        _use_wal(cursor, lock_seconds_max)
-        cursor.execute("PRAGMA synchronous = FULL")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        if connection.info["file"] != file.identity():
-            connection.invalidate()
-            file.refuse()
-        read_only = connection.get_execution_options().get("penstock_read_only", False)
-        # A transaction that reads first and writes later would fail at once, without
-        # waiting, when another wrote in between: take the lock at the beginning.
-        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
-
-    return engine
-
-
-class _SQLiteFile:
-    """The file behind the connections. SQLite does not see when it is removed or replaced: it
-    would go on in the removed one, where all that is committed is lost, or make an empty one."""
-
-    def __init__(self, url: sa.URL) -> None:
-        named = url.database if url.database not in (None, "", ":memory:") else None
-        self._path = Path(named) if named and not named.startswith("file:") else None
-        self._was_there = False
-
-    def identity(self) -> tuple[int, int] | None:
-        try:
-            found = self._path.stat() if self._path else None
-        except FileNotFoundError:
-            return None
-        return (found.st_dev, found.st_ino) if found else None
-
-    def opened(self) -> tuple[int, int] | None:
-        self._was_there = True
-        return self.identity()
-
-    def refuse_when_gone(self) -> None:
-        if self._path and self._was_there and not self._path.exists():
-            self.refuse()
-
-    def refuse(self) -> None:
-        raise DatabaseUnreachable(why=f"the file {self._path} was removed or replaced while in use")
-
-
-def _use_wal(cursor: sqlite3.Cursor, lock_seconds_max: float) -> None:
-    """SQLite fails at once, without waiting, when another does the same to a new file."""
-    deadline = time.monotonic() + lock_seconds_max
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-        else:
-            return

@@ -29,6 +29,13 @@ metadata = MetaData(naming_convention=NAMES)
 # SQLite numbers rows by itself only in a column that is exactly INTEGER.
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
+#: The revisions whose code the database suits: see `database.upgrade`.
+supported_revision = Table(
+    "supported_revision",
+    metadata,
+    Column("revision", String(32), primary_key=True),
+)
+
 #: A partition of the event log: how far the lake covers it, and who may move that on.
 log_partition = Table(
     "log_partition",
@@ -204,6 +211,31 @@ rejected = Table(
     Column("truncated", Boolean, nullable=False),
     Column("replayed_at", BigInteger),
     Index("ix_rejected_received_at", "received_at"),
+)
+
+#: A function over the buckets of a snap: `lake.jobs`. Done when `finished_at` is set.
+job = Table(
+    "job",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    #: The same function with the same parameters, over whatever snap.
+    Column("family", String(64), nullable=False),
+    Column("function", Text, nullable=False),
+    Column("snap", BigInteger, nullable=False),
+    Column("buckets", Integer, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    Index("ix_job_family", "family"),
+)
+
+#: What a job found in a bucket. The row is what makes a bucket done, and done once.
+job_result = Table(
+    "job_result",
+    metadata,
+    Column("job", String(64), primary_key=True),
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    Column("result", LargeBinary, nullable=False),
+    Column("committed_at", BigInteger, nullable=False),
 )
 
 #: Keys, as hashes.

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from penstock.errors import SettingInvalid
+from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.eventlog import EventLog
+from penstock.events.packing import HEADER_BYTES_MAX
 from penstock.settings import Settings
 
 
@@ -19,6 +20,24 @@ def open_log(settings: Settings) -> EventLog:
             bytes_max=settings.log_bytes_max,
             disk_reserve_bytes=settings.disk_reserve_bytes,
         )
+    if scheme == "kafka":
+        return _open_kafka(settings)
     raise SettingInvalid(
-        name="log_url", origin="the settings", why=f"{settings.log_url!r} is not local:DIRECTORY"
+        name="log_url",
+        origin="the settings",
+        why=f"{settings.log_url!r} is neither local:DIRECTORY nor kafka://HOST:PORT/TOPIC",
     )
+
+
+def _open_kafka(settings: Settings) -> EventLog:
+    try:
+        from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
+    except ModuleNotFoundError as error:
+        raise ExtraMissing(extra="kafka", what=f"The event log {settings.log_url}") from error
+    limits = KafkaLimits(
+        partitions=settings.log_partitions,
+        value_bytes_max=settings.event_bytes_max + HEADER_BYTES_MAX,
+        request_s=settings.log_request_seconds_max,
+        refresh_s=settings.log_refresh_seconds,
+    )
+    return KafkaEventLog(settings.log_url, limits)

@@ -54,6 +54,9 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(value: bytes) -> Frame:
+    """Raises ValueError for what is no frame."""
+    if len(value) < _LENGTH.size:
+        raise ValueError("it is too short")
     (length,) = _LENGTH.unpack_from(value)
     start = _LENGTH.size + length
     return Frame(_header_decoder.decode(value[_LENGTH.size : start]), value[start:])
@@ -64,4 +67,5 @@ def encode_rejected(lines: list[RejectedLine]) -> bytes:
 
 
 def decode_rejected(body: bytes) -> list[RejectedLine]:
+    """Raises ValueError."""
     return _rejected_decoder.decode_lines(body)

@@ -60,15 +60,21 @@ class Packer:
         )
 
 
-def place_again(frame: Frame, partitions: int) -> Iterator[Placed]:
-    """The same events, for a log that has so many partitions by now."""
-    told = _told(frame.body)
+def place_again(frame: Frame, found: int, partitions: int) -> Iterator[Placed]:
+    """The same events, for a log that has so many partitions by now. Lines that cannot be read
+    stay in the partition that they were found in: whoever stores them will say so."""
+    header = msgspec.structs.replace(frame.header, partitions=partitions)
+    lines = frame.body.split(b"\n")
+    told = [_tell(line) for line in lines]
+    known = [(line, one) for line, one in zip(lines, told, strict=True) if one is not None]
     yield from _place(
-        msgspec.structs.replace(frame.header, partitions=partitions),
-        frame.body.split(b"\n"),
-        [one.session_id for one in told],
-        [one.source for one in told],
+        header,
+        [line for line, _ in known],
+        [one.session_id for _, one in known],
+        [one.source for _, one in known],
     )
+    if unreadable := [line for line, one in zip(lines, told, strict=True) if one is None]:
+        yield found, _frame(header, unreadable, [None] * len(unreadable))
 
 
 def _place(
@@ -112,9 +118,11 @@ def encode_within(frame: Frame, bytes_max: int) -> list[bytes]:
 
 
 def _with_lines(frame: Frame, lines: list[bytes]) -> Frame:
-    refused = frame.header.kind == "rejected"
-    some = decode_rejected(b"\n".join(lines)) if refused else _told(b"\n".join(lines))
-    return _frame(frame.header, lines, [one.source for one in some])
+    if frame.header.kind == "rejected":
+        return _frame(
+            frame.header, lines, [one.source for one in decode_rejected(b"\n".join(lines))]
+        )
+    return _frame(frame.header, lines, [one.source if one else None for one in map(_tell, lines)])
 
 
 class _Told(msgspec.Struct):
@@ -127,5 +135,8 @@ class _Told(msgspec.Struct):
 _told_decoder = msgspec.json.Decoder(_Told)
 
 
-def _told(body: bytes) -> list[_Told]:
-    return _told_decoder.decode_lines(body)
+def _tell(line: bytes) -> _Told | None:
+    try:
+        return _told_decoder.decode(line)
+    except (ValueError, RecursionError):
+        return None

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.events.envelope import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.lake.commit import LedgerCounts, LedgerKey, RejectedRow
 from penstock.lake.known import SessionMemory, Told, tell_new
@@ -55,7 +56,7 @@ def gather(frames: Iterable[Frame], sieve: Sieve | None = None) -> Gathered:
     gathered = Gathered(Decoded(), [], Counter())
     for frame in frames:
         if frame.header.kind == "rejected":
-            gathered.rejected.extend(_rejected_rows(frame, decode_rejected(frame.body)))
+            gathered.rejected.extend(_rejected_rows(frame, _refused_lines(frame)))
             continue
         before = len(gathered.decoded.events)
         fit, unfit = sieve(frame) if sieve else (frame, [])
@@ -111,17 +112,31 @@ def _hour(us: int) -> int:
     return us - us % HOUR_US
 
 
+def _refused_lines(frame: Frame) -> list[RejectedLine]:
+    try:
+        return decode_rejected(frame.body)
+    except ValueError as error:
+        return [
+            RejectedLine(line=1, reason=f"unreadable in the event log: {error}", raw=frame.body)
+        ]
+
+
 def _rejected_rows(frame: Frame, lines: Iterable[RejectedLine]) -> list[RejectedRow]:
     header = frame.header
     return [
         RejectedRow(
             tenant=header.tenant,
-            source=line.source,
+            source=_storable(line.source)[:ID_CHARS_MAX],
             received_at=header.received_us,
             line=line.line,
-            reason=line.reason,
+            reason=_storable(line.reason),
             raw=line.raw,
             truncated=line.truncated,
         )
         for line in lines
     ]
+
+
+def _storable(text: str) -> str:
+    """As every database takes it: what a bad line says of itself may hold anything."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()

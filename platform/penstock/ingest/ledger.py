@@ -8,13 +8,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.database.tables import ledger, log_gap, segment
+from penstock.database.tables import ledger, segment
 from penstock.eventlog import EventLog
-from penstock.events.frames import decode_frame
+from penstock.events.arrivals import Arrivals
+from penstock.events.frames import Header
 from penstock.ingest.flush import HOUR_US
 from penstock.lake.catalog import Covered, read_next_offsets
-from penstock.lake.fresh import start_of
+from penstock.lake.fresh import arrivals_of, start_of
 from penstock.lake.lake import Lake
+from penstock.lake.partitions import Gap, read_gaps
 
 _READ_BYTES = 4 * 1024 * 1024
 
@@ -39,26 +41,29 @@ class LedgerReport:
     rows: list[LedgerRow]
     #: Sentences, each something that does not add up.
     discrepancies: list[str]
+    #: Those that somebody accepted included.
+    gaps: list[Gap]
 
 
 def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
     """The ledger from an hour on. What is in the log is counted in it as accepted."""
     hour_min = since_us - since_us % HOUR_US
-    while True:  # again where the writer took over what was about to be read from the log
-        counted = _count(lake)
-        waiting = _waiting(lake.log, counted.next_offsets)
-        if waiting is not None:
+    arrivals = arrivals_of(lake.log.partitions, lake.settings)
+    counted = _count(lake)
+    while True:
+        events, refused, overtaken = _waiting(lake.log, arrivals, counted.next_offsets)
+        if not overtaken:
             break
-    events, refused = waiting
+        before, counted = counted, _count(lake)
+        if counted.next_offsets == before.next_offsets:
+            break  # not the writer took it over: it is lost, and not entered as a gap yet
     stored = {(row.tenant, row.source, row.hour): row for row in counted.rows}
     keys_found = sorted({*stored, *events, *refused}, key=itemgetter(2, 0, 1))
     rows = [_row(key, stored.get(key), events[key], refused[key]) for key in keys_found]
     discrepancies = _discrepancies(rows, counted.live_rows)
-    discrepancies += [
-        f"partition {gap.partition} has a gap from offset {gap.from_offset}: {gap.reason}"
-        for gap in counted.gaps
-    ]
-    return LedgerReport([row for row in rows if row.hour >= hour_min], discrepancies)
+    discrepancies += [_sentence(gap) for gap in counted.gaps if gap.accepted_at is None]
+    shown = [row for row in rows if row.hour >= hour_min]
+    return LedgerReport(shown, discrepancies, counted.gaps)
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class _Counted:
 
     rows: Sequence[sa.Row[Any]]
     live_rows: int
-    gaps: Sequence[sa.Row[Any]]
+    gaps: list[Gap]
     next_offsets: dict[int, Covered]
 
 
@@ -80,7 +85,7 @@ def _count(lake: Lake) -> _Counted:
         return _Counted(
             rows=connection.execute(sa.select(*keys, *sums).group_by(*keys)).all(),
             live_rows=int(connection.execute(live).scalar() or 0),
-            gaps=connection.execute(sa.select(log_gap).order_by(log_gap.c.id)).all(),
+            gaps=read_gaps(connection),
             next_offsets=read_next_offsets(connection),
         )
 
@@ -100,27 +105,37 @@ def _row(key: _Key, stored: sa.Row[Any] | None, waiting: int, waiting_rejected: 
     )
 
 
+def _sentence(gap: Gap) -> str:
+    lost = f"from offset {gap.from_offset} to {gap.to_offset}"
+    if gap.to_offset == gap.from_offset:
+        lost = f"from offset {gap.from_offset}"
+    return f"partition {gap.partition} has a gap {lost} (gap {gap.id}): {gap.reason}"
+
+
 def _waiting(
-    log: EventLog, next_offsets: dict[int, Covered]
-) -> tuple[Counter[_Key], Counter[_Key]] | None:
-    """Counts of what lies in the log beyond the lake: events, and refused lines. None when the
-    log let go of some of it meanwhile."""
+    log: EventLog, arrivals: Arrivals, next_offsets: dict[int, Covered]
+) -> tuple[Counter[_Key], Counter[_Key], bool]:
+    """Counts of what lies in the log beyond the lake: events, and refused lines. And whether
+    the log let go of some of it meanwhile."""
     events: Counter[_Key] = Counter()
+    overtaken = False
     refused: Counter[_Key] = Counter()
     for partition in range(log.partitions):
         offset = start = start_of(log, partition, next_offsets)
         while entries := log.read(partition, offset, _READ_BYTES):
             for entry in entries:
                 for value in entry.values:
-                    header = decode_frame(value).header
-                    counter = events if header.kind == "events" else refused
-                    hour = header.received_us - header.received_us % HOUR_US
-                    for source, count in header.counts.items():
-                        counter[header.tenant, source, hour] += count
+                    for frame in arrivals.frames(value):
+                        counter = events if frame.header.kind == "events" else refused
+                        counter.update(_counts(frame.header))
             offset = entries[-1].next_offset
-        if log.bounds(partition).first > start:
-            return None
-    return events, refused
+        overtaken = overtaken or log.bounds(partition).first > start
+    return events, refused, overtaken
+
+
+def _counts(header: Header) -> dict[_Key, int]:
+    hour = header.received_us - header.received_us % HOUR_US
+    return {(header.tenant, source, hour): count for source, count in header.counts.items()}
 
 
 def _discrepancies(rows: list[LedgerRow], live_rows: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -9,15 +10,18 @@ import structlog
 
 from penstock.clock import Clock
 from penstock.database.engine import Database
-from penstock.errors import LogTruncated
-from penstock.eventlog import EventLog, Held
-from penstock.events.frames import Frame, decode_frame
+from penstock.errors import LogExpired, LogTruncated
+from penstock.eventlog import Bounds, EventLog, Held
+from penstock.events.frames import Frame
+from penstock.events.packing import encode_within
 from penstock.ingest.flush import Flush, FlushLimits, Gathered, gather, plan
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.sieve import UNFIT, Sieve
-from penstock.lake import commit
-from penstock.lake.commit import Advance, Claim
+from penstock.lake import commit, partitions
+from penstock.lake.commit import Advance
+from penstock.lake.fresh import arrivals_of
 from penstock.lake.known import KnownEvents
+from penstock.lake.partitions import Claim, LogState
 from penstock.lake.rows import RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, new_name
 from penstock.lake.summary import Summariser
@@ -66,12 +70,16 @@ class PartitionWriter:
         self,
         parts: Parts,
         partition: int,
+        log: LogState,
+        *,
         owner: str,
         known: KnownEvents,
         rejections: RejectionLimit,
     ) -> None:
         self._parts = parts
         self._partition = partition
+        self._log = log
+        self._arrivals = arrivals_of(log.partitions, parts.settings)
         self._owner = owner
         self._known = known
         self._rejections = rejections
@@ -82,6 +90,8 @@ class PartitionWriter:
         self._groups = RowGroupLimits(settings.row_group_rows_max, settings.row_group_bytes_max)
         #: The last look found so much that there is probably more.
         self.behind = False
+        #: False when the partition is another writer's share.
+        self.wanted = True
         self._claim: Claim | None = None
         self._owned = False
         self._try_again_s = -math.inf
@@ -95,17 +105,22 @@ class PartitionWriter:
         return self._owned
 
     @property
+    def claimed(self) -> bool:
+        return self._claim is not None
+
+    @property
     def idle(self) -> bool:
         """Nothing read waits for a commit."""
         return not self._buffer.size
 
-    def step(self, wait_s: float, *, drain: bool = False) -> bool:
-        """Read what there is and flush when it is time; with `drain`, as soon as there is no
-        more to read. Whether anything moved. After an exception call `start_over`."""
+    def step(self, *, drain: bool = False, end: int | None = None) -> bool:
+        """Read what there is, of a partition that is known to go to `end`, and flush when it is
+        time; with `drain`, as soon as there is no more to read. Whether anything moved. After an
+        exception call `start_over`."""
         claim = self._claim or self._try_claim()
         if claim is None:
             return False
-        read = self._read(wait_s)
+        read = (end is None or self._buffer.position < end) and self._read()
         age_s = self._parts.clock.elapsed_s() - self._buffer.since_s
         if self._limits.reached(self._buffer.rows, self._buffer.size, age_s) or (
             drain and not read and not self.idle
@@ -121,12 +136,15 @@ class PartitionWriter:
         self.behind = False
         self._try_again_s = -math.inf
         self._known.forget()
+        self._known.uncover(self._partition)
         self._buffer = _Buffer(0)
 
     def release(self) -> None:
+        """Let another have it; what was read and not committed is for the other to read."""
         if self._claim is not None:
-            commit.release_claim(self._parts.database, self._claim)
+            partitions.release_claim(self._parts.database, self._claim)
             self._claim = None
+            self._known.uncover(self._partition)
 
     def tell_lag(self) -> None:
         """How much of the log lies beyond what is committed. What was known last stays when the
@@ -148,27 +166,30 @@ class PartitionWriter:
     def _claim_now(self) -> Claim | None:
         parts = self._parts
         held = parts.log.hold(self._partition)
-        if held is Held.TAKEN:
+        if held is Held.TAKEN or (held is Held.UNKNOWN and not self.wanted):
             return None
         bounds = parts.log.bounds(self._partition)
-        claim = commit.claim_partition(
+        claim = partitions.claim_partition(
             parts.database,
             self._partition,
             self._owner,
-            log_id=parts.log.id,
+            log=self._log,
             bounds=bounds,
+            expires=parts.log.expires,
             lease_s=parts.settings.lease_seconds,
             sure=held is Held.MINE,
         )
         if claim is not None:
-            if bounds.end < claim.next_offset:
-                raise LogTruncated(
-                    partition=self._partition, end=bounds.end, covered=claim.next_offset
-                )
-            self._known.forget()  # another may have committed since this one last did
-            parts.log.trim(self._partition, claim.next_offset)  # it may have died before it could
-            self._take(claim)
+            self._begin(claim, bounds)
         return claim
+
+    def _begin(self, claim: Claim, bounds: Bounds) -> None:
+        if bounds.end < claim.next_offset:
+            raise LogTruncated(partition=self._partition, end=bounds.end, covered=claim.next_offset)
+        self._known.forget()  # another may have committed since this one last did
+        self._known.cover(self._partition, self._log.partitions)
+        self._parts.log.trim(self._partition, claim.next_offset)  # it may have died before it could
+        self._take(claim)
 
     def _take(self, claim: Claim) -> None:
         self._claim = claim
@@ -179,30 +200,54 @@ class PartitionWriter:
     def _renew_when_due(self, claim: Claim) -> None:
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._renewed_s > self._parts.settings.lease_seconds / 3:
-            commit.renew_claim(self._parts.database, claim, self._parts.settings.lease_seconds)
+            self._refuse_gap()
+            partitions.renew_claim(self._parts.database, claim, self._parts.settings.lease_seconds)
             self._renewed_s = now_s
 
-    def _read(self, wait_s: float) -> bool:
+    def _refuse_gap(self) -> None:
+        """Raises LogExpired where the log let go of what was to be read next."""
+        log, position = self._parts.log, self._buffer.position
+        if log.expires and (first := log.bounds(self._partition).first) > position:
+            raise LogExpired(partition=self._partition, first=first, covered=position)
+
+    def _read(self) -> bool:
         buffer = self._buffer
         room = self._limits.bytes_max - buffer.size
         if room <= 0 or buffer.rows >= self._limits.rows_max:
             return False
         bytes_max = min(room, _READ_BYTES)
-        entries = self._parts.log.read(self._partition, buffer.position, bytes_max, wait_s)
+        entries = self._parts.log.read(self._partition, buffer.position, bytes_max)
         size = sum(len(value) for entry in entries for value in entry.values)
         self.behind = size > bytes_max / 2
         if not entries:
             return False
         if not buffer.size:
             buffer.since_s = self._parts.clock.elapsed_s()
+        if entries[0].offset != buffer.position:
+            self._refuse_gap()
+        strays: defaultdict[int, list[bytes]] = defaultdict(list)
         for entry in entries:
             for value in entry.values:
-                frame = decode_frame(value)
-                buffer.frames.append(frame)
-                buffer.rows += sum(frame.header.counts.values())
-                buffer.size += len(value)
+                self._take_in(value, strays)
+        self._forward(strays)
         buffer.position = entries[-1].next_offset
         return True
+
+    def _take_in(self, value: bytes, strays: dict[int, list[bytes]]) -> None:
+        self._buffer.size += len(value)  # also where it is a stray: the offset has to move on
+        for partition, frame in self._arrivals.placed(value, self._partition):
+            if partition == self._partition:
+                self._buffer.frames.append(frame)
+                self._buffer.rows += sum(frame.header.counts.values())
+            else:
+                strays[partition] += encode_within(frame, self._parts.log.value_bytes_max)
+
+    def _forward(self, strays: dict[int, list[bytes]]) -> None:
+        """Send events on to the partition of their session: its owner alone can tell whether
+        they are new. Those sent on twice, after a failure, it takes for what they are."""
+        if strays:
+            self._parts.log.append(strays)
+            self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
 
     def _flush(self, claim: Claim) -> None:
         try:
@@ -230,7 +275,6 @@ class PartitionWriter:
             self._parts.database,
             claim,
             change,
-            log_id=self._parts.log.id,
             lease_s=self._parts.settings.lease_seconds,
         )
         self._parts.crash_point("committed")

@@ -1,19 +1,28 @@
-"""Upkeep while serving: what `penstock_jobs` registers runs every few seconds, one by one."""
+"""Upkeep while serving: what `penstock_jobs` registers runs every few seconds, one by one, and
+in one process at a time."""
 
 import threading
-from collections.abc import Callable
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 
 import structlog
 
-from penstock.errors import CompactionConflict, PenstockError
+from penstock.database.leases import leased
+from penstock.errors import CompactionConflict, PenstockError, UpkeepBusy
 from penstock.lake.lake import Lake
 from penstock.telemetry.metrics import Metrics
 
 #: A job: takes the lake, gives back a line for the log, or nothing when there was nothing to do.
 Job = Callable[[Lake, Metrics], str | None]
 _GROUP = "penstock.upkeep"
+_LEASE = "upkeep"
+_LOOK_SECONDS = 0.1
+#: How long a person waits for the round of another process.
+_WAIT_SECONDS_MAX = 60
 
 log_line = structlog.get_logger()
 
@@ -21,6 +30,29 @@ log_line = structlog.get_logger()
 def upkeep_jobs() -> dict[str, Job]:
     """The jobs by name. They are found, not imported: the platform does not know them."""
     return {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
+
+
+@contextmanager
+def alone(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
+    """Whether no other process does upkeep on this lake until the block ends; waits so long for
+    another to finish its round."""
+    owner = uuid.uuid4().hex
+    deadline = time.monotonic() + wait_s
+    while True:
+        with leased(lake.database, _LEASE, owner, lake.settings.lease_seconds) as mine:
+            if mine or time.monotonic() >= deadline:
+                yield mine
+                return
+        time.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def alone_now(lake: Lake) -> Iterator[None]:
+    """For a person who asks for upkeep by hand. Raises UpkeepBusy."""
+    with alone(lake, _WAIT_SECONDS_MAX) as mine:
+        if not mine:
+            raise UpkeepBusy(seconds=_WAIT_SECONDS_MAX)
+        yield
 
 
 class Upkeep:
@@ -56,9 +88,10 @@ class Upkeep:
             self._try("looking for jobs", self._round)
 
     def _round(self) -> None:
-        for name, job in self._find_jobs().items():
-            if not self._stopping.is_set():
-                self._try(name, partial(self._run_job, job))
+        with alone(self._lake) as mine:
+            for name, job in self._find_jobs().items() if mine else ():
+                if not self._stopping.is_set():
+                    self._try(name, partial(self._run_job, job))
 
     def _run_job(self, job: Job) -> None:
         try:

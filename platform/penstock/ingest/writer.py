@@ -14,9 +14,12 @@ from penstock.errors import (
     PenstockError,
     RejectedLimitReached,
 )
+from penstock.eventlog import Held
 from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
+from penstock.ingest.sharing import Sharing
 from penstock.lake.known import KnownEvents
+from penstock.lake.partitions import LogState, agree_on
 
 log_line = structlog.get_logger()
 
@@ -42,14 +45,16 @@ class Writer:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         settings = parts.settings
-        owner = uuid.uuid4().hex
+        self.owner = uuid.uuid4().hex
         # Shared by the partitions, so that both limits hold for the process.
-        known = KnownEvents(parts.database, parts.store, bytes_max=settings.known_bytes_max)
-        rejections = RejectionLimit(settings.rejected_ratio_max, settings.rejected_window_lines)
-        self._partitions = [
-            PartitionWriter(parts, number, owner, known, rejections)
-            for number in range(parts.log.partitions)
-        ]
+        self._known = KnownEvents(parts.database, parts.store, bytes_max=settings.known_bytes_max)
+        self._rejections = RejectionLimit(
+            settings.rejected_ratio_max, settings.rejected_window_lines
+        )
+        self._log_seen: tuple[str, int] | None = None
+        self._log: LogState | None = None
+        self._partitions: list[PartitionWriter] = []
+        self._sharing: Sharing | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._progress_s = parts.clock.elapsed_s()
@@ -77,8 +82,9 @@ class Writer:
         stops it."""
         until_s = self._parts.clock.elapsed_s() + seconds_max
         try:
+            self._follow_log()
             for partition in self._partitions:
-                while self._parts.clock.elapsed_s() < until_s and partition.step(0, drain=True):
+                while self._parts.clock.elapsed_s() < until_s and partition.step(drain=True):
                     pass
                 partition.release()
         except Exception:
@@ -90,7 +96,7 @@ class Writer:
         pause_s = 0.0
         while not self._stopping.wait(pause_s):
             try:
-                self._round()
+                self.round()
                 self._went_well()
                 # Not for each append: what comes within a pause costs one look at the log.
                 behind = any(partition.behind for partition in self._partitions)
@@ -102,12 +108,54 @@ class Writer:
                 return
             except Exception as error:  # noqa: BLE001 the thread lives, and says what is wrong
                 pause_s = self._failed(error, pause_s)
-        self._finish()
+        self.finish()
 
-    def _round(self) -> None:
-        for partition in self._partitions:
-            partition.step(0)
+    def round(self) -> None:
+        """Without the thread: one look at each partition."""
+        ends = self._parts.log.ends()
+        self._follow_log()
+        self._share()
+        for partition, end in zip(self._partitions, ends, strict=False):
+            partition.step(end=end)
         self._tell_lag()
+
+    def _follow_log(self) -> None:
+        """Go by the log as it is now: it may have grown, or be another."""
+        seen = (self._parts.log.id, self._parts.log.partitions)
+        if seen == self._log_seen:
+            return
+        log = agree_on(self._parts.database, *seen)
+        if log != self._log:
+            self._known.forget()
+            self._partitions = [
+                PartitionWriter(
+                    self._parts,
+                    number,
+                    log,
+                    owner=self.owner,
+                    known=self._known,
+                    rejections=self._rejections,
+                )
+                for number in range(log.partitions)
+            ]
+            self._log = log
+        self._log_seen = seen
+
+    def _share(self) -> None:
+        """Have as many partitions as the other writers of a log that several may read."""
+        if self._parts.log.hold(0) is not Held.UNKNOWN:
+            return
+        if self._sharing is None:
+            settings, database = self._parts.settings, self._parts.database
+            lease_s, clock = settings.lease_seconds, self._parts.clock
+            self._sharing = Sharing(database, self.owner, lease_s, clock)
+        division = self._sharing.look(len(self._partitions))
+        if division is None:
+            return
+        for number, partition in enumerate(self._partitions):
+            if number in division.release:
+                partition.release()
+            partition.wanted = partition.claimed or number in division.claim
 
     def _went_well(self) -> None:
         if self._problem:
@@ -135,6 +183,7 @@ class Writer:
         self._parts.metrics.set("writer_stopped", 1)
 
     def _start_over(self) -> None:
+        self._log_seen = None
         for partition in self._partitions:
             partition.start_over()
 
@@ -142,10 +191,15 @@ class Writer:
         for partition in self._partitions:
             partition.tell_lag()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Store what the log holds, as far as that goes in time, and leave the rest to others."""
         try:
             # Half of the time, because the last flush begun in it has to end in time too.
+            for partition in self._partitions:
+                partition.wanted = partition.claimed
             self.drain(self._parts.settings.shutdown_seconds_max / 2)
+            if self._sharing is not None:
+                self._sharing.leave()
         except Exception as error:  # noqa: BLE001 whatever it is, the events are in the log
             log_line.warning("the last events stay in the log until the next start", why=str(error))
 

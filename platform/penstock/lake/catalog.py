@@ -1,15 +1,17 @@
 """Which files make up the lake at a snap, and claims on them."""
 
+import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, now_us
+from penstock.database.engine import Database, hold, now_us
+from penstock.database.inserting import insert_of
 from penstock.database.tables import (
     consent_change,
     lake_commit,
@@ -84,19 +86,51 @@ def visible_at(snap: int) -> sa.ColumnElement[bool]:
 
 
 @contextmanager
-def pinned(database: Database, as_of: str | None, lease_s: float) -> Iterator[Pin]:
-    """The lake at a moment, its files kept until the block ends. `as_of` is the name of a
-    snapshot or a time; None is now. Raises SnapshotUnknown, HistoryRemoved."""
+def pinned(
+    database: Database, as_of: str | int | None, lease_s: float, *, renewed: bool = False
+) -> Iterator[Pin]:
+    """The lake at a moment, its files kept until the block ends, or the lease does; one that is
+    `renewed` does not. `as_of` is the name of a snapshot, a time or a snap; None is now. Raises
+    SnapshotUnknown, HistoryRemoved."""
     lease = uuid.uuid4().hex
-    with database.write() as connection:
+    with database.write(one_state=True) as connection:
+        claim_files(connection)
         pin = _pin(connection, _resolve(connection, as_of))
         until = now_us() + round(lease_s * 1_000_000)
         connection.execute(sa.insert(reader_lease).values(id=lease, snap=pin.snap, until=until))
     try:
-        yield pin
+        with _renewing(database, lease, lease_s) if renewed else nullcontext():
+            yield pin
     finally:
         with suppress(DatabaseUnreachable), database.write() as connection:  # or it runs out
             connection.execute(sa.delete(reader_lease).where(reader_lease.c.id == lease))
+
+
+def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
+    """The first thing in a transaction that says which files are needed, or looks for those that
+    are not. Collection does not run beside the others: it would delete what they have found and
+    it does not see yet that they need."""
+    hold(connection, reader_lease, alone=to_collect)
+
+
+@contextmanager
+def _renewing(database: Database, lease: str, lease_s: float) -> Iterator[None]:
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(lease_s / 3):
+            until = now_us() + round(lease_s * 1_000_000)
+            mine = sa.update(reader_lease).where(reader_lease.c.id == lease).values(until=until)
+            with suppress(DatabaseUnreachable), database.write() as connection:
+                connection.execute(mine)
+
+    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def current(database: Database) -> Pin:
@@ -135,17 +169,20 @@ def create_snapshot(database: Database, name: str, note: str = "") -> Snapshot:
     """Name the lake as it is now, and keep its files."""
     if not name.strip() or len(name) > snapshot.c.name.type.length:  # type: ignore[attr-defined]
         raise InvalidInput(what=f"The name {name!r}", why="it is empty or over 128 characters")
+    if not name.isprintable():
+        raise InvalidInput(what=f"The name {name!r}", why="it holds unprintable characters")
     if _as_time(name) is not None:
         raise InvalidInput(what=f"The name {name!r}", why="it reads as a time")
     with database.write() as connection:
-        query = sa.select(snapshot.c.name).where(snapshot.c.name == name)
-        if connection.execute(query).one_or_none():
-            raise SnapshotExists(name=name)
+        claim_files(connection)
         made = connection.execute(
-            sa.insert(snapshot)
+            insert_of(connection)(snapshot)
             .values(name=name, snap=_head(connection), note=note, created_at=now_us())
+            .on_conflict_do_nothing()
             .returning(snapshot)
-        ).one()
+        ).one_or_none()
+    if made is None:
+        raise SnapshotExists(name=name)
     return Snapshot(**made._mapping)
 
 
@@ -163,9 +200,13 @@ def drop_snapshot(database: Database, name: str) -> None:
             raise SnapshotUnknown(name=name)
 
 
-def _resolve(connection: Connection, as_of: str | None) -> int:
+def _resolve(connection: Connection, as_of: str | int | None) -> int:
     if as_of is None or as_of == "latest":
         return _head(connection)
+    if isinstance(as_of, int):
+        return _still_readable(connection, as_of)
+    if not as_of.isprintable():  # no name, and not every database could be asked for it
+        raise SnapshotUnknown(name=repr(as_of))
     named = sa.select(snapshot.c.snap).where(snapshot.c.name == as_of)
     if (snap := connection.execute(named).scalar_one_or_none()) is not None:
         return int(snap)
@@ -173,10 +214,22 @@ def _resolve(connection: Connection, as_of: str | None) -> int:
         raise SnapshotUnknown(name=as_of)
     until = lake_commit.c.committed_at <= round(moment.timestamp() * 1_000_000)
     found = connection.execute(sa.select(sa.func.max(lake_commit.c.snap)).where(until)).scalar()
-    readable_from = connection.execute(sa.select(lake_head.c.readable_from)).scalar_one()
-    if (found or 0) < readable_from:
+    if (found or 0) < _readable_from(connection):
         raise HistoryRemoved(when=as_of)
     return int(found or 0)
+
+
+def _still_readable(connection: Connection, snap: int) -> int:
+    named = sa.exists().where(snapshot.c.snap == snap)
+    held = sa.exists().where(reader_lease.c.snap == snap, reader_lease.c.until >= now_us())
+    kept = snap >= _readable_from(connection) or connection.scalar(sa.select(named | held))
+    if snap > _head(connection) or not kept:
+        raise HistoryRemoved(when=f"snap {snap}")
+    return snap
+
+
+def _readable_from(connection: Connection) -> int:
+    return int(connection.execute(sa.select(lake_head.c.readable_from)).scalar_one())
 
 
 def _as_time(text: str) -> datetime | None:

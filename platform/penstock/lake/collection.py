@@ -19,6 +19,7 @@ from penstock.database.tables import (
     segment_intent,
     snapshot,
 )
+from penstock.lake.catalog import claim_files
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 
@@ -38,6 +39,7 @@ def collect(lake: Lake, grace_s: float | None = None) -> Collected:
     """Delete what nobody needs. A killed round is finished by the next."""
     grace_s = lake.settings.collection_grace_seconds if grace_s is None else grace_s
     with lake.database.write() as connection:
+        claim_files(connection, to_collect=True)
         leases = connection.execute(
             sa.delete(reader_lease).where(reader_lease.c.until < now_us())
         ).rowcount

@@ -3,17 +3,20 @@
 import uuid
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from math import gcd
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from penstock.database.tables import segment
 from penstock.errors import CompactionConflict, LakeDamaged
 from penstock.lake.catalog import Segment
 from penstock.lake.commit import COMPACT, announce, insert_segment, next_snap, withdraw_intent
 from penstock.lake.lake import Lake
+from penstock.lake.pinned_files import PinnedFiles
 from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, new_name
 from penstock.lake.verification import check_segment
@@ -66,9 +69,10 @@ def _sorted_rows(lake: Lake, segments: Sequence[Segment]) -> Iterator[pa.Table]:
             "preserve_insertion_order": False,
         },
     )
-    with connection:
+    files = PinnedFiles(lake.store, lake.tails)
+    with connection, files.telling():
         connection.execute("SET TimeZone = 'UTC'")
-        paths = [lake.store.address(one.name) for one in segments]
+        paths = files.bind(connection, [one.name for one in segments])
         merged = connection.sql(_MERGE, params={"files": paths})
         for batch in merged.to_arrow_reader(settings.row_group_rows_max):
             yield pa.Table.from_batches([batch]).cast(EVENT_ROWS)
@@ -77,6 +81,7 @@ def _sorted_rows(lake: Lake, segments: Sequence[Segment]) -> Iterator[pa.Table]:
 def _swap(lake: Lake, segments: Sequence[Segment], merged: SegmentFile, partition: int) -> None:
     with lake.database.write() as connection:
         snap = next_snap(connection, COMPACT)
+        shape = _common_shape(connection, segments)
         replaced = connection.execute(
             sa.update(segment)
             .where(segment.c.id.in_([one.id for one in segments]), segment.c.removed_snap.is_(None))
@@ -84,4 +89,13 @@ def _swap(lake: Lake, segments: Sequence[Segment], merged: SegmentFile, partitio
         )
         if replaced.rowcount != len(segments) or not withdraw_intent(connection, merged.name):
             raise CompactionConflict
-        insert_segment(connection, merged, snap, kind=COMPACT, partition=partition)
+        insert_segment(
+            connection, merged, snap, kind=COMPACT, partition=partition, log_partitions=shape
+        )
+
+
+def _common_shape(connection: Connection, segments: Sequence[Segment]) -> int | None:
+    """A number of partitions by which all their sessions are in the partition of the segments."""
+    query = sa.select(segment.c.log_partitions).where(segment.c.id.in_([s.id for s in segments]))
+    shapes = connection.execute(query.distinct()).scalars().all()
+    return None if None in shapes else gcd(*(shape for shape in shapes if shape is not None))

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.eventlog import EventLog
-from penstock.events.frames import decode_frame
+from penstock.events.arrivals import Arrivals
 from penstock.lake.catalog import ConsentChange, Covered
 from penstock.lake.known import KnownEvents, tell_new
 from penstock.lake.rows import EVENT_ROWS, Decoded, RowGroupLimits
+from penstock.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,15 @@ _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = Fresh(EVENT_ROWS.empty_table(), (), cut_off=False, overtaken=False)
 
 
+def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
+    """How the values of a log of so many partitions are read."""
+    return Arrivals(partitions, settings.event_bytes_max, settings.rejected_line_bytes_max)
+
+
 def read_fresh(
     log: EventLog,
+    arrivals: Arrivals,
+    *,
     next_offsets: Mapping[int, Covered],
     known: KnownEvents,
     snap: int,
@@ -38,7 +46,7 @@ def read_fresh(
     left, overtaken = bytes_max, False
     for partition in range(log.partitions):
         start = start_of(log, partition, next_offsets)
-        left -= _decode(_entries(log, partition, start, left), decoded)
+        left -= _decode(_entries(log, partition, start, left), arrivals, decoded)
         overtaken = overtaken or log.bounds(partition).first > start
     cut_off = left <= 0
     if not decoded.events:
@@ -67,11 +75,11 @@ def _entries(log: EventLog, partition: int, start: int, bytes_max: int) -> Itera
         start = entries[-1].next_offset
 
 
-def _decode(values: Iterable[bytes], decoded: Decoded) -> int:
+def _decode(values: Iterable[bytes], arrivals: Arrivals, decoded: Decoded) -> int:
     size = 0
     for value in values:
-        frame = decode_frame(value)
         size += len(value)
-        if frame.header.kind == "events":
-            decoded.add(frame)
+        for frame in arrivals.frames(value):
+            if frame.header.kind == "events":
+                decoded.add(frame)
     return size

@@ -8,11 +8,13 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from math import gcd
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.database.tables import lake_head, segment
@@ -72,8 +74,8 @@ def tell_new(decoded: Decoded, memories: dict[str, SessionMemory]) -> Told:
 
 
 class KnownEvents:
-    """The sessions of the lake, of whatever partition: the log may have had another number of
-    them once. Not shared between threads."""
+    """The sessions of the lake: of all of it, or of the partitions that are covered, wherever
+    their sessions were while the log had another number of them. Not shared between threads."""
 
     def __init__(
         self,
@@ -85,10 +87,24 @@ class KnownEvents:
         self._database = database
         self._store = store
         self._bytes_max = bytes_max
+        self._covered: set[int] | None = None
+        self._partitions = 1
         self._filters: dict[str, Prefixes] = {}
         self._snap = -1
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
         self._bytes = 0
+
+    def cover(self, partition: int, partitions: int) -> None:
+        """From now on only sessions of this partition, of so many, and of others covered will
+        be asked for."""
+        if self._covered is None or partitions != self._partitions:
+            self._covered, self._partitions = set(), partitions
+        self._covered.add(partition)
+        self._filters, self._snap = {}, -1
+
+    def uncover(self, partition: int) -> None:
+        if self._covered is not None:
+            self._covered.discard(partition)
 
     def recall(
         self, sessions: Collection[str], snap: int | None = None
@@ -130,7 +146,7 @@ class KnownEvents:
                 head = connection.execute(sa.select(lake_head.c.snap)).scalar_one()
             if head == self._snap:
                 return
-            visible = visible_at(head)
+            visible = visible_at(head) & self._of_covered(connection)
             names = connection.execute(sa.select(segment.c.name).where(visible)).scalars().all()
             wanted = (segment.c.added_snap > self._snap) if self._snap >= 0 else sa.true()
             fresh = connection.execute(
@@ -141,6 +157,24 @@ class KnownEvents:
             name: added[name] if name in added else self._filters[name] for name in names
         }
         self._snap = head
+
+    def _of_covered(self, connection: Connection) -> sa.ColumnElement[bool]:
+        """Segments that may hold sessions of the covered partitions."""
+        if self._covered is None or len(self._covered) == self._partitions:
+            return sa.true()
+        shapes = connection.execute(sa.select(segment.c.log_partitions).distinct()).scalars()
+        return sa.or_(
+            segment.c.log_partitions.is_(None),
+            *(self._of_covered_in(shape) for shape in shapes if shape is not None),
+        )
+
+    def _of_covered_in(self, shape: int) -> sa.ColumnElement[bool]:
+        """A session that was in partition `a` of `shape` can be in `b` of as many as there are
+        now only where both leave the same rest by what divides the two numbers."""
+        assert self._covered is not None
+        common = gcd(shape, self._partitions)
+        rests = sorted({partition % common for partition in self._covered})
+        return (segment.c.log_partitions == shape) & (segment.c.partition % common).in_(rests)
 
     def _read_again(self, sessions: list[str]) -> dict[str, SessionMemory]:
         try:

@@ -8,10 +8,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from penstock.access.keys import TENANT_DEFAULT
 from penstock.database.engine import Database
 from penstock.eventlog import EventLog
 from penstock.eventlog.opening import open_log
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.pinned_files import Tails
 from penstock.lake.query import Answer, QueryEngine
 from penstock.lake.summary import Summariser
 from penstock.settings import Settings, load_settings
@@ -24,10 +25,9 @@ class Lake:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.database = Database(
-            settings.database_url, lock_seconds_max=settings.database_lock_seconds_max
-        )
+        self.database = Database.of(settings)
         self.store: ObjectStore = open_store(settings)
+        self.tails = Tails(settings.store_tails_bytes_max)
         self.summariser = Summariser()
         self._log: EventLog | None = None
 
@@ -77,7 +77,14 @@ class Query:
     def run(self) -> Iterator[Answer]:
         """The answer with what is known of it, readable until the block ends."""
         lake = self.lake
-        engine = QueryEngine(lake.settings, lake.database, lake.store, lake.log, lake.summariser)
+        engine = QueryEngine(
+            settings=lake.settings,
+            database=lake.database,
+            store=lake.store,
+            log=lake.log,
+            summariser=lake.summariser,
+            tails=lake.tails,
+        )
         with engine.run(self.sql, tenant=self.tenant, as_of=self.as_of) as answer:
             yield answer
 

@@ -18,9 +18,10 @@ from penstock.database.engine import Database
 from penstock.errors import QueryFailed, QueryLimitReached
 from penstock.eventlog import EventLog
 from penstock.lake.catalog import ConsentChange, Pin, pinned
-from penstock.lake.fresh import NOTHING_FRESH, Fresh, read_fresh
+from penstock.lake.fresh import NOTHING_FRESH, Fresh, arrivals_of, read_fresh
 from penstock.lake.guard import check_query
 from penstock.lake.known import KnownEvents
+from penstock.lake.pinned_files import PinnedFiles, Tails
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import sessions_name
 from penstock.lake.summary import Summariser
@@ -52,6 +53,7 @@ class QueryEngine:
     store: ObjectStore
     log: EventLog | None
     summariser: Summariser
+    tails: Tails
 
     @contextmanager
     def run(self, sql: str, *, tenant: str, as_of: str | None = None) -> Iterator["Answer"]:
@@ -62,8 +64,9 @@ class QueryEngine:
             views = check_query(connection, sql, VIEWS)
             with ExitStack() as claims:
                 pin, fresh = self._pin(claims, as_of, with_fresh=bool(views))
-                self._prepare(connection, views, pin, fresh, tenant)
-                with _limits(connection, self.settings):
+                files = PinnedFiles(self.store, self.tails)
+                with _limits(connection, self.settings), files.telling():
+                    self._prepare(connection, files, views, pin=pin, fresh=fresh, tenant=tenant)
                     batches = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
                     _refuse_names_twice(batches.schema.names)
                     yield Answer(batches, pin.snap, fresh.cut_off)
@@ -91,12 +94,21 @@ class QueryEngine:
             bytes_max=self.settings.known_bytes_max,
         )
         bytes_max = self.settings.query_memory_bytes_max // 8
-        return read_fresh(self.log, pin.next_offsets, known, pin.snap, bytes_max)
+        return read_fresh(
+            self.log,
+            arrivals_of(self.log.partitions, self.settings),
+            next_offsets=pin.next_offsets,
+            known=known,
+            snap=pin.snap,
+            bytes_max=bytes_max,
+        )
 
     def _prepare(
         self,
         connection: duckdb.DuckDBPyConnection,
+        files: PinnedFiles,
         views: frozenset[str],
+        *,
         pin: Pin,
         fresh: Fresh,
         tenant: str,
@@ -106,12 +118,12 @@ class QueryEngine:
         connection.execute("SET VARIABLE tenant = ?", [tenant])
         paths: list[str] = []
         if _SESSIONS in views:
-            sessions = [self.store.address(sessions_name(one.name)) for one in pin.segments]
+            sessions = files.bind(connection, [sessions_name(one.name) for one in pin.segments])
             connection.register("fresh_sessions", self.summariser.summarise(fresh.rows))
             paths += _bind(connection, "stored_sessions", sessions, SESSION_PARTS)
             _create_base(connection, "session_parts")
         if views - {_SESSIONS}:
-            events = [self.store.address(one.name) for one in pin.segments]
+            events = files.bind(connection, [one.name for one in pin.segments])
             connection.register("fresh_events", fresh.rows)
             connection.register("consent_changes", _consent_table(pin, fresh))
             paths += _bind(connection, "stored_events", events, EVENT_ROWS)

@@ -1,18 +1,22 @@
 """Checking the lake against the metadata database, file by file."""
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from penstock.database.tables import ledger, segment, segment_intent
+from penstock.execution import Executor
 from penstock.lake.lake import Lake
 from penstock.lake.segments import segment_name, sessions_name
+from penstock.settings import Settings
 
-_READ_BYTES = 1024 * 1024
+_READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
+#: So that starting a worker and opening a lake are a small part of a task.
+_SEGMENTS_PER_TASK = 8
 
 
 @dataclass(frozen=True)
@@ -30,19 +34,23 @@ class Verification:
     findings: list[Finding]
 
 
-def verify(lake: Lake) -> Verification:
-    """Read every file. Changes nothing, and may run while others write, merge and collect."""
+@dataclass(frozen=True)
+class CheckTask:
+    """Segments to check, for a worker."""
+
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    ids: tuple[int, ...]
+
+
+def verify(lake: Lake, executor: Executor | None = None) -> Verification:
+    """Read every file, here or on the workers of an executor. Changes nothing, and may run while
+    others write, merge and collect."""
     present = _present(lake)  # each of these was announced before it appeared
     with lake.database.read() as connection:
         segments = connection.execute(sa.select(segment).order_by(segment.c.id)).all()
         intents = set(connection.execute(sa.select(segment_intent.c.name)).scalars())
         stored = connection.execute(sa.select(sa.func.sum(ledger.c.stored))).scalar() or 0
-    findings = [
-        finding
-        for one in segments
-        if (found := list(check_segment(lake, one))) and _still_known(lake, one.name)
-        for finding in found
-    ]
+    findings = _check(lake, segments) if executor is None else _spread(lake, segments, executor)
     known = {one.name for one in segments} | intents
     orphans = {name for name in present if segment_name(name) not in known}
     findings += [
@@ -53,6 +61,32 @@ def verify(lake: Lake) -> Verification:
     if live != stored:
         findings.append(Finding("ledger", f"{stored} events were stored, {live} rows are live"))
     return Verification(len(segments), live, findings)
+
+
+def _spread(lake: Lake, segments: Sequence[sa.Row[Any]], executor: Executor) -> list[Finding]:
+    ids = [one.id for one in segments]
+    starts = range(0, len(ids), _SEGMENTS_PER_TASK)
+    tasks = (CheckTask(lake.settings, tuple(ids[at : at + _SEGMENTS_PER_TASK])) for at in starts)
+    done = sorted(executor.run(check_segments, tasks), key=lambda one: one.task.ids)
+    return [finding for one in done for finding in one.result]
+
+
+def check_segments(task: CheckTask) -> list[Finding]:
+    """On a worker. Segments that were collected meanwhile are none of its concern."""
+    query = sa.select(segment).where(segment.c.id.in_(task.ids)).order_by(segment.c.id)
+    with Lake(task.settings) as lake:
+        with lake.database.read() as connection:
+            segments = connection.execute(query).all()
+        return _check(lake, segments)
+
+
+def _check(lake: Lake, segments: Sequence[sa.Row[Any]]) -> list[Finding]:
+    return [
+        finding
+        for one in segments
+        if (found := list(check_segment(lake, one))) and _still_known(lake, one.name)
+        for finding in found
+    ]
 
 
 def _present(lake: Lake) -> set[str]:

@@ -9,7 +9,13 @@ import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
-from penstock.errors import Backlogged, DatabaseUnreachable, EncodingUnknown, PenstockError
+from penstock.errors import (
+    Backlogged,
+    DatabaseUnreachable,
+    EncodingUnknown,
+    PenstockError,
+    StoreUnreachable,
+)
 
 PROBLEM = "application/problem+json"
 _RETRY_SECONDS = 5
@@ -41,7 +47,7 @@ def on_penstock_error(_request: Request[Any, Any, Any], error: PenstockError) ->
     headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else {}
     if isinstance(error, Backlogged):
         headers["Retry-After"] = str(error.retry_after_s)
-    elif isinstance(error, DatabaseUnreachable):
+    elif isinstance(error, (DatabaseUnreachable, StoreUnreachable)):
         headers["Retry-After"] = str(_RETRY_SECONDS)
     elif isinstance(error, EncodingUnknown):
         headers["Accept-Encoding"] = "gzip, zstd"

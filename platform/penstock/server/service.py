@@ -21,7 +21,9 @@ from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock.telemetry.metrics import Metrics
 
-ServerRole = Literal["all", "gateway", "writer"]
+#: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
+#: answers queries, as all of them do.
+ServerRole = Literal["all", "gateway", "writer", "console"]
 
 #: Queries that wait for their turn, beside those that run.
 _QUERIES_WAITING_MAX = 64

@@ -13,7 +13,20 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Names are relative, with `/` between parts. An object is whole or absent."""
+    """Names are relative, with `/` between parts. An object is whole or absent.
+
+    A store that is elsewhere raises StoreUnreachable or StoreRefused, and FileNotFoundError for
+    an absent object alone.
+    """
+
+    @property
+    def local(self) -> bool:
+        """Whether an address is a path that every program of this machine can open."""
+        ...
+
+    def check(self) -> None:
+        """Ask whether it can be used. Raises StoreUnreachable, StoreRefused."""
+        ...
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A file to write; it appears under `name`, durably, when the block ends well."""

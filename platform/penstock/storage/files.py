@@ -17,8 +17,13 @@ _UNFINISHED = ".unfinished"
 class FileStore:
     """An ObjectStore in a directory."""
 
+    local = True
+
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    def check(self) -> None:
+        """Directories are made when they are needed."""
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:

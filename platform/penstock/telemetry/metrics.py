@@ -16,6 +16,7 @@ Name = Literal[
     "log_append_seconds",
     "log_append_failures_total",
     "log_lag_bytes",
+    "values_forwarded_total",
     "segments_written_total",
     "segment_bytes_total",
     "flush_seconds",
@@ -56,6 +57,9 @@ CATALOGUE: dict[Name, Metric] = {
     "log_append_seconds": Metric(Histogram, "time of one append with its sync", buckets=_FAST),
     "log_append_failures_total": Metric(Counter, "appends that failed: disk full, read-only, …"),
     "log_lag_bytes": Metric(Gauge, "bytes in the log that no segment covers", ("partition",)),
+    "values_forwarded_total": Metric(
+        Counter, "log values that a writer sent on to the partition of their sessions"
+    ),
     "segments_written_total": Metric(Counter, "segments committed"),
     "segment_bytes_total": Metric(Counter, "bytes of the segments committed"),
     "flush_seconds": Metric(Histogram, "time to write and commit a segment", buckets=_SLOW),

@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.access.keys import TENANT_DEFAULT
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.database.upgrade import upgrade
+from penstock.events.tenants import TENANT_DEFAULT
 from penstock.ingest.acceptance import Acceptance, Acceptor
 from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
@@ -25,6 +25,7 @@ from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
 from penstock.lake.known import KnownEvents
 from penstock.lake.lake import Lake
+from penstock.lake.partitions import agree_on
 from penstock.settings import load_settings
 from penstock.telemetry.metrics import Metrics
 
@@ -91,7 +92,8 @@ class HandLake:
         parts = self.parts(crash_point, database)
         known = KnownEvents(parts.database, parts.store, bytes_max=settings.known_bytes_max)
         rejections = RejectionLimit(settings.rejected_ratio_max, settings.rejected_window_lines)
-        return PartitionWriter(parts, 0, owner, known, rejections)
+        log = agree_on(parts.database, parts.log.id, parts.log.partitions)
+        return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)
 
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:
         """Judge a body and put it into the log, as the gateway does."""
@@ -138,9 +140,10 @@ def hand_lake(data: Path, **limits: object) -> Iterator[HandLake]:
 
 def open_by_hand(data: Path, **limits: object) -> HandLake:
     settings = load_settings(data, {}, {"disk_reserve_bytes": 0, **limits})
-    if not (data / "penstock.db").exists():
-        data.mkdir(parents=True, exist_ok=True)
-        shutil.copy(_empty_database(), data / "penstock.db")
+    data.mkdir(parents=True, exist_ok=True)
+    file = data / "penstock.db"
+    if settings.database_url == f"sqlite:///{file}" and not file.exists():
+        shutil.copy(_empty_database(), file)
     return HandLake(Lake(settings))
 
 
@@ -149,7 +152,7 @@ def _empty_database() -> Path:
     """Migrations run once a process, not once a test."""
     path = Path(mkdtemp(prefix="penstock-")) / "penstock.db"
     atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
-    database = Database(f"sqlite:///{path}", lock_seconds_max=5)
+    database = Database(f"sqlite:///{path}")
     upgrade(database)
     database.close()
     return path

@@ -1,0 +1,37 @@
+"""How long to wait for the database, and how many may use it at once."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from penstock.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a Database is opened with; the settings say what each means."""
+
+    lock_seconds_max: float = Settings.database_lock_seconds_max
+    statement_seconds_max: float = Settings.database_statement_seconds_max
+    connect_seconds_max: float = Settings.database_connect_seconds_max
+    connections_max: int = Settings.database_connections_max
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(
+            lock_seconds_max=settings.database_lock_seconds_max,
+            statement_seconds_max=settings.database_statement_seconds_max,
+            connect_seconds_max=settings.database_connect_seconds_max,
+            connections_max=settings.database_connections_max,
+        )
+
+    def pool(self) -> dict[str, float]:
+        """A few connections stay open; the others are closed after use."""
+        kept = min(self.connections_max, _KEPT_OPEN)
+        return {
+            "pool_size": kept,
+            "max_overflow": self.connections_max - kept,
+            "pool_timeout": self.connect_seconds_max,
+        }
+
+
+_KEPT_OPEN = 5

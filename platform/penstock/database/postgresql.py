@@ -1,0 +1,109 @@
+"""PostgreSQL: the database that several processes share."""
+
+from math import ceil
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import (
+    DatabaseError,
+    DBAPIError,
+    IntegrityError,
+    InternalError,
+    OperationalError,
+)
+
+from penstock.database.limits import Limits
+from penstock.errors import ExtraMissing
+
+#: What a transaction that sees one state, and one that changes nothing, is begun with.
+ONE_STATE: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
+READ_ONLY: dict[str, Any] = ONE_STATE | {"postgresql_readonly": True}
+
+_SILENT_SECONDS = 10
+_SILENT_TIMES = 3
+_LOCK_TIMEOUT, _CANCELED = "55P03", "57014"
+#: Class 25 is about the transaction's state. Most of it means that the server changed its role
+#: or lost patience; this one means that an error before was overlooked.
+_ABORTED_BEFORE = "25P02"
+#: Tables or columns are missing, or may not be used: not the tables of a Penstock.
+_TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
+
+
+def make_engine(url: sa.URL, limits: Limits) -> Engine:
+    """Raises ExtraMissing."""
+    ours = _connect_args(limits, str(url.query.get("options", "")))
+    chosen = {name: value for name, value in ours.items() if name not in url.query}
+    chosen["options"] = ours["options"]
+    try:
+        # A connection that the server has closed meanwhile is noticed before it is used.
+        engine = sa.create_engine(url, connect_args=chosen, pool_pre_ping=True, **limits.pool())
+    except ImportError as error:
+        raise ExtraMissing(what="A metadata database in PostgreSQL", extra="postgres") from error
+    event.listen(engine, "connect", _read_sums_as_integers)
+    return engine
+
+
+def _read_sums_as_integers(connection: Any, _entry: object) -> None:
+    """What BIGINTs add up to is NUMERIC here; no column is."""
+    from psycopg.types.numeric import IntLoader
+
+    connection.adapters.register_loader("numeric", IntLoader)
+
+
+def _connect_args(limits: Limits, options: str) -> dict[str, str | int | None]:
+    """The server itself ends what takes too long; where it has gone silent, the system's network
+    does. Later options win, so those of the address come last."""
+    statement_ms = _milliseconds(limits.statement_seconds_max)
+    timeouts = {
+        "lock_timeout": _milliseconds(limits.lock_seconds_max),
+        "statement_timeout": statement_ms,
+        "idle_in_transaction_session_timeout": statement_ms,
+    }
+    ours = " ".join(f"-c {name}={value}" for name, value in timeouts.items())
+    return {
+        "application_name": "penstock",
+        "connect_timeout": ceil(limits.connect_seconds_max),
+        "keepalives_idle": _SILENT_SECONDS,
+        "keepalives_interval": _SILENT_SECONDS,
+        "keepalives_count": _SILENT_TIMES,
+        "tcp_user_timeout": statement_ms,
+        "options": f"{ours} {options}".strip(),
+        # A prepared statement stops working when a migration changes its columns' types, and
+        # does not go through every pooler.
+        "prepare_threshold": None,
+    }
+
+
+def _milliseconds(seconds: float) -> int:
+    """At least one: none would be for ever."""
+    return max(1, round(seconds * 1000))
+
+
+def why_unusable(error: DBAPIError, limits: Limits) -> str | None:
+    """What is wrong with the database; None when the statement is to blame."""
+    state = getattr(error.orig, "sqlstate", None)
+    if state == _LOCK_TIMEOUT:
+        return f"another transaction held a lock for over {limits.lock_seconds_max:g} s"
+    if state == _CANCELED:
+        return f"a statement was stopped; it may take {limits.statement_seconds_max:g} s"
+    return _text(error) if _is_outage(error, state) else None
+
+
+def _is_outage(error: DBAPIError, state: str | None) -> bool:
+    if error.connection_invalidated or state in _TABLES_UNFIT:
+        return True
+    if state == _ABORTED_BEFORE:
+        return False
+    while_connecting = error.statement is None and not isinstance(error, IntegrityError)
+    return (
+        while_connecting
+        or isinstance(error, OperationalError | InternalError)
+        or type(error) is DatabaseError
+    )
+
+
+def _text(error: DBAPIError) -> str:
+    """What the server said, without the statement that it adds; or what the driver said."""
+    said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
+    return " ".join(str(said or error.orig).split())

@@ -1,0 +1,184 @@
+"""A topic as an event log.
+
+Offsets are the topic's. Retention lets go of events by itself, so that they can be read again
+as long as it keeps them; nothing is removed when the lake has them. How far the lake covers
+them stands in the database; a group of the topic's name is told as well, never asked, so that
+tools that watch Kafka see the lag.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError, OffsetOutOfRangeError
+
+from penstock.errors import LogUnreachable, LogUnsuitable, LogUnwritable
+from penstock.eventlog import Bounds, Entry, Held
+from penstock.eventlog.kafka.address import Address, parse_address
+from penstock.eventlog.kafka.producing import Producing
+from penstock.eventlog.kafka.progress import Progress
+from penstock.eventlog.kafka.readers import Readers, make_consumer
+from penstock.eventlog.kafka.topic import Described, Topic
+
+#: What a record is taken to hold before any was seen.
+_RECORD_BYTES_GUESS = 64 * 1024
+
+
+@dataclass(frozen=True)
+class KafkaLimits:
+    """`partitions` and `value_bytes_max` are for a topic that has to be made."""
+
+    partitions: int
+    value_bytes_max: int
+    request_s: float
+    refresh_s: float
+
+
+class KafkaEventLog:
+    """An EventLog in a topic. Safe to share between threads."""
+
+    expires = True
+
+    def __init__(self, url: str, limits: KafkaLimits) -> None:
+        """Makes the topic if there is none. Raises LogUnreachable, LogUnsuitable."""
+        self._address: Address = parse_address(url)
+        self._limits = limits
+        self._mutex = threading.Lock()
+        self._closed = False
+        with self._explained(), ExitStack() as opened:
+            self._topic = Topic(self._address, request_s=limits.request_s)
+            opened.callback(self._topic.close)
+            self._described = self._find_or_make()
+            self.value_bytes_max = self._topic.value_bytes_max()
+            self._asking: KafkaConsumer = make_consumer(self._address, limits.request_s)
+            opened.pop_all()
+        self._described_s = time.monotonic()
+        self._readers = Readers(self._address, limits.request_s)
+        self._producing = Producing(
+            self._address, request_s=limits.request_s, value_bytes_max=self.value_bytes_max
+        )
+        self._progress = Progress(self._address, limits.request_s)
+        self._record_bytes = float(_RECORD_BYTES_GUESS)
+
+    @property
+    def id(self) -> str:
+        return self._described.id
+
+    @property
+    def partitions(self) -> int:
+        """As of a few seconds ago; `ends`, `bounds` and `append` look again."""
+        return self._described.partitions
+
+    def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
+        if self._closed:
+            raise LogUnwritable(why="it is closed")
+        with suppress(LogUnreachable):  # the producer will say so, in its way
+            self._refresh_when_due()
+        if sent := {number: some for number, some in values.items() if some}:
+            self._producing.append(sent)
+
+    def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
+        with self._explained():
+            try:
+                return self._read(partition, offset, bytes_max, wait_s)
+            except OffsetOutOfRangeError:
+                first = self.bounds(partition).first
+                return self._read(partition, first, bytes_max, 0) if offset < first else []
+
+    def ends(self) -> list[int]:
+        with self._explained():
+            self._refresh_when_due()
+            return self._ends(range(self.partitions))
+
+    def bounds(self, partition: int) -> Bounds:
+        place = self._place(partition)
+        with self._explained(), self._mutex:
+            first = self._asking.beginning_offsets([place])[place]
+            return Bounds(first, self._asking.end_offsets([place])[place])
+
+    def bytes_beyond(self, partition: int, offset: int) -> int:
+        """Kafka knows no bytes: records beyond, by the size of those read last."""
+        with self._explained():
+            [end] = self._ends([partition])
+        return round(max(0, end - offset) * self._record_bytes)
+
+    def hold(self, partition: int) -> Held:
+        return Held.UNKNOWN
+
+    def trim(self, partition: int, before: int) -> None:
+        """Retention alone removes."""
+        self._progress.tell(partition, before)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._producing.close()
+        self._progress.close()
+        self._readers.close()
+        with self._mutex:
+            self._asking.close(autocommit=False)
+            self._topic.close()
+
+    def _read(self, partition: int, offset: int, bytes_max: int, wait_s: float) -> list[Entry]:
+        deadline = time.monotonic() + wait_s
+        patience = deadline + self._limits.request_s
+        with self._readers.at(partition, offset, partitions=self.partitions) as reader:
+            while not (entries := reader.take(bytes_max, max(0, deadline - time.monotonic()))):
+                [end] = self._ends([partition])
+                if max(offset, reader.skipped_to()) >= end:  # nothing, or nothing for readers
+                    return []
+                if time.monotonic() > patience:
+                    why = f"partition {partition} goes to {end}, but {offset} does not come"
+                    raise LogUnreachable(where=self._address, why=why)
+                deadline = time.monotonic() + self._limits.request_s / 10
+        self._learn_size(entries)
+        return entries
+
+    def _learn_size(self, entries: list[Entry]) -> None:
+        mean = sum(len(entry.values[0]) for entry in entries) / len(entries)
+        self._record_bytes += (mean - self._record_bytes) / 4
+
+    def _ends(self, partitions: Sequence[int]) -> list[int]:
+        places = [self._place(partition) for partition in partitions]
+        with self._mutex:
+            found = self._asking.end_offsets(places)
+        return [found[place] for place in places]
+
+    def _place(self, partition: int) -> TopicPartition:
+        return TopicPartition(self._address.topic, partition)
+
+    def _find_or_make(self) -> Described:
+        described = self._topic.describe()
+        if described is None:
+            self._topic.make(
+                partitions=self._limits.partitions, value_bytes_max=self._limits.value_bytes_max
+            )
+            described = self._topic.describe()
+        if described is None:
+            raise LogUnsuitable(where=self._address, why="the topic was made and is not there")
+        return described
+
+    def _refresh_when_due(self) -> None:
+        """Partitions may have been added, or the topic made anew."""
+        with self._explained(), self._mutex:
+            if time.monotonic() - self._described_s < self._limits.refresh_s:
+                return
+            described = self._topic.describe()
+            self._described_s = time.monotonic()
+        if described is None:
+            raise LogUnsuitable(where=self._address, why="the topic was deleted")
+        self._described = described
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OffsetOutOfRangeError:
+            raise
+        except KafkaError as error:
+            why = "it is closed" if self._closed else f"{error or type(error).__name__}"
+            raise LogUnreachable(where=self._address, why=why) from error

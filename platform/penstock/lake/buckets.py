@@ -1,0 +1,253 @@
+"""Buckets of sessions: the pieces in which heavy jobs go over the lake.
+
+A bucket is a range of sessions in the order of a segment, so a segment's part of it lies
+together and a job reads the lake about once. Buckets of a hash would be spread over every row
+group: n buckets would read much of the lake n times.
+"""
+
+import hashlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import LakeDamaged
+from penstock.lake.catalog import ConsentChange, Pin, Segment
+from penstock.lake.lake import Lake
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY
+from penstock.lake.segments import sessions_name
+
+#: How finely a segment is looked at: sessions between two samples may fall to either bucket.
+_SAMPLES_PER_BUCKET = 16
+_ORDER = [(name, "ascending") for name in (*SORTED_BY, "key")]
+
+
+class SessionId(NamedTuple):
+    """A session, as segments are sorted."""
+
+    tenant: str
+    session_id: str
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The sessions from `low` to before `high`, of a lake as of a snap; None is without end.
+    It names all that a worker needs to read them."""
+
+    number: int
+    snap: int
+    low: SessionId | None
+    high: SessionId | None
+    segments: tuple[str, ...]
+    #: What became known of these sessions after their rows were written.
+    consents: tuple[ConsentChange, ...]
+
+    def __repr__(self) -> str:
+        return f"bucket {self.number} of snap {self.snap}"
+
+    def begins_after(self, session: SessionId) -> bool:
+        return self.low is not None and session < self.low
+
+    def ends_before(self, session: SessionId) -> bool:
+        return self.high is not None and session >= self.high
+
+
+class Sample(NamedTuple):
+    """So many bytes lie at about this session."""
+
+    session: SessionId
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A segment, and its first and last session."""
+
+    name: str
+    first: SessionId
+    last: SessionId
+
+
+# The plan
+
+
+def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
+    """Buckets of about `bucket_bytes_target` that together are the pinned lake; a session larger
+    than that is a bucket. The same for the same snap, whoever asks. Raises LakeDamaged."""
+    target = lake.settings.bucket_bytes_target
+    extents: list[Extent] = []
+    samples: list[Sample] = []
+    for one in pin.segments:
+        if (sessions := _read_sessions(lake, one)).num_rows:
+            extents.append(Extent(one.name, _session_at(sessions, 0), _session_at(sessions, -1)))
+            samples += sample(sessions, one.bytes, target / _SAMPLES_PER_BUCKET)
+    return make_buckets(cut_points(samples, target), extents, pin)
+
+
+def sample(sessions: pa.Table, size: int, unit: float) -> Iterator[Sample]:
+    """A few sessions of a segment that stand for all, one for about `unit` bytes."""
+    events = sessions["events"].to_numpy()
+    ends = np.cumsum(events) * (size / max(events.sum(), 1))
+    wanted = np.arange(unit / 2, size, unit) if size > unit else np.array([size / 2])
+    for at in np.minimum(np.searchsorted(ends, wanted), len(ends) - 1).tolist():
+        yield Sample(_session_at(sessions, at), size / len(wanted))
+
+
+def cut_points(samples: Iterable[Sample], target: float) -> list[SessionId]:
+    """Where a bucket ends and the next begins; sorted, each once."""
+    points: list[SessionId] = []
+    filled = 0.0
+    previous: SessionId | None = None
+    for session, size in sorted(samples):
+        if filled + size > target and previous is not None and session > previous:
+            points.append(session)
+            filled = 0.0
+        filled += size
+        previous = session
+    return points
+
+
+def make_buckets(points: Sequence[SessionId], extents: Sequence[Extent], pin: Pin) -> list[Bucket]:
+    """One more than there are points; none in an empty lake."""
+    if not extents:
+        return []
+    segments: list[list[str]] = [[] for _ in range(len(points) + 1)]
+    for one in extents:
+        for number in range(bisect_right(points, one.first), bisect_right(points, one.last) + 1):
+            segments[number].append(one.name)
+    consents: list[list[ConsentChange]] = [[] for _ in segments]
+    for change in pin.consents:
+        session = SessionId(change.tenant, change.session_id)
+        consents[bisect_right(points, session)].append(change)
+    bounds = [None, *points, None]
+    return [
+        Bucket(n, pin.snap, bounds[n], bounds[n + 1], tuple(segments[n]), tuple(consents[n]))
+        for n in range(len(segments))
+    ]
+
+
+def digest_of(buckets: Iterable[Bucket]) -> str:
+    """Names a plan."""
+    digest = hashlib.sha256()
+    for one in buckets:
+        digest.update(f"{one.snap}\0{one.low}\0{one.high}\n".encode())
+    return digest.hexdigest()
+
+
+def _read_sessions(lake: Lake, one: Segment) -> pa.Table:
+    name = sessions_name(one.name)
+    try:
+        with lake.store.open(name) as source:
+            return pq.read_table(source, columns=["tenant", "session_id", "events"])
+    except (pa.ArrowException, OSError) as error:
+        raise LakeDamaged(path=name, why=str(error)) from error
+
+
+def _session_at(rows: pa.Table, at: int) -> SessionId:
+    at %= rows.num_rows
+    return SessionId(rows["tenant"][at].as_py(), rows["session_id"][at].as_py())
+
+
+# Reading
+
+
+def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None) -> pa.Table:
+    """The bucket's events, sorted by tenant, session, time, seq and key: the same rows in the
+    same order whatever was merged meanwhile. All of them are in memory. Raises LakeDamaged."""
+    wanted = list(columns) if columns is not None else EVENT_ROWS.names
+    needed = [name for name in EVENT_ROWS.names if name in {*wanted, *SORTED_BY, "key"}]
+    parts = [part for name in bucket.segments for part in _parts_of(lake, bucket, name, needed)]
+    if not parts:
+        return EVENT_ROWS.empty_table().select(wanted)
+    rows = pa.concat_tables(parts).sort_by(_ORDER)
+    if "consent" in wanted and bucket.consents:
+        rows = with_consents(rows, bucket.consents)
+    return rows.select(wanted)
+
+
+def _parts_of(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
+    for group in read_groups(lake, bucket, name, columns):
+        start, end = run_of(bucket, group)
+        yield group.slice(start, end - start).cast(
+            pa.schema([EVENT_ROWS.field(one) for one in columns])
+        )
+
+
+def read_groups(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
+    """The row groups of a segment that may hold rows of the bucket. Raises LakeDamaged."""
+    with open_events(lake, name) as file:
+        for number, extent in enumerate(extents_of(name, file.metadata)):
+            if may_hold(bucket, extent):
+                yield file.read_row_group(number, columns=columns)
+
+
+@contextmanager
+def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
+    """Raises LakeDamaged, also for what reading finds until the block ends."""
+    try:
+        with (
+            lake.store.open(name) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        raise LakeDamaged(path=name, why=str(error)) from error
+
+
+def extents_of(name: str, metadata: pq.FileMetaData) -> list[Extent | None]:
+    """Of each row group, from the statistics in the file's foot; None when they say nothing."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return [_extent_of(name, group) for group in groups]
+
+
+def _extent_of(name: str, group: pq.RowGroupMetaData) -> Extent | None:
+    tenants, ids = group.column(0).statistics, group.column(1).statistics
+    if not (tenants and ids and tenants.has_min_max and ids.has_min_max):
+        return None
+    if tenants.min == tenants.max:
+        return Extent(name, SessionId(tenants.min, ids.min), SessionId(tenants.max, ids.max))
+    return Extent(name, SessionId(tenants.min, ""), SessionId(tenants.max + "\0", ""))
+
+
+def may_hold(bucket: Bucket, extent: Extent | None) -> bool:
+    return extent is None or not (
+        bucket.begins_after(extent.last) or bucket.ends_before(extent.first)
+    )
+
+
+def run_of(bucket: Bucket, rows: pa.Table) -> tuple[int, int]:
+    """From where to where sorted rows are the bucket's."""
+    sessions = _Sessions(rows)
+    start = bisect_left(sessions, bucket.low) if bucket.low else 0
+    end = bisect_left(sessions, bucket.high) if bucket.high else len(sessions)
+    return start, max(start, end)
+
+
+class _Sessions(Sequence[SessionId]):
+    """Rows as a sequence to search: a few of them are looked at, and not all unpacked."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows)
+
+    def __getitem__(self, at: int) -> SessionId:  # type: ignore[override]  # never a slice
+        return _session_at(self._rows, at)
+
+
+def with_consents(rows: pa.Table, changes: Iterable[ConsentChange]) -> pa.Table:
+    """Rows with what is known of their sessions' consent now."""
+    sessions = _Sessions(rows)
+    consents = rows["consent"].to_pylist()
+    for change in changes:
+        session = SessionId(change.tenant, change.session_id)
+        start, end = bisect_left(sessions, session), bisect_right(sessions, session)
+        consents[start:end] = [change.consent] * (end - start)
+    column = pa.array(consents, pa.string())
+    return rows.set_column(rows.column_names.index("consent"), EVENT_ROWS.field("consent"), column)

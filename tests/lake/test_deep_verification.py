@@ -1,0 +1,112 @@
+"""What breaks the promise is found in the files themselves, and named."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
+from penstock.database.tables import segment
+from penstock.execution.inline import InlineExecutor
+from penstock.lake.catalog import current
+from penstock.lake.deep_verification import verify_deep
+from penstock.lake.filters import make_filter
+from penstock.lake.rows import EVENT_ROWS
+from penstock.testing.lakes import HandLake, hand_lake, make_event
+
+FEW = {"bucket_bytes_target": 3000, "row_group_rows_max": 4}
+
+
+def findings_of(lake: HandLake) -> list[tuple[str, str]]:
+    return [(one.name, one.problem) for one in verify_deep(lake.lake, InlineExecutor())]
+
+
+def fill(lake: HandLake) -> None:
+    for half in range(3):
+        lake.store([make_event(f"s{n}", 10 * half + k) for n in range(8) for k in range(2)])
+
+
+def rewrite(lake: HandLake, root: Path, rows: pa.Table) -> str:
+    """The first segment with these rows in its place, groups of four as before."""
+    name = current(lake.lake.database).segments[0].name
+    pq.write_table(rows.cast(EVENT_ROWS), root / "lake" / name, row_group_size=4)
+    return name
+
+
+def rows_of_first(lake: HandLake, root: Path) -> pa.Table:
+    return pq.read_table(root / "lake" / current(lake.lake.database).segments[0].name)
+
+
+def test_a_lake_in_order_has_no_findings(tmp_path: Path) -> None:
+    with hand_lake(tmp_path, **FEW) as lake:
+        assert findings_of(lake) == []
+        fill(lake)
+        assert findings_of(lake) == []
+        assert findings_of(lake) == []
+
+
+def test_an_event_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    """As when two writers had stored it: a segment is live twice, under two names."""
+    with hand_lake(tmp_path, **FEW) as lake:
+        fill(lake)
+        first = current(lake.lake.database).segments[0].name
+        with lake.lake.database.write() as connection:
+            row = connection.execute(sa.select(segment).where(segment.c.name == first)).one()
+            again = dict(row._mapping) | {"name": first.replace(".parquet", "-b.parquet")}
+            del again["id"]
+            connection.execute(sa.insert(segment).values(**again))
+        for end in (".parquet", ".sessions.parquet"):
+            path = (tmp_path / "lake" / first).with_suffix("")
+            path.with_name(path.name + "-b" + end).write_bytes(
+                path.with_name(path.name + end).read_bytes()
+            )
+        found = findings_of(lake)
+        assert len(found) == 16
+        assert found[0][0] == "session s0 of default"
+        assert "event e0 is there 2 times" in found[0][1]
+        assert first in found[0][1]
+
+
+@pytest.mark.parametrize("kind", ["in a session", "between sessions", "groups"])
+def test_rows_out_of_order_are_found(tmp_path: Path, kind: str) -> None:
+    with hand_lake(tmp_path, **FEW) as lake:
+        fill(lake)
+        order = list(range(16))
+        if kind == "in a session":
+            order[4:6] = [5, 4]
+        elif kind == "between sessions":
+            order[1], order[2] = order[2], order[1]
+        else:
+            order = order[4:8] + order[:4] + order[8:]
+        name = rewrite(lake, tmp_path, rows_of_first(lake, tmp_path).take(order))
+        assert findings_of(lake) == [(name, "its rows are not in the order of a segment")]
+
+
+def test_a_session_that_the_filter_does_not_name_is_found(tmp_path: Path) -> None:
+    with hand_lake(tmp_path, **FEW) as lake:
+        fill(lake)
+        first = current(lake.lake.database).segments[0]
+        with lake.lake.database.write() as connection:
+            mine = sa.update(segment).where(segment.c.id == first.id)
+            connection.execute(mine.values(session_filter=make_filter(["none"])))
+        found = findings_of(lake)
+        assert {name for name, _ in found} == {first.name}
+        assert len(found) == 8
+        assert found[0][1] == "its filter does not name session s0 of default"
+
+
+def test_rows_that_no_bucket_has_are_missed(tmp_path: Path) -> None:
+    with hand_lake(tmp_path, **FEW) as lake:
+        fill(lake)
+        rewrite(lake, tmp_path, rows_of_first(lake, tmp_path).slice(0, 12))
+        assert findings_of(lake) == [("events", "44 are in the buckets, the database says 48")]
+
+
+@pytest.mark.parametrize("end", [".parquet", ".sessions.parquet"])
+def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path, end: str) -> None:
+    with hand_lake(tmp_path, **FEW) as lake:
+        fill(lake)
+        name = current(lake.lake.database).segments[0].name.replace(".parquet", end)
+        (tmp_path / "lake" / name).unlink()
+        assert name in {name for name, _ in findings_of(lake)}

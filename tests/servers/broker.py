@@ -1,0 +1,213 @@
+"""Apache Kafka for the tests: one broker that is its own controller, in a directory of its own.
+
+For people at a desk: `python tests/servers/broker.py --data DIR` runs one until Ctrl-C. As a
+script it finds its neighbours late, hence the imports in functions.
+"""
+
+import argparse
+import base64
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+_POM = Path(__file__).parent / "pom" / "kafka.xml"
+_START_SECONDS = 60
+_STOP_SECONDS = 20
+_JVM = [
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # it starts faster, and no test lives long enough for more
+    "-Dorg.apache.logging.log4j.level=INFO",
+]
+_QUICK_AND_SMALL = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1000",  # after a kill the next start waits for this
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "background.threads": "1",
+}
+
+
+class Broker:
+    """A broker that keeps its ports and its data when it is started again."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        heap_mb: int = 256,
+        settings: Mapping[str, str] | None = None,
+        advertised_port: int | None = None,
+    ) -> None:
+        """`settings` go into server.properties over the defaults above.
+
+        `advertised_port` is where a proxy stands: clients that come to `behind_proxy_port` are
+        told to go on there. The broker's own address stays open beside it.
+        """
+        from tests.servers.ports import free_port
+
+        self.directory = directory
+        self.log = directory / "broker.log"
+        self.port = free_port()
+        self.behind_proxy_port = free_port()
+        self.advertised_port = advertised_port or free_port()
+        self._heap_mb = heap_mb
+        self._settings = self._listening(free_port()) | _QUICK_AND_SMALL | dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Returns when the broker answers; skips the test where it cannot be had."""
+        from tests.servers.child import start_child
+        from tests.servers.jars import classpath
+
+        java = ["java", f"-Xmx{self._heap_mb}m", *_JVM, "-cp", classpath(_POM)]
+        properties = self.directory / "server.properties"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
+        if not (self.directory / "data" / "meta.properties").exists():
+            self._format(java, properties)
+        self._process = start_child([*java, "kafka.Kafka", str(properties)], log=self.log)
+        self._wait_until_it_answers(self._process)
+
+    def stop(self) -> None:
+        """In order, as an operator does it; a broker that takes too long is killed."""
+        self.resume()
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Connections stay open and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+
+    def _listening(self, controller_port: int) -> dict[str, str]:
+        host = "127.0.0.1"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{host}:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "DIRECT",
+            "listener.security.protocol.map": "DIRECT:PLAINTEXT,PROXIED:PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+            "listeners": f"DIRECT://{host}:{self.port},"
+            f"PROXIED://{host}:{self.behind_proxy_port},CONTROLLER://{host}:{controller_port}",
+            "advertised.listeners": f"DIRECT://{host}:{self.port},"
+            f"PROXIED://{host}:{self.advertised_port}",
+            "log.dirs": str(self.directory / "data"),
+        }
+
+    def _format(self, java: list[str], properties: Path) -> None:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
+        with self.log.open("ab") as log:
+            subprocess.run(
+                [*java, *tool, "--config", str(properties)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=True,
+            )
+
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"the broker did not start:\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        """A broker that is listed has its partitions and takes requests."""
+        from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError
+
+        try:  # a refused connection first, since the client forgets to close that socket
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        except ConnectionRefusedError:
+            return False
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=self.address, bootstrap_timeout_ms=1000)
+        except KafkaError:
+            return False
+        try:
+            return bool(admin.describe_cluster()["brokers"])
+        except KafkaError:
+            return False
+        finally:
+            admin.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def running_broker(directory: Path) -> Iterator[Broker]:
+    broker = Broker(directory)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run a Kafka broker on loopback until Ctrl-C.")
+    parser.add_argument("--data", type=Path, required=True, help="its directory")
+    with running_broker(parser.parse_args().data.resolve()) as broker:
+        sys.stdout.write(f"{broker.address}\n")
+        sys.stdout.flush()
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            return
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # so that `tests.servers` is found
+    main()
