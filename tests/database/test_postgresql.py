@@ -388,11 +388,11 @@ def test_an_upgrade_does_not_stop_work_for_longer_than_a_lock_may(
 
 def test_an_upgrade_waits_for_another_as_long_as_that_takes(postgres: PostgresServer) -> None:
     with postgres.database(migrated=False) as url:
-        impatient = Database(url, Limits(lock_seconds_max=0.01, statement_seconds_max=0.01))
+        impatient = Database(url, Limits(lock_seconds_max=1, statement_seconds_max=1))
         database = Database(url)
         with ExitStack() as afterwards, upgrade.alone(database) as connection:
             afterwards.enter_context(waiting_or_done(postgres, lambda: upgrade.upgrade(impatient)))
-            connection.execute(sa.select(sa.func.pg_sleep(0.1)))
+            connection.execute(sa.select(sa.func.pg_sleep(1.5)))
         upgrade.check(database)
         for one in (impatient, database):
             one.close()

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
 
@@ -22,6 +23,16 @@ def configure_logs(log_format: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _StandardError())),
         cache_logger_on_first_use=True,
     )
+
+
+class _StandardError:
+    """Whatever standard error is at the time: who runs a command in a process may change it."""
+
+    def write(self, text: str) -> None:
+        sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
