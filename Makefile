@@ -27,6 +27,11 @@ test: .venv/ready ## the tests, in random order
 test-long: .venv/ready ## the tests' long modes
 	$(BIN)/pytest -m slow $(ARGS)
 
+.PHONY: faults
+faults: SECONDS = 60
+faults: .venv/ready ## kill, hang and cut off everything under load (SECONDS=600 SEED=…), then count
+	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: lint
 lint: .venv/ready ## style, format, types and the direction of imports
 	$(BIN)/ruff check

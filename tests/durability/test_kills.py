@@ -2,23 +2,16 @@
 
 import os
 import random
-import threading
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from penstock.ingest.ledger import read_ledger
-from penstock.lake.catalog import current
-from penstock.lake.collection import collect
 from penstock.lake.lake import Lake
-from penstock.lake.segments import sessions_name
-from penstock.lake.verification import verify
 from penstock.settings import load_settings
-from penstock.testing.client import Client
-from penstock.testing.lakes import HandLake, body_of, make_event
-from penstock.testing.server import Server, start_server
+from penstock.testing.lakes import HandLake
+from penstock.testing.server import start_server
+from tests.durability.load import BATCH, Producer, holds_exactly, is_whole
 
 SETTINGS = {
     "PENSTOCK_FLUSH_SECONDS_MAX": "0.1",
@@ -33,53 +26,6 @@ SETTINGS = {
     "PENSTOCK_ROW_GROUP_ROWS_MAX": "200",
 }
 CLIENTS = 4
-BATCH = 20
-
-
-class Producer:
-    """Sends batches one after another, each until it is acknowledged; some again on purpose."""
-
-    def __init__(self, number: int, server: Server, seed: int) -> None:
-        self.acknowledged: set[tuple[str, str]] = set()
-        self.failure: BaseException | None = None
-        self._name = f"p{number}"
-        self._server = server
-        self._dice = random.Random(f"{seed}-{number}")
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=self._name)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-        if self.failure is not None:
-            raise self.failure
-
-    def _run(self) -> None:
-        try:
-            with closing(self._server.client()) as client:
-                self._send_all(client)
-        except BaseException as failure:  # noqa: BLE001 the test raises it in its own thread
-            self.failure = failure
-
-    def _send_all(self, client: Client) -> None:
-        bodies: list[bytes] = []
-        number = 0
-        while not self._stopping.wait(0.01):  # kills are the test, not the load
-            if bodies and self._dice.random() < 0.2:
-                answer = client.send_events(self._dice.choice(bodies))
-                assert answer["accepted"] == BATCH
-                continue
-            # A few sessions go on for long; most are short and never come back.
-            batch = []
-            for _ in range(BATCH):
-                session = f"{self._name}-{self._dice.choice(['long', number // 200])}"
-                batch.append(make_event(session, number, source=self._name))
-                number += 1
-            bodies.append(body_of(batch))
-            answer = client.send_events(bodies[-1])
-            assert answer == {"accepted": BATCH, "rejected": []}
-            self.acknowledged |= {(event["session_id"], event["event_id"]) for event in batch}
 
 
 def kill_and_restart(data: Path, partitions: int, kills: int, seed: int) -> list[Producer]:
@@ -88,7 +34,11 @@ def kill_and_restart(data: Path, partitions: int, kills: int, seed: int) -> list
     with (data.parent / "server.log").open("ab") as log:
         server = start_server(data, settings=settings, log=log)
         port = int(server.url.rpartition(":")[2])
-        producers = [Producer(number, server, seed) for number in range(CLIENTS)]
+        producers = [
+            Producer(f"p{number}", [server.url], server.key, seed) for number in range(CLIENTS)
+        ]
+        for producer in producers:
+            producer.start()
         try:
             for _ in range(kills):
                 time.sleep(dice.uniform(0.0, 0.6))  # the moment of the kill: any will do
@@ -106,28 +56,6 @@ def kill_and_restart(data: Path, partitions: int, kills: int, seed: int) -> list
             server.process.stdout.close()
     assert status == 0
     return producers
-
-
-def holds_exactly(lake: Lake, acknowledged: set[tuple[str, str]]) -> None:
-    [totals] = HandLake(lake).rows(
-        "select count(*) as events, count(distinct (session_id, event_id)) as different from events"
-    )
-    assert totals["events"] == totals["different"], "an event is there twice"
-    rows = HandLake(lake).rows("select session_id, event_id from events")
-    found = {(row["session_id"], row["event_id"]) for row in rows}
-    assert acknowledged - found == set(), "an acknowledged event is lost"
-    assert found - acknowledged == set(), "an event was never sent"
-
-
-def is_whole(lake: Lake) -> None:
-    assert verify(lake).findings == []
-    assert read_ledger(lake).discrepancies == []
-    for _ in range(2):
-        collect(lake, grace_s=0)
-    segments = [one.name for one in current(lake.database).segments]
-    files = {found.name for found in lake.store.list("events")}
-    assert files == {*segments, *map(sessions_name, segments)}
-    assert verify(lake).findings == []
 
 
 def check(data: Path, partitions: int, kills: int, seed: int) -> None:

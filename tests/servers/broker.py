@@ -78,6 +78,12 @@ class Broker:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("the broker is not running")
+        return self._process.pid
+
     def start(self) -> None:
         """Returns when the broker answers; skips the test where it cannot be had."""
         from tests.servers.child import start_child

@@ -48,7 +48,7 @@ def serve(
     url = _url(bound.getsockname())
     _greet(url, key, settings.data, json=json)
     service = Service(settings, role)
-    came_up = run(make_app(service), bound, settings)
+    came_up = run(make_app(service), bound, settings, service.start)
     if not service.ended:
         # What is under way cannot be waited for and cannot be lost: it is in the event log.
         sys.stderr.flush()

@@ -3,6 +3,7 @@
 import math
 import threading
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -188,8 +189,10 @@ class Writer:
             partition.start_over()
 
     def _tell_lag(self) -> None:
-        for partition in self._partitions:
-            partition.tell_lag()
+        """Never fails: it is told also while the log is away, which others report."""
+        with suppress(PenstockError, OSError):
+            for partition in self._partitions:
+                partition.tell_lag()
 
     def finish(self) -> None:
         """Store what the log holds, as far as that goes in time, and leave the rest to others."""

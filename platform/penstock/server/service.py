@@ -53,6 +53,7 @@ class Service:
         # Not the threads of the event loop: slow queries must not keep keys from being refreshed.
         self._query_threads = ThreadPoolExecutor(self.settings.queries_max, "query")
         self._queries = 0
+        self._started = False
         #: False when a thread did not end in time: it uses the lake still.
         self.ended = True
         self.commits: GroupCommit | None = None
@@ -60,7 +61,18 @@ class Service:
         self.upkeep: Upkeep | None = None
 
     def start(self) -> None:
-        """Open everything. Raises what makes starting pointless."""
+        """Open everything, if that was not done before. Raises what makes starting pointless;
+        then nothing is left open."""
+        if self._started:
+            return
+        self._started = True
+        try:
+            self._open()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _open(self) -> None:
         self.keys.refresh()
         if self.role in ("all", "gateway"):
             self.commits = GroupCommit(

@@ -8,12 +8,12 @@ tools that watch Kafka see the lag.
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, OffsetOutOfRangeError
+from kafka.errors import KafkaError, LeaderNotAvailableError, OffsetOutOfRangeError
 
 from penstock.errors import LogUnreachable, LogUnsuitable, LogUnwritable
 from penstock.eventlog import Bounds, Entry, Held
@@ -96,8 +96,8 @@ class KafkaEventLog:
     def bounds(self, partition: int) -> Bounds:
         place = self._place(partition)
         with self._explained(), self._mutex:
-            first = self._asking.beginning_offsets([place])[place]
-            return Bounds(first, self._asking.end_offsets([place])[place])
+            first = _ask(self._asking.beginning_offsets, [place])[place]
+            return Bounds(first, _ask(self._asking.end_offsets, [place])[place])
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
         """Kafka knows no bytes: records beyond, by the size of those read last."""
@@ -145,7 +145,7 @@ class KafkaEventLog:
     def _ends(self, partitions: Sequence[int]) -> list[int]:
         places = [self._place(partition) for partition in partitions]
         with self._mutex:
-            found = self._asking.end_offsets(places)
+            found = _ask(self._asking.end_offsets, places)
         return [found[place] for place in places]
 
     def _place(self, partition: int) -> TopicPartition:
@@ -182,3 +182,15 @@ class KafkaEventLog:
         except KafkaError as error:
             why = "it is closed" if self._closed else f"{error or type(error).__name__}"
             raise LogUnreachable(where=self._address, why=why) from error
+
+
+def _ask(
+    offsets_of: Callable[[list[TopicPartition]], dict[TopicPartition, int]],
+    places: list[TopicPartition],
+) -> dict[TopicPartition, int]:
+    """Raises KafkaError, also for a partition that was added just now: the client trips over the
+    answer that does not hold it yet."""
+    try:
+        return offsets_of(places)
+    except KeyError as error:
+        raise LeaderNotAvailableError(f"{error} has no leader yet") from error

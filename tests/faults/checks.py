@@ -1,0 +1,81 @@
+"""What has to be so when everything is healed and at rest."""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+import sqlalchemy as sa
+
+from penstock.database.tables import lease, reader_lease, segment
+from penstock.execution.inline import InlineExecutor
+from penstock.ingest.ledger import read_ledger
+from penstock.lake.catalog import drop_snapshot, list_snapshots
+from penstock.lake.collection import collect
+from penstock.lake.deep_verification import verify_deep
+from penstock.lake.lake import Lake
+from penstock.testing.lakes import HandLake
+from penstock.testing.waiting import eventually
+from tests.durability.load import Identity, holds_exactly, is_whole
+from tests.faults.cluster import READER_LEASE_SECONDS
+from tests.faults.serving import Serving
+
+_DRAIN_SECONDS = 90.0
+
+
+def drained(lake: Lake) -> None:
+    """The writers took all that is in the log, with nobody's help."""
+    eventually(lambda: not any(row.waiting for row in read_ledger(lake).rows), _DRAIN_SECONDS)
+
+
+def ready(serving: Serving) -> None:
+    """It came up, and nothing keeps it from its work."""
+    assert serving.wait_until_up(_DRAIN_SECONDS), f"{serving.name} does not come up"
+    eventually(lambda: not serving.problems(), _DRAIN_SECONDS)
+
+
+def is_exact(lake: Lake, acknowledged: AbstractSet[Identity], sent: AbstractSet[Identity]) -> None:
+    """By queries, from the files past all views, and by the lake's own deep verification."""
+    holds_exactly(lake, acknowledged, sent)
+    stored = HandLake(lake).stored()
+    assert set(stored.values()) == {1}, "an event is in the files twice"
+    found = {(session, event) for _, session, event in stored}
+    assert acknowledged <= found <= acknowledged | sent
+    assert verify_deep(lake, InlineExecutor()) == []
+
+
+def snapshots_hold(lake: Lake, counts: Mapping[str, int]) -> None:
+    """What they held when they were first asked."""
+    sql = "select count(*) as events from events"
+    for name, count in counts.items():
+        [found] = lake.query(sql, as_of=name).arrow().to_pylist()
+        assert found["events"] == count, f"{name} had {count} events and has {found['events']}"
+
+
+def nothing_is_left_over(lake: Lake) -> None:
+    """Once nobody needs them, all files go but those of the lake as it is now."""
+    for one in list_snapshots(lake.database):
+        drop_snapshot(lake.database, one.name)
+
+    def no_readers() -> bool:
+        collect(lake)
+        with lake.database.read() as connection:
+            return connection.execute(sa.select(reader_lease.c.id)).first() is None
+
+    eventually(no_readers, 2 * READER_LEASE_SECONDS)
+    is_whole(lake)
+
+
+def facts(lake: Lake) -> dict[str, int]:
+    """For the report."""
+    ledger = read_ledger(lake)
+    with lake.database.read() as connection:
+        written = connection.execute(sa.select(sa.func.max(segment.c.id))).scalar_one()
+        live = sa.select(sa.func.count()).where(segment.c.removed_snap.is_(None))
+        return {
+            "events stored": sum(row.stored for row in ledger.rows),
+            "duplicates told": sum(row.duplicate for row in ledger.rows),
+            "gaps": len(ledger.gaps),
+            "segments ever": int(written),
+            "segments live": int(connection.execute(live).scalar_one()),
+            "upkeep rounds": int(connection.execute(sa.select(lease.c.epoch)).scalar_one()),
+            "partitions": lake.log.partitions,
+        }
