@@ -6,9 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from bench.ceiling import Ceiling, by_type, measure_ceiling
 from bench.figures import Figure, at_least, at_most, show
 from bench.ingest import Ingested, ingest_at_full_speed, ingest_at_rate
+from bench.kafka import ingest_over_kafka, running_servers, store_with_writers
 from bench.queries import measure_growth, measure_queries
 from bench.traffic import Traffic, make_traffic
 from penstock.cli.output import say
@@ -46,6 +49,8 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     half = ingest_at_rate(here / "half", traffic.packed, rate, _BATCH)
     yield from _half_load(half, rate)
 
+    yield from _over_kafka(here / "kafka", traffic, full)
+
     say(f"making a lake of {lake_events} events, and querying it")
     yield from measure_queries(here / "large", lake_events)
     few = traffic.packed[: len(traffic.packed) // 4], traffic.plain[: len(traffic.plain) // 4]
@@ -73,6 +78,28 @@ def _half_load(half: Ingested, rate: float) -> Iterator[Figure]:
     yield Figure("  acknowledged, p99.9", f"{half.ack_ms(0.999):.1f} ms")
     yield at_most("  in Parquet, p99", half.queryable_s, 5, " s")
     yield Figure("  seen by a query of the latest", f"{1000 * half.visible_s:.0f} ms")
+
+
+def _over_kafka(here: Path, traffic: Traffic, embedded: Ingested) -> Iterator[Figure]:
+    say("measuring the same over Kafka and PostgreSQL")
+    here.mkdir()
+    try:
+        with running_servers(here) as servers:
+            whole = ingest_over_kafka(servers, traffic.packed, traffic.events)
+            seconds = [store_with_writers(servers, traffic.packed, count) for count in (1, 2)]
+    except pytest.skip.Exception as error:
+        say(f"not measured: {error}")
+        return
+    thousands = traffic.events / 1000
+    yield Figure(
+        "over Kafka: gateway, CPU per 1,000 events", f"{whole.gateway_cpu_s / thousands:.4f} s"
+    )
+    yield Figure("  writer", f"{whole.writer_cpu_s / thousands:.4f} s")
+    yield Figure("  the broker's own", f"{whole.broker_cpu_s / thousands:.4f} s")
+    yield at_least("  events per CPU second, against embedded", embedded.cpu_s / whole.cpu_s, 0.6)
+    one, two = (traffic.events / taken for taken in seconds)
+    yield Figure("  events per second that one writer stores", f"{one:.0f}")
+    yield at_least("  a second writer on a second partition", two / one, 1.2, " ×")
 
 
 if __name__ == "__main__":

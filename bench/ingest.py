@@ -17,8 +17,9 @@ from penstock.testing.server import Server, running_server
 
 _LOOK_SECONDS = 0.05
 _LOOKS_MAX = 2000
+CLIENTS = 8
 #: A merge in the middle of a run would be counted or not, as it happens.
-_NO_UPKEEP = {"PENSTOCK_UPKEEP_SECONDS": "3600"}
+NO_UPKEEP = {"PENSTOCK_UPKEEP_SECONDS": "3600"}
 
 
 @dataclass(frozen=True)
@@ -46,29 +47,29 @@ class Ingested:
         return max(self.resident_bytes[: max(1, int(share * len(self.resident_bytes)))])
 
 
-def ingest_at_full_speed(data: Path, bodies: Sequence[bytes], clients: int = 8) -> Ingested:
+def ingest_at_full_speed(data: Path, bodies: Sequence[bytes]) -> Ingested:
     """Clients post as fast as they are answered. Counts until all is in segments."""
-    return _ingest(data, [bodies[n::clients] for n in range(clients)], 0, _NO_UPKEEP)
+    return _ingest(data, shares_of(bodies), 0, NO_UPKEEP)
 
 
 def ingest_at_rate(
-    data: Path, bodies: Sequence[bytes], events_per_s: float, batch: int, clients: int = 8
+    data: Path, bodies: Sequence[bytes], events_per_s: float, batch: int
 ) -> Ingested:
     """Clients post on a schedule; a late answer does not make the next request later."""
-    pause_s = clients * batch / events_per_s
-    return _ingest(data, [bodies[n::clients] for n in range(clients)], pause_s, {})
+    pause_s = CLIENTS * batch / events_per_s
+    return _ingest(data, shares_of(bodies), pause_s, {})
 
 
 def _ingest(
     data: Path, shares: Sequence[Sequence[bytes]], pause_s: float, settings: dict[str, str]
 ) -> Ingested:
-    key = _admin_key(data)
+    key = admin_key(data)
     with running_server(data, settings=settings) as server:
         server.key = key
         with _watching(server.process.pid) as resident:
             before = usage_of(server.process.pid)
             started = time.perf_counter()
-            acks = _post_all(server, shares, pause_s)
+            acks = post_all(server, shares, pause_s)
             after = _wait_until_stored(server, data)
             wall_s = time.perf_counter() - started
         queryable_s = _queryable_seconds(server)
@@ -88,7 +89,8 @@ def _ingest(
     )
 
 
-def _admin_key(data: Path) -> str:
+def admin_key(data: Path) -> str:
+    """Of the lake there, which is made if there is none."""
     with open_or_make(load_settings(data)) as lake:
         return create_key(lake.database, "admin", "default")[1]
 
@@ -138,7 +140,12 @@ def _visible_seconds(server: Server, data: Path) -> float:
         return time.perf_counter() - started
 
 
-def _post_all(server: Server, shares: Sequence[Sequence[bytes]], pause_s: float) -> list[float]:
+def shares_of(bodies: Sequence[bytes], clients: int = CLIENTS) -> list[Sequence[bytes]]:
+    return [bodies[number::clients] for number in range(clients)]
+
+
+def post_all(server: Server, shares: Sequence[Sequence[bytes]], pause_s: float = 0) -> list[float]:
+    """Each share by a client of its own, a body every `pause_s`; how long each was waited for."""
     acks: list[float] = []
 
     def post(share: Sequence[bytes], delay_s: float) -> None:

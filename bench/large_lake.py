@@ -12,12 +12,14 @@ from penstock.cli.opening import open_or_make
 from penstock.lake import commit
 from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
 from penstock.lake.lake import Lake
+from penstock.lake.partitions import Claim, agree_on, claim_partition, release_claim
 from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
 from penstock.lake.segments import SegmentWriter, new_name
 from penstock.settings import load_settings
 
 _EVENTS_PER_SESSION = 50
 _SEGMENT_EVENTS = 500_000
+_LEASE_SECONDS = 600
 #: A segment of this size spans hours, and a session may run over into the next one: each session
 #: of the lake lies in two.
 _SPREAD = 2
@@ -28,20 +30,22 @@ _ROWS = Path(__file__).with_name("large_lake.sql").read_text(encoding="utf-8")
 def large_lake(data: Path, events: int) -> Iterator[Lake]:
     """A lake with so many small events, each session spread over several segments."""
     with open_or_make(load_settings(data)) as lake:
-        claim = commit.claim_partition(
+        log = agree_on(lake.database, lake.log.id, lake.log.partitions)
+        claim = claim_partition(
             lake.database,
             0,
             uuid.uuid4().hex,
-            log_id=lake.log.id,
+            log=log,
             bounds=lake.log.bounds(0),
-            lease_s=600,
+            expires=lake.log.expires,
+            lease_s=_LEASE_SECONDS,
             sure=True,
         )
         assert claim is not None
         for number in range(events // _SEGMENT_EVENTS):
             rows = _rows(number)
             claim = _store(lake, claim, rows)
-        commit.release_claim(lake.database, claim)
+        release_claim(lake.database, claim)
         yield lake
 
 
@@ -58,7 +62,7 @@ def _rows(number: int) -> pa.Table:
     return found.cast(EVENT_ROWS)
 
 
-def _store(lake: Lake, claim: commit.Claim, rows: pa.Table) -> commit.Claim:
+def _store(lake: Lake, claim: Claim, rows: pa.Table) -> Claim:
     settings = lake.settings
     name = new_name(0, "made")
     commit.announce(lake.database, name, 0, claim.owner, claim.epoch)
@@ -74,4 +78,4 @@ def _store(lake: Lake, claim: commit.Claim, rows: pa.Table) -> commit.Claim:
         rejected=[],
         consents={},
     )
-    return commit.advance(lake.database, claim, change, log_id=lake.log.id, lease_s=600)
+    return commit.advance(lake.database, claim, change, lease_s=_LEASE_SECONDS)

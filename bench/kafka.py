@@ -1,0 +1,142 @@
+"""The path over Kafka and PostgreSQL: what its processes use, and what a second writer adds."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from bench.ingest import NO_UPKEEP, admin_key, post_all, shares_of
+from bench.measure import usage_of
+from penstock.cli.opening import open_existing
+from penstock.database.tables import log_partition
+from penstock.lake.lake import Lake
+from penstock.lake.statistics import read_statistics
+from penstock.testing.server import Server, running_server
+from penstock.testing.waiting import eventually
+from tests.servers.broker import Broker
+from tests.servers.postgres import PostgresServer, running_postgres
+
+_STORED_SECONDS_MAX = 300.0
+#: Writers sleep while the log is filled, and keep their partitions meanwhile.
+_LEASE_SECONDS = 60
+_HEAP_MB = 1024
+
+
+@dataclass(frozen=True)
+class OverKafka:
+    """What the processes used, of which the servers' is not ours."""
+
+    gateway_cpu_s: float
+    writer_cpu_s: float
+    broker_cpu_s: float
+
+    @property
+    def cpu_s(self) -> float:
+        return self.gateway_cpu_s + self.writer_cpu_s
+
+
+class Servers:
+    """Kafka and PostgreSQL on loopback, as durable as they are by default."""
+
+    def __init__(self, here: Path, broker: Broker, postgres: PostgresServer) -> None:
+        self.broker = broker
+        self._here = here
+        self._postgres = postgres
+
+    @contextmanager
+    def lake(self, name: str, partitions: int) -> Iterator[list[Path]]:
+        """Data directories of one lake, one for each process that may work on it."""
+        with self._postgres.database() as url:
+            directories = [self._here / f"{name}-{number}" for number in range(3)]
+            settings = {
+                "database_url": url,
+                "log_url": f"kafka://{self.broker.address}/{name}",
+                "log_partitions": partitions,
+                "store_url": f"file://{self._here}/{name}-store",
+                "lease_seconds": _LEASE_SECONDS,
+            }
+            text = "".join(f"{key} = {value!r}\n" for key, value in settings.items())
+            for directory in directories:
+                directory.mkdir()
+                (directory / "penstock.toml").write_text(text)
+            yield directories
+
+
+@contextmanager
+def running_servers(here: Path) -> Iterator[Servers]:
+    """Skips, as a test does, where Java, Maven or PostgreSQL are missing."""
+    with ExitStack() as stack:
+        broker = Broker(here / "broker", heap_mb=_HEAP_MB)
+        stack.callback(broker.stop)
+        broker.start()
+        yield Servers(here, broker, stack.enter_context(running_postgres(durable=True)))
+
+
+def ingest_over_kafka(servers: Servers, bodies: Sequence[bytes], events: int) -> OverKafka:
+    """Clients post to a gateway as fast as they are answered, and a writer stores it."""
+    with servers.lake("whole", 1) as (data, writer_data, _), ExitStack() as stack:
+        gateway = stack.enter_context(_serving(data, "gateway"))
+        writer = stack.enter_context(_serving(writer_data, "writer"))
+        pids = [gateway.process.pid, writer.process.pid, servers.broker.pid]
+        before = [usage_of(pid).cpu_s for pid in pids]
+        post_all(gateway, shares_of(bodies))
+        _wait_until_stored(data)
+        used = [usage_of(pid).cpu_s - was for pid, was in zip(pids, before, strict=True)]
+        with open_existing(data) as lake:
+            assert read_statistics(lake).events == events
+    return OverKafka(gateway_cpu_s=used[0], writer_cpu_s=used[1], broker_cpu_s=used[2])
+
+
+def store_with_writers(servers: Servers, bodies: Sequence[bytes], writers: int) -> float:
+    """Seconds that so many writers take for what two partitions of the log hold."""
+    with servers.lake(f"writers{writers}", 2) as (data, *others), ExitStack() as stack:
+        gateway = stack.enter_context(_serving(data, "gateway"))
+        running = [stack.enter_context(_serving(other, "writer")) for other in others[:writers]]
+        _wait_until_divided(data, writers)
+        for one in running:
+            os.kill(one.process.pid, signal.SIGSTOP)
+        post_all(gateway, shares_of(bodies))
+        gateway.stop()
+        for one in running:
+            os.kill(one.process.pid, signal.SIGCONT)
+        started = time.perf_counter()
+        _wait_until_stored(data)
+        return time.perf_counter() - started
+
+
+@contextmanager
+def _serving(data: Path, role: str) -> Iterator[Server]:
+    key = admin_key(data)
+    with running_server(data, "--role", role, settings=NO_UPKEEP) as server:
+        server.key = key
+        yield server
+
+
+def _wait_until_divided(data: Path, writers: int) -> None:
+    holders = sa.select(sa.func.count(log_partition.c.owner.distinct()), sa.func.count())
+    with open_existing(data) as lake:
+
+        def divided() -> bool:
+            with lake.database.read() as connection:
+                owners, partitions = connection.execute(holders).one()
+            return bool(owners == writers and partitions == lake.log.partitions)
+
+        eventually(divided, 2 * _LEASE_SECONDS)
+
+
+def _wait_until_stored(data: Path) -> None:
+    with open_existing(data) as lake:
+        eventually(lambda: _waiting(lake) == 0, _STORED_SECONDS_MAX)
+
+
+def _waiting(lake: Lake) -> int:
+    """Values that only the log holds."""
+    with lake.database.read() as connection:
+        rows = connection.execute(sa.select(log_partition.c.partition, log_partition.c.next_offset))
+        stored = {row.partition: row.next_offset for row in rows}
+    return sum(end - stored.get(partition, 0) for partition, end in enumerate(lake.log.ends()))
