@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.database.upgrade import upgrade
 from penstock.ingest.upkeep import Job, Upkeep, alone
 from penstock.lake.lake import Lake
 from penstock.telemetry.metrics import Metrics
@@ -47,7 +46,6 @@ def test_upkeep_is_never_done_twice_at_once(tmp_path: Path) -> None:
         for name in names:
             # Each has a database of its own, as in a process of its own.
             lake = stack.enter_context(hand_lake(tmp_path, upkeep_seconds=0.01)).lake
-            upgrade(lake.database)
             upkeep = Upkeep(lake, Metrics(), partial(watch.jobs_of, name))
             upkeep.start()
             stack.callback(upkeep.stop)
@@ -59,7 +57,6 @@ def test_upkeep_is_never_done_twice_at_once(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("each_database")
 def test_who_asks_by_hand_waits_for_the_round_of_another(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as hand, hand_lake(tmp_path) as other:
-        upgrade(hand.lake.database)
         with alone(hand.lake) as mine, alone(other.lake) as theirs:
             assert (mine, theirs) == (True, False)
         with alone(other.lake) as theirs:

@@ -1,6 +1,5 @@
 """The threads of the writer and of upkeep live on whatever happens, and say what is wrong."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +13,9 @@ from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
 from penstock.telemetry.metrics import Metrics
 from penstock.testing.lakes import HandLake, hand_lake, make_event
+from penstock.testing.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("each_database")
-
-
-def eventually(holds: Callable[[], object], within_s: float = 15) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -223,3 +216,16 @@ def test_a_merge_that_lost_a_race_is_no_problem(
     upkeep = upkeep_of(lambda: {"beaten": beaten})
     eventually(lambda: ran[0] >= 3)
     assert upkeep.problems() == []
+
+
+def test_who_has_read_all_looks_again_only_after_a_pause(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        text = "x" * 100_000
+        lake.send([make_event("s", n, payload={"text": text}) for n in range(30)])
+        writer = lake.partition_writer("owner")
+        [end] = lake.lake.log.ends()
+        writer.step(end=end)
+        assert writer.behind
+        writer.step(end=end)
+        assert not writer.behind
+        writer.release()
