@@ -13,6 +13,7 @@ from penstock.access.keys import (
     create_first_key,
     create_key,
     list_keys,
+    may_be_key,
     revoke_key,
 )
 from penstock.cli.opening import open_or_make
@@ -99,12 +100,22 @@ def test_revoked_key_is_refused_after_the_next_refresh(database: Database) -> No
 def test_unknown_keys_make_the_ring_look_but_not_at_every_request(database: Database) -> None:
     clock = ManualClock()
     ring = KeyRing(database, clock)
-    assert ring.may_be_new(bearer("pk_x"))
+    assert not ring.looked_since(clock.elapsed_s())
+    assert ring.pause_s() == 0
     ring.refresh()
-    assert not ring.may_be_new(bearer("pk_x"))
+    assert ring.looked_since(clock.elapsed_s())
+    clock.advance(0.25)
+    assert not ring.looked_since(clock.elapsed_s())
+    assert ring.pause_s() == 0.75
     clock.advance(1.0)
-    assert ring.may_be_new(bearer("pk_x"))
-    assert not ring.may_be_new(None)
+    assert ring.pause_s() == 0
+
+
+def test_what_cannot_be_a_key_is_not_looked_for(database: Database) -> None:
+    for role in ROLES:
+        assert may_be_key(bearer(create_key(database, role, "acme")[1]))
+    for header in (None, "", "Bearer pk_admin_short", bearer("pk_root_" + "x" * 32), "\xff"):
+        assert not may_be_key(header)
 
 
 @pytest.mark.parametrize("tenant", ["", "a\0b", "a\nb", "t" * 129])

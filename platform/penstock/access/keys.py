@@ -1,6 +1,7 @@
 """Keys: who may send, read, train, promote, or do anything. Kept as hashes."""
 
 import hashlib
+import re
 import secrets
 import threading
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 _SECRET_BYTES = 24
 #: A key that nobody knows makes the ring look at the database, but not more often than this.
 _LOOK_AGAIN_SECONDS = 1.0
+_KEY = re.compile(rf"bearer\s+pk_({'|'.join(ROLES)})_[\w-]{{32}}\s*", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -107,18 +109,19 @@ class KeyRing:
         self._database = database
         self._clock = clock
         self._grants: dict[str, Grant] = {}
-        self._looked_s = -_LOOK_AGAIN_SECONDS
+        self._tried_s = self._looked_s = -_LOOK_AGAIN_SECONDS
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
         """Take over keys that were made and revoked. Raises DatabaseUnreachable."""
         with self._lock:
-            self._looked_s = self._clock.elapsed_s()
+            self._tried_s = looked_s = self._clock.elapsed_s()
             with self._database.read() as connection:
                 rows = connection.execute(
                     sa.select(api_key).where(api_key.c.revoked_at.is_(None))
                 ).all()
             self._grants = {row.sha256: Grant(row.tenant, row.role) for row in rows}
+            self._looked_s = looked_s
 
     def grant(self, authorization: str | None) -> Grant:
         """What the `Authorization` header allows. Raises KeyRefused."""
@@ -129,10 +132,18 @@ class KeyRing:
             raise KeyRefused
         return found
 
-    def may_be_new(self, authorization: str | None) -> bool:
-        """Whether it is worth to refresh for a key that is not in the ring."""
-        waited_s = self._clock.elapsed_s() - self._looked_s
-        return bool(authorization) and waited_s >= _LOOK_AGAIN_SECONDS
+    def looked_since(self, moment_s: float) -> bool:
+        """Whether keys that were there at that moment are in the ring."""
+        return self._looked_s >= moment_s
+
+    def pause_s(self) -> float:
+        """How long to wait with the next refresh for a key that nobody knows."""
+        return max(0.0, self._tried_s + _LOOK_AGAIN_SECONDS - self._clock.elapsed_s())
+
+
+def may_be_key(authorization: str | None) -> bool:
+    """Whether it is worth to look for it: it looks like one that was made here."""
+    return authorization is not None and _KEY.fullmatch(authorization) is not None
 
 
 def _digest(secret: str) -> str:

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 import structlog
 
-from penstock.access.keys import Grant, KeyRing, Role
+from penstock.access.keys import Grant, KeyRing, Role, may_be_key
 from penstock.clock import Clock, SystemClock
 from penstock.errors import KeyRefused, PenstockError, TooManyRequests
 from penstock.ingest.acceptance import Acceptor
@@ -45,6 +45,7 @@ class Service:
         self.metrics = Metrics()
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
+        self._looking = asyncio.Lock()
         self.inflight = Inflight(
             self.settings.inflight_bytes_max,
             self.settings.tenant_inflight_bytes_max,
@@ -112,12 +113,20 @@ class Service:
         try:
             grant = self.keys.grant(authorization)
         except KeyRefused:
-            if not self.keys.may_be_new(authorization):
+            if not may_be_key(authorization):
                 raise
-            await asyncio.to_thread(self.keys.refresh)
+            await self._look_for_new_keys()
             grant = self.keys.grant(authorization)
         grant.require(role)
         return grant
+
+    async def _look_for_new_keys(self) -> None:
+        """One look serves all that wait for it: whoever guesses keys waits, and costs little."""
+        asked_s = self.clock.elapsed_s()
+        async with self._looking:
+            if not self.keys.looked_since(asked_s):
+                await asyncio.sleep(self.keys.pause_s())
+                await asyncio.to_thread(self.keys.refresh)
 
     async def run_query(self, ask: Callable[[], T]) -> T:
         """What it returns, from a thread, when its turn has come. Raises TooManyRequests."""
