@@ -87,10 +87,18 @@ def advance(database: Database, claim: Claim, change: Advance, *, lease_s: float
     on from where the database says it is."""
     with database.write() as connection:
         move(connection, claim, change.to_offset, lease_s)
+        _add_to_ledger(connection, claim.partition, change.counts)
+        if change.rejected:
+            rows = [asdict(row) for row in change.rejected]
+            connection.execute(sa.insert(rejected), rows)
         if change.segment is not None:
+            if not withdraw_intent(connection, change.segment.name):
+                raise FencedOff(
+                    partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset
+                )
+            # From here on all others that commit wait: it comes last.
             snap = next_snap(connection, INGEST)
             check_shape(connection, claim.log)
-            offsets = {"from_offset": claim.next_offset, "to_offset": change.to_offset}
             insert_segment(
                 connection,
                 change.segment,
@@ -99,17 +107,10 @@ def advance(database: Database, claim: Claim, change: Advance, *, lease_s: float
                 partition=claim.partition,
                 log_id=claim.log.log_id,
                 log_partitions=claim.log.partitions,
-                **offsets,
+                from_offset=claim.next_offset,
+                to_offset=change.to_offset,
             )
             _insert_consents(connection, change.consents, snap)
-            if not withdraw_intent(connection, change.segment.name):
-                raise FencedOff(
-                    partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset
-                )
-        _add_to_ledger(connection, claim.partition, change.counts)
-        if change.rejected:
-            rows = [asdict(row) for row in change.rejected]
-            connection.execute(sa.insert(rejected), rows)
     return replace(claim, next_offset=change.to_offset)
 
 

@@ -1,0 +1,131 @@
+"""What the metadata database takes: commits of writers, of which all number themselves in turn, and
+the look at the lake that each query begins with."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from bench.measure import percentile
+from penstock.database.engine import Database
+from penstock.database.limits import Limits
+from penstock.database.tables import segment
+from penstock.database.upgrade import upgrade
+from penstock.eventlog import Bounds
+from penstock.lake import commit
+from penstock.lake.catalog import current
+from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
+from penstock.lake.partitions import LogState, agree_on, claim_partition
+from penstock.lake.segments import SegmentFile
+from tests.servers.postgres import PostgresServer
+
+_LEASE_SECONDS = 600
+_EVENTS = 50_000
+#: What a filter of the sessions of such a segment takes.
+_FILTER_BYTES = 4_000
+
+
+@dataclass(frozen=True)
+class Commits:
+    per_second: float
+    median_s: float
+
+
+def commits_per_second(postgres: PostgresServer, writers: int, each: int) -> Commits:
+    """Writers that do nothing but commit, each on a partition of its own."""
+    with postgres.database() as url:
+        database = Database(url, Limits(connections_max=writers))
+        upgrade(database)
+        log = agree_on(database, "bench", writers)
+        together = threading.Barrier(writers + 1)
+
+        def work(partition: int) -> list[float]:
+            claim = claim_partition(
+                database,
+                partition,
+                f"writer-{partition}",
+                log=log,
+                bounds=Bounds(0, 0),
+                expires=True,
+                lease_s=_LEASE_SECONDS,
+                sure=True,
+            )
+            assert claim is not None
+            together.wait()
+            taken = []
+            for number in range(each):
+                started = time.perf_counter()
+                name = f"events/{partition}-{number}.parquet"
+                commit.announce(database, name, partition, claim.owner, claim.epoch)
+                claim = commit.advance(
+                    database, claim, _change(name, number + 1), lease_s=_LEASE_SECONDS
+                )
+                taken.append(time.perf_counter() - started)
+            return taken
+
+        with ThreadPoolExecutor(writers) as threads:
+            running = [threads.submit(work, partition) for partition in range(writers)]
+            together.wait()
+            started = time.perf_counter()
+            taken = [one for each_one in running for one in each_one.result()]
+            seconds = time.perf_counter() - started
+        database.close()
+    return Commits(len(taken) / seconds, percentile(taken, 0.5))
+
+
+def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:
+    """What a query spends to learn which segments are the lake, of so many."""
+    with postgres.database() as url:
+        database = Database(url, Limits())
+        upgrade(database)
+        log = agree_on(database, "bench", 1)
+        rows = [_row(number, log) for number in range(segments)]
+        with database.write() as connection:
+            commit.next_snap(connection, commit.INGEST)
+            connection.execute(sa.insert(segment), rows)
+        current(database)
+        started = time.perf_counter()
+        found = current(database)
+        seconds = time.perf_counter() - started
+        assert len(found.segments) == segments
+        database.close()
+    return seconds
+
+
+def _change(name: str, to_offset: int) -> Advance:
+    key = LedgerKey("default", "bench", 0)
+    return Advance(
+        to_offset=to_offset,
+        segment=_file(name),
+        counts={key: LedgerCounts(accepted=_EVENTS, stored=_EVENTS)},
+        rejected=[],
+        consents={},
+    )
+
+
+def _file(name: str) -> SegmentFile:
+    return SegmentFile(
+        name=name,
+        rows=_EVENTS,
+        bytes=_EVENTS * 380,
+        sha256="0" * 64,
+        sessions_bytes=100_000,
+        sessions_sha256="0" * 64,
+        ts_min=0,
+        ts_max=1,
+        session_filter=bytes(_FILTER_BYTES),
+    )
+
+
+def _row(number: int, log: LogState) -> dict[str, object]:
+    return vars(_file(f"events/{number}.parquet")) | {
+        "added_snap": 1,
+        "kind": commit.INGEST,
+        "partition": 0,
+        "log_id": log.log_id,
+        "log_partitions": log.partitions,
+        "from_offset": number,
+        "to_offset": number + 1,
+    }
