@@ -247,6 +247,7 @@ def test_the_disk_of_the_log_is_full(tmp_path: Path, small_disk: Path) -> None:
         ballast = fill(small_disk)
         eventually(lambda: server.traffic.refused)
         assert "on the disk of" in server.traffic.refused[0]
+        server.says("on the disk of")
         ballast.unlink()
         server.recovers()
 

@@ -90,7 +90,11 @@ def test_full_log_is_503_and_loses_nothing_of_what_it_took(start: Starter) -> No
             accepted.append(name)
         assert (reply.status, reply.headers["retry-after"]) == (503, "5")
         assert "wait in the event log, whose limit is 65536" in reply.json()["detail"]
-        assert service.get("/readyz").status == 200
+        ready = service.get("/readyz")
+        assert (ready.status, ready.json()["problems"]) == (
+            503,
+            [reply.json()["detail"]],
+        )
         data = service.data
     assert len(accepted) > 10
     with start(data=data, **limits) as service:  # a writer makes room

@@ -13,6 +13,9 @@ from penstock.eventlog import EventLog
 from penstock.telemetry.metrics import Metrics
 
 Values = Mapping[int, Sequence[bytes]]
+#: So long a failure counts as the log's state, when nobody tries again: who sends requests only to
+#: those that are ready has to send one at some time, to see.
+_REMEMBERED_SECONDS = 5.0
 
 
 class Inflight:
@@ -78,6 +81,7 @@ class GroupCommit:
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._failure: tuple[Exception, float] | None = None
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._thread.start()
 
@@ -92,6 +96,13 @@ class GroupCommit:
             self._waiting.append(waiting)
             self._changed.notify()
         await waiting.done
+
+    def problem(self) -> str | None:
+        """Why events cannot be acknowledged, as far as the last try tells."""
+        failure = self._failure
+        if failure is None or time.monotonic() - failure[1] > _REMEMBERED_SECONDS:
+            return None
+        return " ".join(str(failure[0]).split())
 
     def close(self) -> None:
         """What waits is still written."""
@@ -130,7 +141,9 @@ class GroupCommit:
             self._log.append(merged)
         except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear it
             self._metrics.add("log_append_failures_total")
+            self._failure = (error, time.monotonic())
             return error
+        self._failure = None
         self._metrics.observe("log_append_seconds", time.perf_counter() - started)
         return None
 

@@ -71,10 +71,14 @@ class Upkeep:
     def start(self) -> None:
         self._thread.start()
 
+    def end_soon(self) -> None:
+        """Begin no other job."""
+        self._stopping.set()
+
     def stop(self) -> bool:
         """Ends after the job that is running, or gives up waiting for it: a merge that is cut
         off leaves an intent, and collection clears it away. Whether it ended."""
-        self._stopping.set()
+        self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._lake.settings.shutdown_seconds_max)
         return not self._thread.is_alive()

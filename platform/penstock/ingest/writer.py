@@ -65,10 +65,14 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
+    def end_soon(self) -> None:
+        """Read no more but to finish."""
+        self._stopping.set()
+
     def stop(self) -> bool:
         """Store what the log holds, as far as that goes in time, and end. Whether it ended: if
         not, the lake is in use still, and the process had better just go."""
-        self._stopping.set()
+        self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._parts.settings.shutdown_seconds_max)
         return not self._thread.is_alive()

@@ -89,7 +89,10 @@ class Service:
         """Finish what was begun: acknowledge what is on disk, store what is in the log."""
         if self.commits is not None:
             self.commits.close()
-        stopped = [one.stop() for one in (self.upkeep, self.writer) if one is not None]
+        parts = [one for one in (self.upkeep, self.writer) if one is not None]
+        for one in parts:
+            one.end_soon()
+        stopped = [one.stop() for one in parts]
         self._query_threads.shutdown(wait=False, cancel_futures=True)
         self.ended = all(stopped) and not self._queries
         if self.ended:
@@ -145,6 +148,8 @@ class Service:
 
     def problems(self) -> Iterator[str]:
         """What keeps this process from making progress; nothing when it is ready."""
+        if self.commits is not None and (problem := self.commits.problem()):
+            yield problem
         if self.writer is None:
             return
         state = self.writer.state()
