@@ -2,7 +2,6 @@
 nothing is stored twice, and nobody has to help."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from penstock.ingest.ledger import read_ledger
 from penstock.lake.verification import verify
 from penstock.testing.lakes import body_of, hand_lake, make_event
 from penstock.testing.server import Server, running_server
+from penstock.testing.waiting import eventually
 from tests.servers.postgres import PostgresServer, running_postgres
 
 SETTINGS = {
@@ -24,14 +24,6 @@ SETTINGS = {
     "PENSTOCK_COLLECTION_GRACE_SECONDS": "1",
     "PENSTOCK_DISK_RESERVE_BYTES": "0",
 }
-PATIENCE_SECONDS = 30
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
 
 
 class Producer:

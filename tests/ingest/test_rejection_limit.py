@@ -1,8 +1,6 @@
 """The fuse alone; then in the running writer, where it must act."""
 
 import json
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,15 +14,9 @@ from penstock.lake.catalog import current
 from penstock.testing.client import Client
 from penstock.testing.lakes import body_of, hand_lake, make_event
 from penstock.testing.server import running_server
+from penstock.testing.waiting import eventually
 
 BAD = b'{"type": "user_message"}\n'
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 15) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
 
 
 def take(limit: RejectionLimit, seen: int, rejected: int) -> None:

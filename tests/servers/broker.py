@@ -181,15 +181,11 @@ class Broker:
             self._process.send_signal(number)
 
     def _end(self, number: signal.Signals) -> None:
+        from tests.servers.child import end_child
+
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(number)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end_child(process, number, _STOP_SECONDS)
 
 
 @contextmanager

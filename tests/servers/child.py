@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,16 @@ def start_child(command: Sequence[str], *, log: Path) -> subprocess.Popen[bytes]
     child = _start(command, log)
     atexit.register(child.kill)
     return child
+
+
+def end_child(child: subprocess.Popen[bytes], number: signal.Signals, within_s: float) -> None:
+    """Ask it to end by this signal; when it takes too long, kill it."""
+    child.send_signal(number)
+    try:
+        child.wait(within_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _start_tied(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:

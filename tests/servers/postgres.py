@@ -16,7 +16,7 @@ import psycopg
 
 from penstock.database.engine import Database
 from penstock.database.upgrade import upgrade
-from tests.servers.child import start_child
+from tests.servers.child import end_child, start_child
 from tests.servers.jars import skip
 from tests.servers.ports import free_port
 
@@ -176,14 +176,8 @@ class PostgresServer:
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(number)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end_child(process, number, _STOP_SECONDS)
 
 
 @contextmanager
