@@ -86,7 +86,7 @@ class Settings:
 
     compaction_segments_min: int = _setting(8, "small segments that are worth a merge", 2)
     compaction_bytes_target: int = _setting(128 * MIB, "segments of this size are left alone", 1)
-    compaction_memory_bytes_max: int = _setting(512 * MIB, "memory of a merge", 64 * MIB)
+    compaction_memory_bytes_max: int = _setting(256 * MIB, "memory of a merge", 64 * MIB)
     upkeep_seconds: float = _setting(15.0, "pause between rounds of compaction and collection", 0)
     collection_grace_seconds: float = _setting(600.0, "a removed file is kept so long", 0)
     reader_lease_seconds: float = _setting(900.0, "a query's claim on its files", 1)

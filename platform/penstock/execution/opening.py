@@ -6,13 +6,14 @@ from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.settings import Settings
 
+INLINE = "inline"
 _RAY = "ray:"
 
 
 def open_executor(settings: Settings) -> Executor:
     """Raises SettingInvalid, ExecutorUnreachable."""
     named = settings.executor
-    if named == "inline":
+    if named == INLINE:
         return InlineExecutor()
     if named == "processes":
         return ProcessExecutor(

@@ -20,7 +20,7 @@ from penstock.errors import LakeDamaged
 from penstock.lake.catalog import ConsentChange, Pin, Segment
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
-from penstock.lake.segments import sessions_name
+from penstock.lake.segments import open_segment, sessions_name
 
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.
 _SAMPLES_PER_BUCKET = 16
@@ -140,12 +140,9 @@ def digest_of(buckets: Iterable[Bucket]) -> str:
 
 
 def _read_sessions(lake: Lake, one: Segment) -> pa.Table:
-    name = sessions_name(one.name)
-    try:
-        with lake.store.open(name) as source:
-            return pq.read_table(source, columns=["tenant", "session_id", "events"])
-    except (pa.ArrowException, OSError) as error:
-        raise LakeDamaged(path=name, why=str(error)) from error
+    columns = ["tenant", "session_id", "events"]
+    with open_events(lake, sessions_name(one.name)) as file:
+        return file.read(columns)
 
 
 def _session_at(rows: pa.Table, at: int) -> SessionId:
@@ -188,15 +185,13 @@ def read_groups(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> It
 
 @contextmanager
 def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
-    """Raises LakeDamaged, also for what reading finds until the block ends."""
+    """Raises LakeDamaged, also for what reading finds until the block ends, and for a file that
+    is not there."""
     try:
-        with (
-            lake.store.open(name) as source,
-            pq.ParquetFile(source, page_checksum_verification=True) as file,
-        ):
+        with open_segment(lake.store, name) as file:
             yield file
-    except (pa.ArrowException, OSError) as error:
-        raise LakeDamaged(path=name, why=str(error)) from error
+    except FileNotFoundError as error:
+        raise LakeDamaged(path=name, why="it is missing") from error
 
 
 def extents_of(name: str, metadata: pq.FileMetaData) -> list[Extent | None]:

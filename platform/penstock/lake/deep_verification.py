@@ -47,6 +47,8 @@ def verify_deep(lake: Lake, executor: Executor) -> list[Finding]:
         report = run_job(lake, executor, job, as_of="latest", again=True)
     except LakeDamaged as error:
         return [_damage(error)]
+    except OSError as error:  # of a file of sessions, which the text names
+        return [Finding("sessions", f"cannot be read: {error}")]
     findings, events = [], 0
     for result in read_results(lake, report.id):
         events += result["events"]
@@ -68,6 +70,9 @@ def check_bucket(lake: Lake, bucket: Bucket, _parameters: Parameters) -> dict[st
             rows, in_order = _read_unsorted(lake, bucket, name)
         except LakeDamaged as error:
             findings.append(_damage(error))
+            continue
+        except OSError as error:
+            findings.append(Finding(name, f"cannot be read: {error}"))
             continue
         if not in_order:
             findings.append(Finding(name, "its rows are not in the order of a segment"))

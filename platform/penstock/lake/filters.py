@@ -23,6 +23,12 @@ def make_filter(sessions: Iterable[str]) -> bytes:
     return np.unique(prefixes(sessions)).astype("<u4").tobytes()
 
 
+def join_filters(filters: Iterable[bytes]) -> bytes:
+    """The filter of all their sessions."""
+    parts = [np.empty(0, "<u4"), *map(read_filter, filters)]
+    return np.unique(np.concatenate(parts)).astype("<u4").tobytes()
+
+
 def read_filter(stored: bytes) -> Prefixes:
     return np.frombuffer(stored, "<u4")
 

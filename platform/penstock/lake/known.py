@@ -24,6 +24,7 @@ from penstock.events.identity import session_key
 from penstock.lake.catalog import visible_at
 from penstock.lake.filters import Prefixes, may_hold, prefixes, read_filter
 from penstock.lake.rows import Decoded
+from penstock.lake.segments import open_segment
 from penstock.storage import ObjectStore
 
 #: What a remembered identity costs: a bytes object and its place in a set.
@@ -195,15 +196,9 @@ class KnownEvents:
     def _read_segment(
         self, name: str, sessions: list[str], memories: dict[str, SessionMemory]
     ) -> None:
-        try:
-            with (
-                self._store.open(name) as source,
-                pq.ParquetFile(source, page_checksum_verification=True) as file,
-            ):
-                groups = _groups_holding(file.metadata, sessions)
-                rows = file.read_row_groups(groups, columns=_COLUMNS)
-        except pa.ArrowException as error:
-            raise LakeDamaged(path=name, why=str(error)) from error
+        with open_segment(self._store, name) as file:
+            groups = _groups_holding(file.metadata, sessions)
+            rows = file.read_row_groups(groups, columns=_COLUMNS)
         ids = pa.array({one.partition("\0")[2] for one in sessions}, pa.string())
         rows = rows.filter(pc.is_in(rows["session_id"], value_set=ids))
         for tenant, session_id, key, consent in zip(

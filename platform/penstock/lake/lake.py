@@ -12,6 +12,8 @@ from penstock.database.engine import Database
 from penstock.eventlog import EventLog
 from penstock.eventlog.opening import open_log
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.execution import Executor
+from penstock.execution.opening import INLINE, open_executor
 from penstock.lake.pinned_files import Tails
 from penstock.lake.query import Answer, QueryEngine
 from penstock.lake.summary import Summariser
@@ -30,6 +32,7 @@ class Lake:
         self.tails = Tails(settings.store_tails_bytes_max)
         self.summariser = Summariser()
         self._log: EventLog | None = None
+        self._executor: Executor | None = None
 
     @property
     def log(self) -> EventLog:
@@ -37,11 +40,21 @@ class Lake:
             self._log = open_log(self.settings)
         return self._log
 
+    @property
+    def executor(self) -> Executor | None:
+        """Where the settings say that heavy work goes; None is here, with what is open already.
+        Raises ExecutorUnreachable."""
+        if self._executor is None and self.settings.executor != INLINE:
+            self._executor = open_executor(self.settings)
+        return self._executor
+
     def query(self, sql: str, *, as_of: str | None = None, tenant: str = TENANT_DEFAULT) -> "Query":
         """A query to be run; see docs/sql.md for the views."""
         return Query(self, sql, as_of, tenant)
 
     def close(self) -> None:
+        if self._executor is not None:
+            self._executor.close()
         if self._log is not None:
             self._log.close()
         self.summariser.close()

@@ -7,6 +7,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.events.consent import UNKNOWN, consent_of, strongest
 from penstock.events.envelope import FIELDS, SEQ_MAX, Envelope
@@ -125,6 +126,11 @@ class Decoded:
         for name, values_of in _AS_SENT.items():
             columns[name] = pa.array(list(map(values_of, events)), EVENT_ROWS.field(name).type)
         return pa.table([columns[name] for name in EVENT_ROWS.names], schema=EVENT_ROWS)
+
+
+def payload_sizes(rows: pa.Table) -> list[int]:
+    sizes: list[int] = pc.binary_length(rows["payload"]).to_pylist()
+    return sizes
 
 
 def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int]]:

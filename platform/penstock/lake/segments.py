@@ -8,7 +8,7 @@ import hashlib
 import io
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import BinaryIO, Self
@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.errors import LakeDamaged
 from penstock.events.envelope import SCHEMA_VERSION
 from penstock.events.identity import session_key
-from penstock.lake.filters import make_filter
-from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut
+from penstock.lake.filters import join_filters, make_filter
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.summary import Summariser
 from penstock.lake.summary_schema import SESSION_PARTS
 from penstock.storage import ObjectStore
@@ -28,6 +29,10 @@ from penstock.storage import ObjectStore
 ZSTD_LEVEL = 3
 #: Summaries are made of so many rows at once: planning one costs as much as some thousand rows.
 _SUMMARY_ROWS = 50_000
+#: Or sooner: of the bytes of so many row groups. A flush of default size is one summary; a merge
+#: is in no hurry, and makes one as soon as there is a row group that is full, or nearly.
+_SUMMARY_GROUPS_OF_FLUSH = 2.0
+_SUMMARY_GROUPS_OF_MERGE = 0.5
 _SUFFIX = ".parquet"
 _SESSIONS_SUFFIX = ".sessions.parquet"
 #: Few distinct values a row group: worth a dictionary. Payloads and identities are not.
@@ -50,6 +55,32 @@ def sessions_name(name: str) -> str:
 def segment_name(name: str) -> str:
     """The segment that a file in the store belongs to."""
     return name.removesuffix(_SESSIONS_SUFFIX).removesuffix(_SUFFIX) + _SUFFIX
+
+
+@contextmanager
+def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
+    """A segment or its file of sessions, to be read. Raises LakeDamaged, also for what reading
+    finds until the block ends; FileNotFoundError where there is none; what the store raises."""
+    with (
+        telling_damage(name),
+        store.open(name) as source,
+        pq.ParquetFile(source, page_checksum_verification=True) as file,
+    ):
+        yield file
+
+
+@contextmanager
+def telling_damage(name: str) -> Iterator[None]:
+    """What reading this file finds wrong in it is raised as LakeDamaged. Arrow has OSError for a
+    page that does not match its checksum too; where the system refused there is a number."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise LakeDamaged(path=name, why=str(error).strip()) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise LakeDamaged(path=name, why=str(error).strip()) from error
 
 
 @dataclass(frozen=True)
@@ -81,8 +112,10 @@ class SegmentWriter:
     _rows: int = 0
     _ts_min: int = 2**63 - 1
     _ts_max: int = -(2**63)
-    _sessions: set[str] = field(default_factory=set)
+    _filters: list[bytes] = field(default_factory=list)
     _unsummarised: list[pa.Table] = field(default_factory=list)
+    _unsummarised_rows: int = 0
+    _unsummarised_bytes: int = 0
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -91,10 +124,10 @@ class SegmentWriter:
                 stack.enter_context(self.store.create(sessions_name(self.name)))
             )
             self._events = stack.enter_context(
-                _parquet_writer(self._events_sink, EVENT_ROWS, bloom=self.compacted)
+                _parquet_writer(self._events_sink, EVENT_ROWS, bloom_rows=self._bloom_rows())
             )
             self._parts = stack.enter_context(
-                _parquet_writer(self._sessions_sink, SESSION_PARTS, bloom=False)
+                _parquet_writer(self._sessions_sink, SESSION_PARTS, bloom_rows=None)
             )
             stack.push(self._summarise_the_rest)
             self._stack = stack.pop_all()
@@ -105,24 +138,40 @@ class SegmentWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Rows that sort behind those written before."""
-        for group in _row_groups(rows, self.limits):
+        sizes = payload_sizes(rows)
+        for start, end in cut(sizes, self.limits):
+            group = rows.slice(start, end - start)
             self._events.write_table(group)
+            self._unsummarised.append(group)
+            self._unsummarised_rows += group.num_rows
+            self._unsummarised_bytes += sum(sizes[start:end])
+            if self._summary_is_due():
+                self._summarise()
         self._rows += rows.num_rows
-        self._unsummarised.append(rows)
-        if sum(one.num_rows for one in self._unsummarised) >= _SUMMARY_ROWS:
-            self._summarise()
         stamps = pc.min_max(rows["ts"].cast(pa.int64())).as_py()
         self._ts_min = min(self._ts_min, stamps["min"])
         self._ts_max = max(self._ts_max, stamps["max"])
+
+    def _bloom_rows(self) -> int | None:
+        return self.limits.rows_max if self.compacted else None
+
+    def _summary_is_due(self) -> bool:
+        """What waits for it is in memory."""
+        groups = _SUMMARY_GROUPS_OF_MERGE if self.compacted else _SUMMARY_GROUPS_OF_FLUSH
+        return (
+            self._unsummarised_rows >= _SUMMARY_ROWS
+            or self._unsummarised_bytes >= groups * self.limits.bytes_max
+        )
 
     def _summarise(self) -> None:
         if not self._unsummarised:
             return
         parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
         self._unsummarised.clear()
+        self._unsummarised_rows = self._unsummarised_bytes = 0
         self._parts.write_table(parts)
         tenants, ids = parts["tenant"].to_pylist(), parts["session_id"].to_pylist()
-        self._sessions.update(map(session_key, tenants, ids))
+        self._filters.append(make_filter(map(session_key, tenants, ids)))
 
     def _summarise_the_rest(self, kind: type[BaseException] | None, *_error: object) -> None:
         if kind is None:
@@ -139,17 +188,15 @@ class SegmentWriter:
             sessions_sha256=self._sessions_sink.digest.hexdigest(),
             ts_min=self._ts_min,
             ts_max=self._ts_max,
-            session_filter=make_filter(self._sessions),
+            session_filter=join_filters(self._filters),
         )
 
 
-def _row_groups(rows: pa.Table, limits: RowGroupLimits) -> Iterator[pa.Table]:
-    sizes = pc.binary_length(rows["payload"]).to_pylist()
-    for start, end in cut(sizes, limits):
-        yield rows.slice(start, end - start)
-
-
-def _parquet_writer(sink: "_Digesting", schema: pa.Schema, *, bloom: bool) -> pq.ParquetWriter:
+def _parquet_writer(
+    sink: "_Digesting", schema: pa.Schema, *, bloom_rows: int | None
+) -> pq.ParquetWriter:
+    """A Bloom filter is kept in memory to the end, at the size that its row group could need,
+    and written at that which it did."""
     events = schema is EVENT_ROWS
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),
@@ -162,7 +209,7 @@ def _parquet_writer(sink: "_Digesting", schema: pa.Schema, *, bloom: bool) -> pq
         sorting_columns=pq.SortingColumn.from_ordering(
             schema, [(name, "ascending") for name in (SORTED_BY if events else SORTED_BY[:2])]
         ),
-        bloom_filter_options={"session_id": True} if bloom else None,
+        bloom_filter_options={"session_id": {"ndv": bloom_rows}} if bloom_rows else None,
     )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import sqlalchemy as sa
@@ -84,9 +84,19 @@ def _check(lake: Lake, segments: Sequence[sa.Row[Any]]) -> list[Finding]:
     return [
         finding
         for one in segments
-        if (found := list(check_segment(lake, one))) and _still_known(lake, one.name)
+        if (found := _check_one(lake, one)) and _still_known(lake, one.name)
         for finding in found
     ]
+
+
+def _check_one(lake: Lake, one: sa.Row[Any]) -> list[Finding]:
+    findings: list[Finding] = []
+    for recorded in _files_of(one):
+        try:
+            findings += _check_file(lake, recorded)
+        except OSError as error:
+            findings.append(Finding(recorded.name, f"cannot be read: {error}"))
+    return findings
 
 
 def _present(lake: Lake) -> set[str]:
@@ -100,29 +110,44 @@ def _still_known(lake: Lake, name: str) -> bool:
         return connection.execute(query).one_or_none() is not None
 
 
-def check_segment(lake: Lake, one: sa.Row[Any]) -> Iterator[Finding]:
-    """Whether the two files of a segment are what its row in the database says."""
-    files = [
-        (one.name, one.bytes, one.sha256),
-        (sessions_name(one.name), one.sessions_bytes, one.sessions_sha256),
+class _Recorded(NamedTuple):
+    """A file as the database knows it; `rows` of a segment, not of its sessions."""
+
+    name: str
+    size: int
+    digest: str
+    rows: int | None
+
+
+def _files_of(one: sa.Row[Any]) -> list[_Recorded]:
+    return [
+        _Recorded(one.name, one.bytes, one.sha256, one.rows),
+        _Recorded(sessions_name(one.name), one.sessions_bytes, one.sessions_sha256, None),
     ]
-    for name, size, digest in files:
-        try:
-            found_size, found_digest = _digest(lake, name)
-        except FileNotFoundError:
-            yield Finding(name, "missing")
-            continue
-        except OSError as error:
-            yield Finding(name, f"cannot be read: {error}")
-            continue
-        if found_size != size:
-            yield Finding(name, f"{found_size} bytes, the database says {size}")
-        elif found_digest != digest:
-            yield Finding(name, "its checksum does not match")
-        elif name == one.name:
-            with lake.store.open(name) as source, pq.ParquetFile(source) as file:
-                if (rows := file.metadata.num_rows) != one.rows:
-                    yield Finding(name, f"{rows} rows, the database says {one.rows}")
+
+
+def check_segment(lake: Lake, one: sa.Row[Any]) -> Iterator[Finding]:
+    """Whether the two files of a segment are what its row in the database says. Raises OSError
+    where they cannot be read."""
+    for recorded in _files_of(one):
+        yield from _check_file(lake, recorded)
+
+
+def _check_file(lake: Lake, recorded: _Recorded) -> Iterator[Finding]:
+    name, size, digest, rows = recorded
+    try:
+        found_size, found_digest = _digest(lake, name)
+    except FileNotFoundError:
+        yield Finding(name, "missing")
+        return
+    if found_size != size:
+        yield Finding(name, f"{found_size} bytes, the database says {size}")
+    elif found_digest != digest:
+        yield Finding(name, "its checksum does not match")
+    elif rows is not None:
+        with lake.store.open(name) as source, pq.ParquetFile(source) as file:
+            if (found := file.metadata.num_rows) != rows:
+                yield Finding(name, f"{found} rows, the database says {rows}")
 
 
 def _digest(lake: Lake, name: str) -> tuple[int, str]:

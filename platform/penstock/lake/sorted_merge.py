@@ -1,0 +1,155 @@
+"""Sorted segments to one sorted stream of their rows, in memory that grows with none of them.
+
+One segment after another is decoded into a file of small pieces. Then the next pieces of each
+are read ahead: the first of their ends is as far as all segments are known, and what lies up to
+there is sorted and given out. Reading the segments themselves side by side would hold a page of
+each, up to a row group; and a query engine's sort, to which they are a heap of rows, needs
+memory by the rows of its vectors, whatever the size of their payloads.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.directories import make_directory
+from penstock.events.envelope import SEQ_MAX
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
+from penstock.lake.segments import open_segment
+from penstock.storage import ObjectStore
+
+_PIECE_ROWS = 1024
+#: What is read ahead of a segment is so many pieces, since not all of it is given out at once.
+_PIECES_AHEAD = 2
+_ORDER = [(name, "ascending") for name in SORTED_BY]
+
+#: What rows are sorted by.
+_Key = tuple[str, str, int, int]
+
+
+class Bounds(NamedTuple):
+    """`bytes_ahead` are read ahead of all segments together; so many are given out at once,
+    which are in memory twice more meanwhile. The rest waits in an unnamed file in `directory`."""
+
+    bytes_ahead: int
+    directory: Path
+
+
+def merge_sorted(store: ObjectStore, names: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+    """The rows of these segments in the order of a segment; equal ones in that of `names`.
+    Raises LakeDamaged, FileNotFoundError, what the store raises."""
+    make_directory(bounds.directory)
+    ahead = bounds.bytes_ahead // len(names)
+    limits = RowGroupLimits(_PIECE_ROWS, ahead // _PIECES_AHEAD)
+    with SpooledTemporaryFile(bounds.bytes_ahead, dir=str(bounds.directory)) as file:
+        runs = [_Run(file, _decode(store, name, file, limits), ahead) for name in names]
+        while (rows := _take_known(runs)).num_rows:
+            yield _sorted(rows)
+
+
+def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterator[pa.Table]:
+    """The same rows, cut so that each table is a full row group, but for the last: the file is
+    the same to the byte in whatever portions they come."""
+    waiting: pa.Table = EVENT_ROWS.empty_table()
+    for table in tables:
+        waiting = pa.concat_tables([waiting, table])
+        groups = list(cut(payload_sizes(waiting), limits))
+        for start, end in groups[:-1]:
+            yield waiting.slice(start, end - start).combine_chunks()
+        for start, _ in groups[-1:]:
+            waiting = waiting.slice(start)
+    if waiting.num_rows:
+        yield waiting.combine_chunks()
+
+
+class _Piece(NamedTuple):
+    """Where some rows of a segment lie in the file."""
+
+    start: int
+    size: int
+
+
+def _decode(
+    store: ObjectStore, name: str, file: IO[bytes], limits: RowGroupLimits
+) -> deque[_Piece]:
+    pieces: deque[_Piece] = deque()
+    with open_segment(store, name) as segment:
+        # One thread: upkeep stays out of the way of what people wait for.
+        for batch in segment.iter_batches(_PIECE_ROWS, use_threads=False):
+            rows = pa.Table.from_batches([batch]).select(EVENT_ROWS.names).cast(EVENT_ROWS)
+            [rows] = rows.to_batches()
+            for start, end in cut(payload_sizes(rows), limits):
+                content = rows.slice(start, end - start).serialize()
+                pieces.append(_Piece(file.tell(), content.size))
+                file.write(content)
+    return pieces
+
+
+class _Run:
+    """A segment's rows, as far as they were read, and the pieces that were not."""
+
+    def __init__(self, file: IO[bytes], pieces: deque[_Piece], bytes_ahead: int) -> None:
+        self._file = file
+        self._pieces = pieces
+        self._bytes_ahead = bytes_ahead
+        self._rows: pa.Table = EVENT_ROWS.empty_table()
+
+    def read_ahead(self) -> None:
+        size = self._rows.nbytes
+        read = []
+        while self._pieces and (size < self._bytes_ahead or not size):
+            piece = self._pieces.popleft()
+            self._file.seek(piece.start)
+            content = pa.py_buffer(self._file.read(piece.size))
+            read.append(pa.ipc.read_record_batch(content, EVENT_ROWS))
+            size += piece.size
+        if read:
+            self._rows = pa.concat_tables([self._rows, pa.Table.from_batches(read)])
+
+    def goes_on(self) -> bool:
+        """Whether there are rows that were not read."""
+        return bool(self._pieces)
+
+    def last(self) -> _Key:
+        return self._key(self._rows.num_rows - 1)
+
+    def take(self, bound: _Key, *, with_bound: bool) -> pa.Table:
+        """Rows before the bound, or up to it."""
+        bisect = bisect_right if with_bound else bisect_left
+        end = bisect(range(self._rows.num_rows), bound, key=self._key)
+        taken, self._rows = self._rows.slice(0, end), self._rows.slice(end)
+        return taken
+
+    def take_all(self) -> pa.Table:
+        taken, self._rows = self._rows, EVENT_ROWS.empty_table()
+        return taken
+
+    def _key(self, at: int) -> _Key:
+        tenant, session_id, ts, seq = (self._rows[name][at] for name in SORTED_BY)
+        number = seq.as_py()
+        return tenant.as_py(), session_id.as_py(), ts.value, SEQ_MAX if number is None else number
+
+
+def _take_known(runs: Sequence[_Run]) -> pa.Table:
+    """The rows that no row can come before that was not read yet; none at the end. Of equal rows
+    those of an earlier run come first, so those of a later one wait where it may have more."""
+    for run in runs:
+        run.read_ahead()
+    ends = [(run.last(), number) for number, run in enumerate(runs) if run.goes_on()]
+    if not ends:
+        return pa.concat_tables([run.take_all() for run in runs])
+    bound, bounding = min(ends)
+    return pa.concat_tables(
+        [run.take(bound, with_bound=number <= bounding) for number, run in enumerate(runs)]
+    )
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """The sort is stable."""
+    rows = rows.combine_chunks()
+    return rows.take(pc.sort_indices(rows, sort_keys=_ORDER))
