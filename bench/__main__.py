@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 
 from bench.ceiling import Ceiling, by_type, measure_ceiling
+from bench.commits import commits_per_second, seconds_to_pin
 from bench.figures import Figure, at_least, at_most, show
 from bench.ingest import Ingested, ingest_at_full_speed, ingest_at_rate
-from bench.kafka import ingest_over_kafka, running_servers, store_with_writers
+from bench.kafka import OverKafka, ingest_over_kafka, running_servers, store_with_writers
 from bench.queries import measure_growth, measure_queries
+from bench.sizing import Cost, table
 from bench.traffic import Traffic, make_traffic
 from penstock.cli.output import say
 
 _MIB = 1024 * 1024
 _BATCH = 100
+_SEGMENTS = 50_000
 
 
 def main() -> None:
@@ -87,19 +90,38 @@ def _over_kafka(here: Path, traffic: Traffic, embedded: Ingested) -> Iterator[Fi
         with running_servers(here) as servers:
             whole = ingest_over_kafka(servers, traffic.packed, traffic.events)
             seconds = [store_with_writers(servers, traffic.packed, count) for count in (1, 2)]
+            commits = commits_per_second(servers.postgres, writers=4)
+            pin_s = seconds_to_pin(servers.postgres, _SEGMENTS)
     except pytest.skip.Exception as error:
         say(f"not measured: {error}")
         return
     thousands = traffic.events / 1000
     yield Figure(
-        "over Kafka: gateway, CPU per 1,000 events", f"{whole.gateway_cpu_s / thousands:.4f} s"
+        "over Kafka, CPU per 1,000 events: gateway", f"{whole.gateway_cpu_s / thousands:.4f} s"
     )
     yield Figure("  writer", f"{whole.writer_cpu_s / thousands:.4f} s")
+    yield Figure("  each merged once", f"{whole.merge_cpu_s / thousands:.4f} s")
     yield Figure("  the broker's own", f"{whole.broker_cpu_s / thousands:.4f} s")
+    yield Figure("  bytes in the log per event", f"{whole.log_bytes / traffic.events:.0f}")
     yield at_least("  events per CPU second, against embedded", embedded.cpu_s / whole.cpu_s, 0.6)
     one, two = (traffic.events / taken for taken in seconds)
     yield Figure("  events per second that one writer stores", f"{one:.0f}")
     yield at_least("  a second writer on a second partition", two / one, 1.2, " ×")
+    yield Figure("commits per second of four writers", f"{commits:.0f}")
+    yield Figure(f"finding the lake among {_SEGMENTS} segments", f"{1000 * pin_s:.0f} ms")
+    say("what rates of events need, as in docs/scale.md:")
+    say(table(_cost_of(whole, traffic.events)))
+
+
+def _cost_of(whole: OverKafka, events: int) -> Cost:
+    return Cost(
+        gateway_cpu_s=whole.gateway_cpu_s / events,
+        writer_cpu_s=whole.writer_cpu_s / events,
+        merge_cpu_s=whole.merge_cpu_s / events,
+        broker_cpu_s=whole.broker_cpu_s / events,
+        log_bytes=whole.log_bytes / events,
+        lake_bytes=whole.lake_bytes / events,
+    )
 
 
 if __name__ == "__main__":

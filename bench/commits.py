@@ -4,11 +4,9 @@ the look at the lake that each query begins with."""
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from bench.measure import percentile
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.database.tables import segment
@@ -22,18 +20,13 @@ from penstock.lake.segments import SegmentFile
 from tests.servers.postgres import PostgresServer
 
 _LEASE_SECONDS = 600
+_COMMITS_EACH = 200
 _EVENTS = 50_000
 #: What a filter of the sessions of such a segment takes.
 _FILTER_BYTES = 4_000
 
 
-@dataclass(frozen=True)
-class Commits:
-    per_second: float
-    median_s: float
-
-
-def commits_per_second(postgres: PostgresServer, writers: int, each: int) -> Commits:
+def commits_per_second(postgres: PostgresServer, writers: int) -> float:
     """Writers that do nothing but commit, each on a partition of its own."""
     with postgres.database() as url:
         database = Database(url, Limits(connections_max=writers))
@@ -41,7 +34,7 @@ def commits_per_second(postgres: PostgresServer, writers: int, each: int) -> Com
         log = agree_on(database, "bench", writers)
         together = threading.Barrier(writers + 1)
 
-        def work(partition: int) -> list[float]:
+        def work(partition: int) -> None:
             claim = claim_partition(
                 database,
                 partition,
@@ -54,25 +47,21 @@ def commits_per_second(postgres: PostgresServer, writers: int, each: int) -> Com
             )
             assert claim is not None
             together.wait()
-            taken = []
-            for number in range(each):
-                started = time.perf_counter()
+            for number in range(_COMMITS_EACH):
                 name = f"events/{partition}-{number}.parquet"
                 commit.announce(database, name, partition, claim.owner, claim.epoch)
-                claim = commit.advance(
-                    database, claim, _change(name, number + 1), lease_s=_LEASE_SECONDS
-                )
-                taken.append(time.perf_counter() - started)
-            return taken
+                change = _change(name, number + 1)
+                claim = commit.advance(database, claim, change, lease_s=_LEASE_SECONDS)
 
         with ThreadPoolExecutor(writers) as threads:
             running = [threads.submit(work, partition) for partition in range(writers)]
             together.wait()
             started = time.perf_counter()
-            taken = [one for each_one in running for one in each_one.result()]
+            for one in running:
+                one.result()
             seconds = time.perf_counter() - started
         database.close()
-    return Commits(len(taken) / seconds, percentile(taken, 0.5))
+    return writers * _COMMITS_EACH / seconds
 
 
 def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:

@@ -11,9 +11,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from bench.ingest import NO_UPKEEP, admin_key, post_all, shares_of
-from bench.measure import usage_of
+from bench.measure import cpu_seconds, usage_of
 from penstock.cli.opening import open_existing
 from penstock.database.tables import log_partition
+from penstock.lake.catalog import current
+from penstock.lake.compaction import merge
 from penstock.lake.lake import Lake
 from penstock.lake.statistics import read_statistics
 from penstock.testing.server import Server, running_server
@@ -25,6 +27,8 @@ _STORED_SECONDS_MAX = 300.0
 #: Writers sleep while the log is filled, and keep their partitions meanwhile.
 _LEASE_SECONDS = 60
 _HEAP_MB = 1024
+#: Compaction begins with so many.
+_MERGED_TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class OverKafka:
     gateway_cpu_s: float
     writer_cpu_s: float
     broker_cpu_s: float
+    #: To merge each event once, as compaction does it when several flushes have come together.
+    merge_cpu_s: float
+    log_bytes: int
+    lake_bytes: float
 
     @property
     def cpu_s(self) -> float:
@@ -46,12 +54,12 @@ class Servers:
     def __init__(self, here: Path, broker: Broker, postgres: PostgresServer) -> None:
         self.broker = broker
         self._here = here
-        self._postgres = postgres
+        self.postgres = postgres
 
     @contextmanager
     def lake(self, name: str, partitions: int) -> Iterator[list[Path]]:
         """Data directories of one lake, one for each process that may work on it."""
-        with self._postgres.database() as url:
+        with self.postgres.database() as url:
             directories = [self._here / f"{name}-{number}" for number in range(3)]
             settings = {
                 "database_url": url,
@@ -65,6 +73,10 @@ class Servers:
                 directory.mkdir()
                 (directory / "penstock.toml").write_text(text)
             yield directories
+
+    def topic_bytes(self, topic: str) -> int:
+        files = self.broker.data.glob(f"{topic}-*/*.log")
+        return sum(file.stat().st_size for file in files)
 
 
 @contextmanager
@@ -88,8 +100,24 @@ def ingest_over_kafka(servers: Servers, bodies: Sequence[bytes], events: int) ->
         _wait_until_stored(data)
         used = [usage_of(pid).cpu_s - was for pid, was in zip(pids, before, strict=True)]
         with open_existing(data) as lake:
-            assert read_statistics(lake).events == events
-    return OverKafka(gateway_cpu_s=used[0], writer_cpu_s=used[1], broker_cpu_s=used[2])
+            merge_cpu_s = cpu_seconds(lambda: _merge_all(lake))
+            found = read_statistics(lake)
+        log_bytes = servers.topic_bytes("whole")
+    assert found.events == events
+    return OverKafka(
+        gateway_cpu_s=used[0],
+        writer_cpu_s=used[1],
+        broker_cpu_s=used[2],
+        merge_cpu_s=merge_cpu_s,
+        log_bytes=log_bytes,
+        lake_bytes=found.bytes_per_event * events,
+    )
+
+
+def _merge_all(lake: Lake) -> None:
+    segments = current(lake.database).segments
+    for first in range(0, len(segments), _MERGED_TOGETHER):
+        merge(lake, segments[first : first + _MERGED_TOGETHER])
 
 
 def store_with_writers(servers: Servers, bodies: Sequence[bytes], writers: int) -> float:

@@ -67,6 +67,7 @@ class Broker:
 
         self.directory = directory
         self.log = directory / "broker.log"
+        self.data = directory / "data"
         self.port = free_port()
         self.behind_proxy_port = free_port()
         self.advertised_port = advertised_port or free_port()
@@ -93,7 +94,7 @@ class Broker:
         properties = self.directory / "server.properties"
         self.directory.mkdir(parents=True, exist_ok=True)
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
-        if not (self.directory / "data" / "meta.properties").exists():
+        if not (self.data / "meta.properties").exists():
             self._format(java, properties)
         self._process = start_child([*java, "kafka.Kafka", str(properties)], log=self.log)
         self._wait_until_it_answers(self._process)
@@ -134,7 +135,7 @@ class Broker:
             f"PROXIED://{host}:{self.behind_proxy_port},CONTROLLER://{host}:{controller_port}",
             "advertised.listeners": f"DIRECT://{host}:{self.port},"
             f"PROXIED://{host}:{self.advertised_port}",
-            "log.dirs": str(self.directory / "data"),
+            "log.dirs": str(self.data),
         }
 
     def _format(self, java: list[str], properties: Path) -> None:
