@@ -33,6 +33,8 @@ _SUMMARY_ROWS = 50_000
 #: is in no hurry, and makes one as soon as there is a row group that is full, or nearly.
 _SUMMARY_GROUPS_OF_FLUSH = 2.0
 _SUMMARY_GROUPS_OF_MERGE = 0.5
+#: Summaries wait for each other too: a query of sessions opens every row group of them.
+_PARTS_BYTES = 4 * 1024 * 1024
 _SUFFIX = ".parquet"
 _SESSIONS_SUFFIX = ".sessions.parquet"
 #: Few distinct values a row group: worth a dictionary. Payloads and identities are not.
@@ -116,6 +118,7 @@ class SegmentWriter:
     _unsummarised: list[pa.Table] = field(default_factory=list)
     _unsummarised_rows: int = 0
     _unsummarised_bytes: int = 0
+    _parts_waiting: list[pa.Table] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -169,13 +172,21 @@ class SegmentWriter:
         parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
         self._unsummarised.clear()
         self._unsummarised_rows = self._unsummarised_bytes = 0
-        self._parts.write_table(parts)
+        self._parts_waiting.append(parts)
+        if sum(one.nbytes for one in self._parts_waiting) >= _PARTS_BYTES:
+            self._write_parts()
         tenants, ids = parts["tenant"].to_pylist(), parts["session_id"].to_pylist()
         self._filters.append(make_filter(map(session_key, tenants, ids)))
+
+    def _write_parts(self) -> None:
+        if self._parts_waiting:
+            self._parts.write_table(pa.concat_tables(self._parts_waiting).combine_chunks())
+            self._parts_waiting.clear()
 
     def _summarise_the_rest(self, kind: type[BaseException] | None, *_error: object) -> None:
         if kind is None:
             self._summarise()
+            self._write_parts()
 
     @cached_property
     def finished(self) -> SegmentFile:
