@@ -1,7 +1,7 @@
 """What a rate of events needs, from what an event was measured to cost. A pure function."""
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log
 
 #: A core is planned to be so busy: the rest is for peaks, merges that lag, and a process that died.
 BUSY = 0.5
@@ -13,8 +13,13 @@ PARTITIONS_MIN = 12
 FLUSH_SECONDS_MIN = 2.0
 #: Under half of what a small PostgreSQL was measured to take.
 COMMITS_PER_SECOND_MAX = 100
-#: Of a segment that merges leave alone, of `PENSTOCK_COMPACTION_BYTES_TARGET` an eighth and more.
-MERGED_BYTES = 128 * 1024 * 1024
+#: A sixth of `PENSTOCK_LEASE_SECONDS`.
+LOOK_SECONDS = 5.0
+#: Merges of eight segments leave alone what has this size (`PENSTOCK_COMPACTION_BYTES_TARGET` is
+#: eight times as much), and most are some larger.
+MERGED_BYTES_MIN = 16 * 1024 * 1024
+MERGED_BYTES_MEAN = 32 * 1024 * 1024
+MERGED_TOGETHER = 8
 RATES = [1_000, 10_000, 100_000, 1_000_000, 10_000_000]
 _HOUR, _DAY = 3_600, 86_400
 
@@ -41,7 +46,9 @@ class Size:
     partitions: int
     flush_seconds: float
     flush_events: float
+    merges: int
     commits_per_s: float
+    transactions_per_s: float
     broker_cores: int
     log_mb_per_s: float
     files_per_hour: float
@@ -51,19 +58,26 @@ class Size:
 
 def size(rate: float, cost: Cost) -> Size:
     """A gateway and a writer use one core each."""
-    gateways = ceil(rate * cost.gateway_cpu_s / BUSY)
-    writers = ceil(rate * (cost.writer_cpu_s + cost.merge_cpu_s) / BUSY)
-    partitions = max(PARTITIONS_MIN, PARTITIONS_A_WRITER * writers)
-    flush_s = max(FLUSH_SECONDS_MIN, partitions / COMMITS_PER_SECOND_MAX)
-    merged_per_s = rate * cost.lake_bytes / MERGED_BYTES
+    merges = 1
+    for _ in range(2):  # how often an event is merged depends on how large the flushes are
+        writers = ceil(rate * (cost.writer_cpu_s + merges * cost.merge_cpu_s) / BUSY)
+        partitions = max(PARTITIONS_MIN, PARTITIONS_A_WRITER * writers)
+        flush_s = max(FLUSH_SECONDS_MIN, partitions / COMMITS_PER_SECOND_MAX)
+        flush_events = rate * flush_s / partitions
+        merges = _merges(flush_events * cost.lake_bytes)
+    commits_per_s = partitions / flush_s * (1 + 1 / MERGED_TOGETHER)
+    merged_per_s = rate * cost.lake_bytes / MERGED_BYTES_MEAN
     return Size(
         events_per_s=rate,
-        gateways=gateways,
+        gateways=ceil(rate * cost.gateway_cpu_s / BUSY),
         writers=writers,
         partitions=partitions,
         flush_seconds=flush_s,
-        flush_events=rate * flush_s / partitions,
-        commits_per_s=partitions / flush_s + merged_per_s,
+        flush_events=flush_events,
+        merges=merges,
+        commits_per_s=commits_per_s,
+        # An intent goes before each; and writers look who else is there.
+        transactions_per_s=2 * commits_per_s + writers / LOOK_SECONDS,
         broker_cores=ceil(REPLICAS * rate * cost.broker_cpu_s / BUSY),
         log_mb_per_s=REPLICAS * rate * cost.log_bytes / 1e6,
         # A segment is a file of events and one of sessions.
@@ -73,6 +87,11 @@ def size(rate: float, cost: Cost) -> Size:
     )
 
 
+def _merges(flush_bytes: float) -> int:
+    """How often an event is written again until its segment is left alone."""
+    return max(0, ceil(log(MERGED_BYTES_MIN / flush_bytes, MERGED_TOGETHER)))
+
+
 _COLUMNS = [
     ("events/s", "events_per_s"),
     ("gateways", "gateways"),
@@ -80,7 +99,9 @@ _COLUMNS = [
     ("partitions", "partitions"),
     ("seconds a flush", "flush_seconds"),
     ("events a flush", "flush_events"),
+    ("merges of an event", "merges"),
     ("commits/s", "commits_per_s"),
+    ("database transactions/s", "transactions_per_s"),
     ("broker cores", "broker_cores"),
     ("log, MB/s", "log_mb_per_s"),
     ("files an hour, before merges", "files_per_hour"),
