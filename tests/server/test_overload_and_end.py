@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from penstock.access.keys import create_key, list_keys, revoke_key
 from penstock.lake.lake import open_lake
 from penstock.testing.client import Client
 from penstock.testing.server import running_server
+from tests.servers.ports import free_port
 
 KIB = 1024
 Starter = Callable[..., Any]
@@ -137,6 +139,18 @@ def test_first_key_on_loopback_is_shown_once(tmp_path: Path) -> None:
         assert reply.status == 400
         assert "started without the gateway role" in reply.json()["detail"]
         client.close()
+
+
+def test_what_cannot_start_makes_no_key_and_says_why(tmp_path: Path) -> None:
+    settings = {"PENSTOCK_LOG_URL": f"kafka://127.0.0.1:{free_port()}/events"}
+    command = [sys.executable, "-m", "penstock", "serve", "--data", str(tmp_path), "--port", "0"]
+    ended = subprocess.run(
+        command, env=os.environ | settings, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert "cannot be reached" in ended.stderr.splitlines()[0]
+    with running_server(tmp_path) as server:
+        assert server.key is not None
 
 
 def test_no_key_is_made_on_a_public_address(tmp_path: Path) -> None:

@@ -42,13 +42,13 @@ def serve(
     configure_logs(settings.log_format)
     lake = open_or_make(settings)
     _check_store(lake, role)
-    key = _first_key(lake, host)
     lake.close()
     bound = bind(host, port)
-    url = _url(bound.getsockname())
-    _greet(url, key, settings.data, json=json)
     service = Service(settings, role)
-    came_up = run(make_app(service), bound, settings, service.start)
+    service.start()
+    key = _first_key(service.lake, host)
+    _greet(_url(bound.getsockname()), key, settings.data, json=json)
+    came_up = run(make_app(service), bound, settings)
     if not service.ended:
         # What is under way cannot be waited for and cannot be lost: it is in the event log.
         sys.stderr.flush()

@@ -4,7 +4,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -30,9 +30,8 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def run(app: Litestar, bound: socket.socket, settings: Settings, start: Callable[[], None]) -> bool:
-    """Starts, and serves until SIGTERM or SIGINT; whether it had come up. Raises what `start`
-    raises, which inside the server would end in a traceback."""
+def run(app: Litestar, bound: socket.socket, settings: Settings) -> bool:
+    """Serves until SIGTERM or SIGINT; whether it had come up."""
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -46,7 +45,6 @@ def run(app: Litestar, bound: socket.socket, settings: Settings, start: Callable
         )
     )
     with _short_pauses(), _ending_well(server):
-        start()
         server.run(sockets=[bound])
     return server.started
 
