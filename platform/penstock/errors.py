@@ -155,6 +155,14 @@ class TooManyRequests(Backlogged):
     http_status = 429
 
 
+class CutOff(Backlogged):
+    """The service ended before the request was answered. Whether events of it were taken in is
+    not known. Send it again in {retry_after_s} s."""
+
+    def __init__(self) -> None:
+        super().__init__(why="the service ends")
+
+
 class LogUnwritable(Backlogged):
     """The event log cannot be written: {why}. Nothing of the request was accepted.
     Send it again in {retry_after_s} s."""

@@ -104,6 +104,24 @@ def test_full_log_is_503_and_loses_nothing_of_what_it_took(start: Starter) -> No
     assert in_segments(data) == [*accepted, "s:late"]
 
 
+def test_query_that_the_end_cuts_off_is_503(start: Starter) -> None:
+    endless = "select count(*) as n from range(1000000) a, range(1000000) b where a.range < b.range"
+    replies = []
+    with start(shutdown_seconds_max=1) as service:
+
+        def ask() -> None:
+            replies.append(service.post("/v1/query", json.dumps({"sql": endless}).encode()))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        service.wait_for(lambda: service.metric("queries_running") == 1)
+        assert service.server.stop() == 0
+        asking.join()
+    [reply] = replies
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    assert "The service ended before the request was answered" in reply.json()["detail"]
+
+
 def test_key_works_once_made_and_stops_once_revoked(start: Starter) -> None:
     """With no restart, and whatever the order in which they come."""
     with start(keys_refresh_seconds=0.1) as service, open_lake(service.data) as lake:

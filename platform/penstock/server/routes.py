@@ -23,7 +23,7 @@ from penstock.server.schema import (
     QueryOperation,
     refusals,
 )
-from penstock.server.service import Service
+from penstock.server.service import Service, telling_cut_off
 
 #: A client that sends no more of its body for so long is gone, or holds memory for nothing.
 BODY_PAUSE_SECONDS_MAX = 30.0
@@ -74,7 +74,8 @@ class QueryAnswer(msgspec.Struct):
 async def post_events(request: Request[Any, Any, Any], service: Service) -> Response[Accepted]:
     started = time.perf_counter()
     try:
-        acceptance = await _take_in(request, service)
+        with telling_cut_off():
+            acceptance = await _take_in(request, service)
     except PenstockError as error:
         service.metrics.add("requests_refused_total", status=str(error.http_status))
         raise
@@ -162,7 +163,8 @@ async def post_query(request: Request[Any, Any, Any], service: Service) -> Respo
         _arrow_answer if as_arrow else _json_answer, query, service.settings.query_answer_bytes_max
     )
     started = time.perf_counter()
-    body = await service.run_query(answer)
+    with telling_cut_off():
+        body = await service.run_query(answer)
     service.metrics.observe("query_seconds", time.perf_counter() - started)
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
     return Response(body, media_type=media_type)  # type: ignore[arg-type]  # as it is encoded

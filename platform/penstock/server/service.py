@@ -11,7 +11,7 @@ import structlog
 
 from penstock.access.keys import Grant, KeyRing, Role, may_be_key
 from penstock.clock import Clock, SystemClock
-from penstock.errors import KeyRefused, PenstockError, TooManyRequests
+from penstock.errors import CutOff, KeyRefused, PenstockError, TooManyRequests
 from penstock.ingest.acceptance import Acceptor
 from penstock.ingest.group_commit import GroupCommit, Inflight
 from penstock.ingest.partition_writer import Parts
@@ -31,6 +31,15 @@ _QUERIES_WAITING_MAX = 64
 T = TypeVar("T")
 
 log_line = structlog.get_logger()
+
+
+@contextlib.contextmanager
+def telling_cut_off() -> Iterator[None]:
+    """Raises CutOff: a request is cancelled when the time is over that it has at the end."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise CutOff from None
 
 
 @dataclass
@@ -137,11 +146,15 @@ class Service:
             raise TooManyRequests(
                 why=f"{self._queries} queries run or wait already", retry_after_s=5
             )
-        self._queries += 1
+        self._count_queries(1)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._query_threads, ask)
         finally:
-            self._queries -= 1
+            self._count_queries(-1)
+
+    def _count_queries(self, change: int) -> None:
+        self._queries += change
+        self.metrics.set("queries_running", self._queries)
 
     def acceptor(self, tenant: str) -> Acceptor:
         return Acceptor.of(tenant, self.settings, self.lake.log)

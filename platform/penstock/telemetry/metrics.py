@@ -28,6 +28,7 @@ Name = Literal[
     "files_collected_total",
     "upkeep_failures_total",
     "query_seconds",
+    "queries_running",
 ]
 
 
@@ -73,6 +74,7 @@ CATALOGUE: dict[Name, Metric] = {
     "files_collected_total": Metric(Counter, "files that collection deleted"),
     "upkeep_failures_total": Metric(Counter, "rounds of upkeep that failed"),
     "query_seconds": Metric(Histogram, "time of POST /v1/query", buckets=_SLOW),
+    "queries_running": Metric(Gauge, "queries that run, or wait for their turn"),
 }
 PREFIX = "penstock_"
 
