@@ -160,7 +160,10 @@ def test_first_key_on_loopback_is_shown_once(tmp_path: Path) -> None:
 
 
 def test_what_cannot_start_makes_no_key_and_says_why(tmp_path: Path) -> None:
-    settings = {"PENSTOCK_LOG_URL": f"kafka://127.0.0.1:{free_port()}/events"}
+    settings = {
+        "PENSTOCK_LOG_URL": f"kafka://127.0.0.1:{free_port()}/events",
+        "PENSTOCK_LOG_REQUEST_SECONDS_MAX": "0.5",
+    }
     command = [sys.executable, "-m", "penstock", "serve", "--data", str(tmp_path), "--port", "0"]
     ended = subprocess.run(
         command, env=os.environ | settings, capture_output=True, text=True, check=False

@@ -217,7 +217,7 @@ def get_readyz(service: Service) -> Response[dict[str, Any]]:
 
 @get("/metrics", media_type=MediaType.TEXT, summary="Prometheus", sync_to_thread=False)
 def get_metrics(service: Service) -> Response[bytes]:
-    return Response(service.metrics.exposition(), media_type="text/plain; version=0.0.4")
+    return Response(service.exposition(), media_type="text/plain; version=0.0.4")
 
 
 ROUTES = [post_events, post_query, get_healthz, get_readyz, get_metrics]

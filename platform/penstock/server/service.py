@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import structlog
 
@@ -62,7 +62,8 @@ class Service:
         )
         # Not the threads of the event loop: slow queries must not keep keys from being refreshed.
         self._query_threads = ThreadPoolExecutor(self.settings.queries_max, "query")
-        self._queries = 0
+        #: Some go on when nobody waits for the answer any more.
+        self._asked: set[Future[Any]] = set()
         self._started = False
         #: False when a thread did not end in time: it uses the lake still.
         self.ended = True
@@ -103,7 +104,7 @@ class Service:
             one.end_soon()
         stopped = [one.stop() for one in parts]
         self._query_threads.shutdown(wait=False, cancel_futures=True)
-        self.ended = all(stopped) and not self._queries
+        self.ended = all(stopped) and not self._asked
         if self.ended:
             self.lake.close()
 
@@ -142,19 +143,14 @@ class Service:
 
     async def run_query(self, ask: Callable[[], T]) -> T:
         """What it returns, from a thread, when its turn has come. Raises TooManyRequests."""
-        if self._queries >= self.settings.queries_max + _QUERIES_WAITING_MAX:
+        if len(self._asked) >= self.settings.queries_max + _QUERIES_WAITING_MAX:
             raise TooManyRequests(
-                why=f"{self._queries} queries run or wait already", retry_after_s=5
+                why=f"{len(self._asked)} queries run or wait already", retry_after_s=5
             )
-        self._count_queries(1)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._query_threads, ask)
-        finally:
-            self._count_queries(-1)
-
-    def _count_queries(self, change: int) -> None:
-        self._queries += change
-        self.metrics.set("queries_running", self._queries)
+        asked = self._query_threads.submit(ask)
+        self._asked.add(asked)
+        asked.add_done_callback(self._asked.discard)
+        return await asyncio.wrap_future(asked)
 
     def acceptor(self, tenant: str) -> Acceptor:
         return Acceptor.of(tenant, self.settings, self.lake.log)
@@ -170,6 +166,11 @@ class Service:
             yield state.problem
         elif state.progress_age_s > self.settings.stuck_seconds_max:
             yield f"the writer has made no progress for {state.progress_age_s:.0f} s"
+
+    def exposition(self) -> bytes:
+        """For Prometheus."""
+        self.metrics.set("queries_running", len(self._asked))
+        return self.metrics.exposition()
 
     def warnings(self) -> list[str]:
         """What a person should see to, while events are taken in and stored all the same."""
