@@ -188,12 +188,17 @@ def holds_exactly(
     assert found - acknowledged - sent == set(), "an event was never sent"
 
 
+def assert_sound(lake: Lake) -> None:
+    findings = verify(lake).findings
+    assert findings == [], "\n".join(map(str, findings))
+
+
 def is_whole(lake: Lake) -> None:
-    assert verify(lake).findings == []
+    assert_sound(lake)
     assert read_ledger(lake).discrepancies == []
     for _ in range(2):
         collect(lake, grace_s=0)
     segments = [one.name for one in current(lake.database).segments]
     files = {found.name for found in lake.store.list("events")}
     assert files == {*segments, *map(sessions_name, segments)}
-    assert verify(lake).findings == []
+    assert_sound(lake)

@@ -20,10 +20,11 @@ from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.collection import collect
-from penstock.lake.compaction import merge
-from penstock.lake.segments import sessions_name
+from penstock.lake.compaction import merge, swap, write_merged
+from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.verification import verify
 from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.durability.load import is_whole
 
 pytestmark = pytest.mark.usefixtures("each_database")
 
@@ -235,6 +236,47 @@ def test_a_writer_that_was_overtaken_commits_nothing(tmp_path: Path, point: str)
             drain(zombie)
         holds(lake, 100)
         has_no_litter(lake)
+
+
+def test_a_zombie_clears_away_what_collection_has_forgotten(tmp_path: Path) -> None:
+    """It hung for longer than collection waits for files that appear late."""
+    with hand_lake(tmp_path) as lake:
+        lake.send(EVENTS)
+        successor = lake.partition_writer("successor")
+
+        def hang(where: str) -> None:
+            if where == "intent written":
+                drain(successor)
+                collect_twice(lake)
+
+        with pytest.raises(FencedOff):
+            drain(lake.partition_writer("zombie", hang))
+        is_whole(lake.lake)
+
+
+def test_a_merge_that_hung_clears_its_file_away(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        for n in (0, 50):
+            lake.store(EVENTS[n : n + 50])
+        segments = current(lake.lake.database).segments
+        merged = write_merged(lake.lake, segments)
+        collect_twice(lake)  # gives it up, deletes its files, and forgets them
+        with pytest.raises(CompactionConflict):
+            swap(lake.lake, segments, write_late(lake, merged))
+        is_whole(lake.lake)
+
+
+def collect_twice(lake: HandLake) -> None:
+    for _ in range(2):
+        collect(lake.lake, grace_s=0)
+
+
+def write_late(lake: HandLake, merged: SegmentFile) -> SegmentFile:
+    """Its files appear only now."""
+    for name in (merged.name, sessions_name(merged.name)):
+        with lake.lake.store.create(name) as file:
+            file.write(b"late")
+    return merged
 
 
 def test_an_overtaken_writer_with_a_full_buffer_starts_over(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import structlog
 
 from penstock.clock import Clock
 from penstock.database.engine import Database
-from penstock.errors import LogExpired, LogTruncated
+from penstock.errors import FencedOff, LogExpired, LogTruncated
 from penstock.eventlog import Bounds, EventLog, Held
 from penstock.events.frames import Frame
 from penstock.events.packing import encode_within
@@ -23,7 +23,7 @@ from penstock.lake.fresh import arrivals_of
 from penstock.lake.known import KnownEvents
 from penstock.lake.partitions import Claim, LogState
 from penstock.lake.rows import RowGroupLimits
-from penstock.lake.segments import SegmentFile, SegmentWriter, new_name
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.summary import Summariser
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
@@ -276,18 +276,22 @@ class PartitionWriter:
             consents=flush.told.stricter,
         )
         self._parts.crash_point("file written")
-        moved = commit.advance(
-            self._parts.database,
-            claim,
-            change,
-            lease_s=self._parts.settings.lease_seconds,
-        )
+        moved = self._commit(claim, change)
         self._parts.crash_point("committed")
         self._rejections.add(gathered.seen, len(gathered.rejected))
         self._known.settle(len(flush.told.new))
         self._take(moved)
         self._parts.log.trim(self._partition, moved.next_offset)
         self._report(gathered, flush, segment, time.perf_counter() - started)
+
+    def _commit(self, claim: Claim, change: Advance) -> Claim:
+        lease_s = self._parts.settings.lease_seconds
+        try:
+            return commit.advance(self._parts.database, claim, change, lease_s=lease_s)
+        except FencedOff:
+            if change.segment is not None:
+                discard(self._parts.store, change.segment.name)
+            raise
 
     def _write_segment(self, claim: Claim, gathered: Gathered, flush: Flush) -> SegmentFile:
         parts = self._parts

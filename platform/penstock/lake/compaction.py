@@ -22,7 +22,7 @@ from penstock.lake.catalog import Segment
 from penstock.lake.commit import COMPACT, announce, insert_segment, next_snap, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.rows import RowGroupLimits
-from penstock.lake.segments import SegmentFile, SegmentWriter, new_name
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.sorted_merge import Bounds, in_row_groups, merge_sorted
 from penstock.lake.verification import check_segment
 from penstock.settings import Settings
@@ -60,7 +60,7 @@ def merge(lake: Lake, segments: Group) -> SegmentFile:
     """Replace these live segments of one partition by one. Readers that began before keep the
     old ones. Raises CompactionConflict when another merge was faster, LakeDamaged."""
     merged = write_merged(lake, segments)
-    _swap(lake, segments, merged)
+    swap(lake, segments, merged)
     return merged
 
 
@@ -77,7 +77,7 @@ def merge_each(
                 failures.append(outcome)
                 continue
             try:
-                _swap(lake, group, outcome)
+                swap(lake, group, outcome)
             except CompactionConflict:
                 continue
             yield Merged(group, outcome)
@@ -153,8 +153,16 @@ def _check_inputs(lake: Lake, segments: Group) -> None:
             raise LakeDamaged(path=finding.name, why=finding.problem)
 
 
+def swap(lake: Lake, segments: Group, merged: SegmentFile) -> None:
+    """Put the merged segment in the place of the others. Raises CompactionConflict."""
+    try:
+        _swap(lake, segments, merged)
+    except CompactionConflict:
+        discard(lake.store, merged.name)
+        raise
+
+
 def _swap(lake: Lake, segments: Group, merged: SegmentFile) -> None:
-    """Raises CompactionConflict."""
     with lake.database.write() as connection:
         snap = next_snap(connection, COMPACT)
         shape = _common_shape(connection, segments)

@@ -8,7 +8,7 @@ import hashlib
 import io
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import BinaryIO, Self
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.errors import LakeDamaged
+from penstock.errors import LakeDamaged, PenstockError
 from penstock.events.envelope import SCHEMA_VERSION
 from penstock.events.identity import session_key
 from penstock.lake.filters import join_filters, make_filter
@@ -57,6 +57,14 @@ def sessions_name(name: str) -> str:
 def segment_name(name: str) -> str:
     """The segment that a file in the store belongs to."""
     return name.removesuffix(_SESSIONS_SUFFIX).removesuffix(_SUFFIX) + _SUFFIX
+
+
+def discard(store: ObjectStore, name: str) -> None:
+    """Clear away a file that can never be committed any more, as far as that goes. Whoever wrote
+    it does so: it may have hung for longer than collection remembers the name."""
+    with suppress(PenstockError, OSError):
+        store.delete(name)
+        store.delete(sessions_name(name))
 
 
 @contextmanager
