@@ -15,9 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import sqlalchemy as sa
 
+from penstock.database.tables import segment
 from penstock.errors import LakeDamaged
-from penstock.lake.catalog import ConsentChange, Pin, Segment
+from penstock.events.identity import session_key
+from penstock.lake import filters
+from penstock.lake.catalog import ConsentChange, Pin, Segment, visible_at
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.segments import open_segment, sessions_name
@@ -131,12 +135,31 @@ def make_buckets(points: Sequence[SessionId], extents: Sequence[Extent], pin: Pi
     ]
 
 
+def bucket_of(lake: Lake, pin: Pin, session: SessionId) -> Bucket:
+    """One session, of the segments whose filters name it."""
+    wanted = filters.prefixes([session_key(*session)])
+    with lake.database.read() as connection:
+        rows = connection.execute(
+            sa.select(segment.c.name, segment.c.session_filter).where(visible_at(pin.snap))
+        ).all()
+    names = tuple(sorted(row.name for row in rows if _holds(row.session_filter, wanted)))
+    behind = SessionId(session.tenant, session.session_id + "\0")
+    consents = tuple(
+        one for one in pin.consents if SessionId(one.tenant, one.session_id) == session
+    )
+    return Bucket(0, pin.snap, session, behind, names, consents)
+
+
 def digest_of(buckets: Iterable[Bucket]) -> str:
     """Names a plan."""
     digest = hashlib.sha256()
     for one in buckets:
         digest.update(f"{one.snap}\0{one.low}\0{one.high}\n".encode())
     return digest.hexdigest()
+
+
+def _holds(stored: bytes, wanted: filters.Prefixes) -> bool:
+    return bool(filters.may_hold(filters.read_filter(stored), wanted).any())
 
 
 def _read_sessions(lake: Lake, one: Segment) -> pa.Table:

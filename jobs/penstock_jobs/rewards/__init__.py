@@ -1,0 +1,1 @@
+"""What users did next, as numbers: rewards over buckets of sessions."""

@@ -1,0 +1,215 @@
+"""A definition: which rewards are computed, how, and how they make up the reward of a session.
+
+It is a TOML file; its digest is its version, so that what was computed by one is never taken for
+what was computed by another.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from penstock.errors import InvalidInput
+from penstock_jobs.rewards.registry import Reward, all_rewards
+
+Combine = Literal["mean", "sum"]
+Missing = Literal["leave_out", "censor"]
+_VERSION_HEX = 16
+
+
+@dataclass(frozen=True)
+class Term:
+    """A reward in a definition. One with the weight 0 is computed and shown, and counts nothing.
+
+    `missing` says what a session is worth of which this reward is censored or invalid: the rest
+    counts without it, or the session is censored too."""
+
+    reward: Reward
+    parameters: Any
+    weight: float = 0.0
+    clip: tuple[float, float] | None = None
+    #: Which horizon counts in the session's reward; none for rewards that have none.
+    horizon_s: int | None = None
+    missing: Missing = "leave_out"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """`combine` adds up weight × clipped value, or divides that sum by that of the absolute
+    weights; `clip` holds for the result."""
+
+    name: str
+    version: str
+    terms: tuple[Term, ...]
+    combine: Combine = "mean"
+    clip: tuple[float, float] | None = None
+    text: str = field(default="", repr=False)
+
+    def counted(self) -> list[Term]:
+        return [term for term in self.terms if term.weight]
+
+
+_TOP = ("name", "combine", "clip", "parameters", "reward")
+_TERM = ("name", "version", "weight", "clip", "horizon_s", "missing", "parameters")
+
+
+def load_definition(path: Path) -> Definition:
+    """Raises InvalidInput."""
+    try:
+        return parse_definition(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(what=str(path), why=str(error)) from error
+
+
+def parse_definition(text: str, where: str) -> Definition:
+    """Raises InvalidInput, which names the key and the nearest known one."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(what=where, why=str(error)) from error
+    _refuse_unknown(found, _TOP, where)
+    name = _text(found, "name", where)
+    shared = _table(found, "parameters", where)
+    rows = found.get("reward")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise InvalidInput(what=where, why="it names no reward: [[reward]]")
+    terms = tuple(_term(row, shared, where) for row in rows)
+    _refuse_twice((term.reward.name for term in terms), where)
+    _refuse_unused(shared, terms, where)
+    combine = _choice(found, "combine", get_args(Combine), "mean", where)
+    clip = _clip(found, where)
+    version = _version(terms, combine, clip)
+    definition = Definition(name, version, terms, combine, clip, text)
+    if not definition.counted():
+        raise InvalidInput(what=where, why="no reward has a weight: nothing makes up the session's")
+    return definition
+
+
+def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term:
+    name = _text(row, "name", where)
+    known = all_rewards()
+    if name not in known:
+        raise InvalidInput(what=f"The reward {name!r} in {where}", why=_unknown(name, known))
+    reward, where = known[name], f"{where}, reward {name}"
+    _refuse_unknown(row, _TERM, where)
+    wanted = row.get("version", reward.version)
+    if wanted != reward.version:
+        why = f"this Penstock computes version {reward.version}, not {wanted}"
+        raise InvalidInput(what=where, why=why)
+    horizon_s = row.get("horizon_s")
+    if horizon_s is not None and (not isinstance(horizon_s, int) or horizon_s < 0):
+        raise InvalidInput(what=where, why=f"horizon_s is {horizon_s!r}, not seconds")
+    return Term(
+        reward=reward,
+        parameters=_parameters(reward, row, shared, where),
+        weight=_number(row.get("weight", 0.0), "weight", where),
+        clip=_clip(row, where),
+        horizon_s=horizon_s,
+        missing=_choice(row, "missing", get_args(Missing), "leave_out", where),
+    )
+
+
+def _parameters(
+    reward: Reward, row: Mapping[str, Any], shared: Mapping[str, Any], where: str
+) -> Any:
+    names = [one.name for one in fields(reward.parameters)]
+    own = _table(row, "parameters", where)
+    _refuse_unknown(own, names, where)
+    given = {name: value for name, value in shared.items() if name in names} | dict(own)
+    try:
+        return msgspec.convert(given, reward.parameters)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(what=f"The parameters of {where}", why=str(error)) from error
+
+
+def _version(terms: Iterable[Term], combine: str, clip: tuple[float, float] | None) -> str:
+    """Of what is computed: a comment or an order of keys makes no other version."""
+    facts = [
+        {
+            "reward": term.reward.name,
+            "version": term.reward.version,
+            "parameters": term.parameters,
+            "weight": term.weight,
+            "clip": term.clip,
+            "horizon_s": term.horizon_s,
+            "missing": term.missing,
+        }
+        for term in sorted(terms, key=lambda term: term.reward.name)
+    ]
+    whole = {"terms": facts, "combine": combine, "clip": clip}
+    content = msgspec.json.encode(whole, order="deterministic")
+    return hashlib.sha256(content).hexdigest()[:_VERSION_HEX]
+
+
+def _refuse_unknown(found: Iterable[str], known: Iterable[str], where: str) -> None:
+    known = list(known)
+    for key in found:
+        if key not in known:
+            raise InvalidInput(what=f"{key!r} in {where}", why=_unknown(key, known))
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    return f"there is no such name; {hint}"
+
+
+def _refuse_twice(names: Iterable[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidInput(what=where, why=f"the reward {name} stands there twice")
+        seen.add(name)
+
+
+def _refuse_unused(shared: Mapping[str, Any], terms: Iterable[Term], where: str) -> None:
+    known = {one.name for term in terms for one in fields(term.reward.parameters)}
+    _refuse_unknown(shared, known, f"{where}, parameters")
+
+
+def _text(found: Mapping[str, Any], key: str, where: str) -> str:
+    value = found.get(key)
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(what=where, why=f"{key} has to be a text, and is {value!r}")
+    return value
+
+
+def _table(found: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = found.get(key, {})
+    if not isinstance(value, dict):
+        raise InvalidInput(what=where, why=f"{key} has to be a table, and is {value!r}")
+    return value
+
+
+def _number(value: Any, key: str, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {value!r}")
+    return float(value)
+
+
+def _clip(found: Mapping[str, Any], where: str) -> tuple[float, float] | None:
+    value = found.get("clip")
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2:
+        raise InvalidInput(what=where, why=f"clip has to be [low, high], and is {value!r}")
+    low, high = (_number(one, "clip", where) for one in value)
+    if low > high:
+        raise InvalidInput(what=where, why=f"clip has its ends the wrong way round: {value!r}")
+    return low, high
+
+
+def _choice(
+    found: Mapping[str, Any], key: str, of: tuple[Any, ...], default: Any, where: str
+) -> Any:
+    value = found.get(key, default)
+    if value not in of:
+        raise InvalidInput(what=where, why=f"{key} is {value!r}, not {' or '.join(of)}")
+    return value

@@ -1,0 +1,125 @@
+"""reasoning_in_comments: did the agent think aloud in the code.
+
+Measures: how much of what an edit put in is comments. A model that is charged for its thinking was
+seen to move it into comments, where the user has to read it and somebody has to delete it.
+
+Formula, per edit that puts in at least `chars_min` characters: share = characters of inserted lines
+that are comments alone / characters of inserted lines. Up to `free_share` costs nothing; beyond,
+
+    value = − (share − free_share) / (1 − free_share)
+
+A line is inserted when `before` has it less often than `after`. A session is the mean of its
+edits, weighted by inserted characters.
+
+Range: −1, nothing but comments, to 0.
+
+pending: never. censored: never. invalid: never. Shorter edits, and texts in languages that are
+prose (Markdown, plain text), have no row.
+
+To game it: put the comment behind code on its line, or write it into strings and docstrings, of
+which only whole lines within triple quotes count. What begins as a comment is told from the line
+alone: a Python line in a C file is taken for code.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+
+from penstock_jobs.rewards.registry import Reward
+from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket, reward_row
+
+_NAME = "reasoning_in_comments"
+_BEGINNINGS: dict[str, tuple[str, ...]] = {
+    "#": ("py", "rb", "sh", "bash", "zsh", "pl", "r", "yaml", "yml", "toml", "tf", "mk", "ex"),
+    "//": (
+        "js", "jsx", "ts", "tsx", "mjs", "java", "kt", "scala", "go", "rs", "c", "h", "cc", "cpp",
+        "hpp", "cs", "swift", "php", "dart", "zig", "m", "proto", "groovy", "gradle", "vue",
+        "svelte",
+    ),
+    "--": ("sql", "lua", "hs", "elm", "ada"),
+    ";": ("clj", "lisp", "el", "scm", "asm", "ini"),
+    "%": ("tex", "erl", "matlab"),
+    "<!--": ("html", "xml", "svg"),
+}  # fmt: skip
+_BY_SUFFIX = {suffix: start for start, suffixes in _BEGINNINGS.items() for suffix in suffixes}
+_BLOCK_STYLE = ("/*", "*/", "* ")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """`chars_min` are inserted characters of an edit; `free_share` is of them."""
+
+    chars_min: int = 200
+    free_share: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.free_share < 1 or self.chars_min < 1:
+            raise ValueError("free_share has to be in [0, 1) and chars_min at least 1")
+
+
+def reasoning_in_comments(bucket: Bucket, parameters: Parameters) -> pa.Table:
+    """The rows of this reward: module docstring."""
+    rows = []
+    sessions: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+    for edit in _edits(bucket.edits):
+        start = _BY_SUFFIX.get(PurePosixPath(edit["path"] or "").suffix[1:].lower())
+        if start is None:
+            continue
+        comments, written = comment_chars(edit["before"] or "", edit["after"] or "", start)
+        if written < parameters.chars_min:
+            continue
+        excess = max(comments / written - parameters.free_share, 0.0)
+        value = 0.0 - excess / (1 - parameters.free_share)
+        sessions[edit["session_id"]].append((value, written))
+        target = edit["edit_id"] or edit["event_id"]
+        if target is not None:
+            rows.append(
+                reward_row(
+                    edit["session_id"],
+                    ("edit", target),
+                    _NAME,
+                    value=value,
+                    weight=written,
+                    checkpoint=edit["checkpoint"],
+                )
+            )
+    for session, parts in sessions.items():
+        written = sum(weight for _, weight in parts)
+        value = sum(value * weight for value, weight in parts) / written
+        whole = reward_row(session, ("session", session), _NAME, value=value, weight=written)
+        rows.append(whole)
+    return pa.Table.from_pylist(rows, REWARD_ROWS)
+
+
+def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
+    """Characters of the inserted lines that are comments, and of all inserted lines."""
+    left = Counter(before.splitlines())
+    comments = written = 0
+    within = False
+    for line in after.splitlines():
+        text = line.strip()
+        opens = text.count('"""') + text.count("'''") if start == "#" else 0
+        is_comment = within or _is_comment(text, start) or opens > 0
+        within = within ^ (opens % 2 == 1)
+        if left[line] > 0:
+            left[line] -= 1
+            continue
+        written += len(text)
+        comments += len(text) if is_comment else 0
+    return comments, written
+
+
+def _is_comment(text: str, start: str) -> bool:
+    return text.startswith(start) or (start == "//" and text.startswith(_BLOCK_STYLE))
+
+
+def _edits(edits: pa.Table) -> Iterator[dict[str, Any]]:
+    columns = ["session_id", "edit_id", "event_id", "path", "before", "after", "checkpoint"]
+    yield from edits.select(columns).to_pylist() if edits.num_rows else ()
+
+
+REWARD = Reward(_NAME, 1, reasoning_in_comments, Parameters)

@@ -1,0 +1,60 @@
+"""self_rework: how much of its own work the agent did again.
+
+Measures: which share of an edit's text later edits of the same session replaced, before or after
+the user had anything to say. It is neither survival nor the user's rejection, so edit_persistence
+leaves it out; read the two together.
+
+Formula, at a horizon, white space not counted: characters that the edit wrote and a later edit of
+the session took away, and that nobody brought back / characters written. For an edit that only
+took away: characters that later edits of the session brought back at its place / characters taken
+away.
+
+Range: 0, none, to 1, all: lower is better. Weight: as of edit_persistence.
+
+pending, censored, invalid: as edit_persistence says, without `self_rework`.
+
+To game it: make one large edit instead of several small ones, or leave a mistake as it is. It is
+for watching, and for reading edit_persistence rightly; as a penalty it teaches not to correct.
+"""
+
+import pyarrow as pa
+
+from penstock_jobs.rewards.edits import Score, score_edits
+from penstock_jobs.rewards.registry import Reward
+from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.texts.changes import TooExpensive, Work
+from penstock_jobs.rewards.texts.survival import returned, reworked_ink, survivors
+from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+
+NAME = "self_rework"
+
+
+def self_rework(bucket: Bucket, parameters: Parameters) -> pa.Table:
+    """The rows of this reward: module docstring."""
+
+    def score(edit: TrackedEdit, seen: Seen) -> Score:
+        if edit.deleted:
+            return _deletion(edit, seen, Work(parameters.cells_max))
+        if not seen.reworked:
+            return Score(0.0)
+        alive = survivors(edit.owner, seen.holders)
+        return Score(reworked_ink(edit, seen, alive) / edit.ink_size)
+
+    return score_edits(NAME, bucket, parameters, score, _size)
+
+
+def _size(edit: TrackedEdit) -> int:
+    return edit.ink_size
+
+
+def _deletion(edit: TrackedEdit, seen: Seen, work: Work) -> Score:
+    if seen.home is None:
+        return Score(None, "path_lost")
+    try:
+        _, own = returned(edit, seen.home, work)
+    except TooExpensive:
+        return Score(None, "too_expensive")
+    return Score(own / edit.ink_size)
+
+
+REWARD = Reward(NAME, 1, self_rework, Parameters)

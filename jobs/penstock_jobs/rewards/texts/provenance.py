@@ -1,0 +1,127 @@
+"""Who wrote each character of a file."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from penstock_jobs.rewards.texts.changes import Block
+
+#: Whoever is not an edit of the session: the user, tools, or who wrote the file before.
+OTHERS = 0
+
+
+class Run(NamedTuple):
+    """Characters in a row of one owner. `origin` is where they stood in the text that the owner
+    wrote."""
+
+    length: int
+    owner: int
+    origin: int
+
+
+class Piece(NamedTuple):
+    """Characters of one owner: where they stood as written, where they stand now."""
+
+    origin: int
+    at: int
+    length: int
+
+
+def untouched(text: str) -> list[Run]:
+    return [Run(len(text), OTHERS, 0)] if text else []
+
+
+def after_change(
+    runs: Sequence[Run], blocks: Iterable[Block], length: int, owner: int, origin: int = 0
+) -> list[Run]:
+    """The owners after a change: what it kept or moved keeps its owner, the rest of the new
+    `length` characters belongs to who made it. `blocks` are of both kinds, in any order;
+    `origin` is what the owner's text calls the first character of the new text."""
+    starts = [0, *accumulate(run.length for run in runs)]
+    owners: list[Run] = []
+    at = 0
+    for i, j, n in sorted(blocks, key=_by_new_place):
+        if j > at:
+            _append(owners, Run(j - at, owner, at + origin if owner else 0))
+        found = cut(runs, starts, i, i + n)
+        _append(owners, found[0])
+        owners += found[1:]
+        at = j + n
+    if length > at:
+        _append(owners, Run(length - at, owner, at + origin if owner else 0))
+    return owners
+
+
+def cut(runs: Sequence[Run], starts: Sequence[int], start: int, end: int) -> list[Run]:
+    """The runs between two places. `starts` are where runs begin, and where the last ends."""
+    if start >= end or not runs:
+        return []
+    first = bisect_right(starts, start) - 1
+    last = bisect_left(starts, end, first) - 1
+    found = [_part(runs[first], start - starts[first], min(end, starts[first + 1]) - start)]
+    if last > first:
+        found += runs[first + 1 : last]
+        found.append(_part(runs[last], 0, end - starts[last]))
+    return found
+
+
+def pieces_of(runs: Iterable[Run]) -> dict[int, list[Piece]]:
+    """What each owner holds, in the order of the text."""
+    pieces: dict[int, list[Piece]] = {}
+    at = 0
+    for length, owner, origin in runs:
+        if owner:
+            pieces.setdefault(owner, []).append(Piece(origin, at, length))
+        at += length
+    return pieces
+
+
+class Places:
+    """Where places of the old text are in the new one."""
+
+    def __init__(self, kept: Sequence[Block], length: int) -> None:
+        self._kept = kept
+        self._starts = [block.i for block in kept]
+        self._ends = [block.i + block.n for block in kept]
+        self._length = length
+
+    def stretch(self, start: int, end: int) -> tuple[int, int]:
+        """The stretch between two places. What was put at its edges joins it."""
+        left = bisect_left(self._ends, start)
+        # The block that holds the character before `start`, or else the last one before it.
+        if left < len(self._kept) and self._kept[left].i < start:
+            block = self._kept[left]
+            low = block.j + start - block.i
+        else:
+            low = self._kept[left - 1].j + self._kept[left - 1].n if left else 0
+        right = bisect_right(self._starts, end) - 1
+        if right >= 0 and self._ends[right] > end:
+            block = self._kept[right]
+            high = block.j + end - block.i
+        elif right + 1 < len(self._kept):
+            high = self._kept[right + 1].j
+        else:
+            high = self._length
+        return low, max(low, high)
+
+
+def _part(run: Run, skip: int, size: int) -> Run:
+    if size == run.length:
+        return run
+    return Run(size, run.owner, run.origin + skip if run.owner else 0)
+
+
+def _by_new_place(block: Block) -> int:
+    return block.j
+
+
+def _append(runs: list[Run], run: Run) -> None:
+    if runs:
+        last = runs[-1]
+        if last.owner == run.owner and (
+            run.owner == OTHERS or last.origin + last.length == run.origin
+        ):
+            runs[-1] = Run(last.length + run.length, run.owner, last.origin)
+            return
+    runs.append(run)

@@ -1,0 +1,365 @@
+"""Live through a session: its edits and observations, in the order of (ts, seq).
+
+An edit's `before` is the file as it is known, or occurs in it exactly once: a region. If it is
+most of the file as it is known, others changed the file in the meantime, and the edit tells how.
+Otherwise it does not match. As long as nobody has seen a file as a whole, it is known by the
+regions that its edits named, and a further one is not in contradiction to them.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from penstock_jobs.rewards.texts.changes import Change, TooExpensive, Work, compare, gaps, ink
+from penstock_jobs.rewards.texts.files import (
+    KnownFile,
+    State,
+    between,
+    changed,
+    edited,
+    first_state,
+    shifted,
+    together,
+)
+from penstock_jobs.rewards.texts.moves import Moves
+from penstock_jobs.rewards.texts.provenance import OTHERS
+from penstock_jobs.rewards.texts.trail import SECOND, Range, Seen, Terms, TrackedEdit, Trail
+from penstock_jobs.rewards.texts.watches import Watches
+
+#: Observations so close together are of one moment: a file that vanished may be seen to have
+#: appeared at another path a little later.
+MOMENT_US = SECOND
+#: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
+SAME_FILE_SHARE = 0.8
+_SEQ_LAST = 2**63
+_TIES = (
+    "event_id",
+    "path",
+    "edit_id",
+    "text",
+    "after",
+    "before",
+    "deleted",
+    "branch_changed",
+    "payload",
+)
+
+Row = dict[str, Any]
+
+
+class _Mismatch(Exception):
+    """The text that the edit says it replaces is not there, or is there several times."""
+
+
+class _Located(NamedTuple):
+    part: int
+    start: int
+    before: str
+    after: str
+
+
+def replay(
+    session_id: str,
+    edits: Sequence[Row],
+    observations: Sequence[Row],
+    commits: Sequence[Row],
+    *,
+    turns_us: Sequence[int],
+    ended_us: int | None,
+    as_of_us: int,
+    terms: Terms,
+) -> Trail:
+    """Live through a session up to `as_of_us`. Rows have `ts` in microseconds and the columns of
+    the views; a commit has `files`. `turns_us` is when each turn began, `ended_us` when the
+    session ended."""
+    return _Replay(turns_us, ended_us, as_of_us, terms).run(
+        session_id, edits, observations, commits
+    )
+
+
+class _Replay:
+    def __init__(
+        self, turns_us: Sequence[int], ended_us: int | None, as_of_us: int, terms: Terms
+    ) -> None:
+        self._turns = turns_us
+        self._ended = ended_us
+        self._as_of = as_of_us
+        self._terms = terms
+        self._work = Work(terms.cells_max)
+        self._files: dict[str, KnownFile] = {}
+        self._watches = Watches(self._files, terms)
+        self._moves = Moves(self._files, turns_us, terms.move_min, self._work)
+        # Looks of the moment that is not over: a file that vanished may yet appear elsewhere.
+        self._looks: list[tuple[int, str]] = []
+        self._last_look = -1
+
+    def run(
+        self,
+        session_id: str,
+        edits: Sequence[Row],
+        observations: Sequence[Row],
+        commits: Sequence[Row],
+    ) -> Trail:
+        events = _in_order(edits, observations, commits)
+        tracked: list[TrackedEdit] = []
+        ids: dict[str, int] = {}
+        for ts, _, kind, _, row in events:
+            if kind == 0:
+                edit = self._tracked(len(tracked) + 1, row, ids)
+                tracked.append(edit)
+                if ts <= self._as_of:
+                    self._flush()
+                    self._edit(edit, row)
+            elif ts <= self._as_of:
+                if self._looks and ts > self._looks[0][0] + MOMENT_US:
+                    self._flush()
+                self._last_look = max(self._last_look, ts)
+                if kind == 1:
+                    self._look(ts, row)
+                else:
+                    self._commit(ts, row)
+        self._flush()
+        self._watches.conclude(tracked, self._as_of, self._ended, self._last_look)
+        return Trail(session_id, tracked)
+
+    # Edits
+
+    def _tracked(self, owner: int, row: Row, ids: dict[str, int]) -> TrackedEdit:
+        ts = row["ts"]
+        name = row["edit_id"] or row["event_id"]
+        if not name:
+            seq = row["seq"]
+            name = f"{ts}:{'' if seq is None else seq}"
+        ids[name] = count = ids.get(name, 0) + 1
+        target = name if count == 1 else f"{name}#{count}"
+        return TrackedEdit(owner, target, row["path"], ts, self._turn(ts), row["checkpoint"])
+
+    def _turn(self, ts: int) -> int:
+        return max(bisect_right(self._turns, ts) - 1, 0)
+
+    def _edit(self, edit: TrackedEdit, row: Row) -> None:
+        before, after = row["before"] or "", row["after"] or ""
+        if not edit.path or undecodable(before) or undecodable(after):
+            edit.problem = "undecodable"
+            return
+        try:
+            located = self._locate(edit, before, after)
+        except _Mismatch:
+            edit.problem = "before_mismatch"
+            return
+        except TooExpensive:
+            edit.problem = "too_expensive"
+            return
+        state = self._files[edit.path].parts[located.part]
+        region = (located.start, located.start + len(located.before))
+        self._watches.sight_region(edit.ts_us, edit.path, state, region)
+        try:
+            change = compare(located.before, located.after, self._work, self._terms.move_min)
+        except TooExpensive:
+            edit.problem = "too_expensive"
+            change = None
+        self._apply(edit, state, located, change)
+
+    def _apply(
+        self, edit: TrackedEdit, state: State, located: _Located, change: Change | None
+    ) -> None:
+        file = self._files[edit.path]
+        start, end = located.start, located.start + len(located.before)
+        rest = len(state.text) - end
+        text = state.text[:start] + located.after + state.text[end:]
+        if change is None:
+            self._watches.lose(state)
+            file.put(located.part, first_state(text, whole=state.whole))
+            return
+        in_file = shifted(change, start, len(located.before), len(located.after), rest)
+        self._watches.rework(state, in_file)
+        self._moves.vanish(edit.ts_us, state, in_file, edit.owner)
+        now = edited(state, text, in_file, self._watches.live, owner=edit.owner, start=start)
+        now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
+        ranges = {**now.ranges, **_describe(edit, located, change, now)}
+        edit.made = now = State(text, now.runs, ranges, now.whole)
+        file.put(located.part, now)
+        if edit.problem is None:
+            self._watches.watch(edit, now)
+
+    def _locate(self, edit: TrackedEdit, before: str, after: str) -> _Located:
+        """Where the edit was made. A file that is not known yet is known by its edits."""
+        file = self._files.get(edit.path)
+        if file is None:
+            file = self._files[edit.path] = KnownFile([])
+            file.parts.append(first_state(before, whole=not before))
+            file.put(0, file.parts[0])
+            return _Located(0, 0, before, after)
+        for part, state in enumerate(file.parts):
+            if state.text == before:
+                return _Located(part, 0, before, after)
+        if not before:
+            raise _Mismatch
+        for old, new in _line_ends(before, after):
+            found = [
+                (part, at)
+                for part, state in enumerate(file.parts)
+                for at in _places(state.text, old)
+            ]
+            if len(found) == 1:
+                return _Located(*found[0], old, new)
+            if found:
+                raise _Mismatch
+        if self._is_same_file(file, before):
+            # Others changed the file since it was last seen.
+            self._others(edit.ts_us, edit.path, before, whole=file.whole)
+        elif file.whole:
+            raise _Mismatch
+        else:
+            file.parts.append(first_state(before, whole=False))
+        return _Located(len(file.parts) - 1, 0, before, after)
+
+    def _is_same_file(self, file: KnownFile, before: str) -> bool:
+        if not file.whole and any(part.text in before for part in file.parts):
+            return True
+        if len(file.parts) > 1:
+            return False
+        known = file.parts[0].text
+        size = max(len(ink(known)), len(ink(before)))
+        try:
+            change = compare(known, before, self._work, self._terms.move_min)
+        except TooExpensive:
+            return False
+        kept = sum(len(ink(known[i : i + n])) for i, _, n in change.kept)
+        return kept >= SAME_FILE_SHARE * size > 0
+
+    # What others did
+
+    def _look(self, ts: int, row: Row) -> None:
+        path, text = row["path"], "" if row["deleted"] else row["text"]
+        reason = None
+        if row["branch_changed"]:
+            reason = Seen("censored", "branch_changed")
+        elif not path or text is None or undecodable(text):
+            reason = Seen("invalid", "undecodable")
+        if reason is None:
+            try:
+                self._others(ts, path, text)
+            except TooExpensive:
+                reason = Seen("invalid", "too_expensive")
+        if reason is None:
+            self._looks.append((ts, path))
+        else:
+            self._watches.note(ts, path, reason)
+
+    def _commit(self, ts: int, row: Row) -> None:
+        """A commit shows the files whose texts it carries."""
+        for entry in row["files"]:
+            if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+                continue
+            path, old = entry["path"], entry.get("renamed_from")
+            if isinstance(old, str) and old in self._files and path not in self._files:
+                self._files[path] = self._files.pop(old)
+            if entry.get("deleted") or isinstance(entry.get("text"), str):
+                self._look(
+                    ts,
+                    {
+                        "path": path,
+                        "text": entry.get("text"),
+                        "deleted": bool(entry.get("deleted")),
+                        "branch_changed": None,
+                    },
+                )
+
+    def _others(self, ts: int, path: str, text: str, *, whole: bool = True) -> None:
+        """The file is seen to be `text`, or, if that is not the whole, to hold it."""
+        file = self._files.get(path)
+        if file is None:
+            state = first_state(text, whole=True)
+            file = self._files[path] = KnownFile([state])
+            change = None
+        else:
+            only = file.parts[0]
+            if len(file.parts) == 1 and only.text == text:
+                if not only.whole:
+                    file.put(0, State(text, only.runs, only.ranges, True))
+                return
+            base = together(file.parts, text)
+            change = compare(base.text, text, self._work, self._terms.move_min)
+            known = file.known.get(text)
+            state = changed(base, text, change, self._watches.live, known=known, whole=whole)
+            gone = self._moves.vanish(ts, base, change, OTHERS)
+            file.parts = [state]
+            for loose in gone:
+                self._moves.claim_elsewhere(ts, path, loose)
+        if self._watches.live:
+            state = self._moves.claimed(ts, state, change, OTHERS)
+            self._moves.appear(ts, path, state, change)
+        file.put(0, state)
+
+    def _flush(self) -> None:
+        """What was looked at in the last moment answers the horizons that it falls into."""
+        looks, self._looks = self._looks, []
+        for ts, path in looks:
+            self._watches.sight(ts, path)
+
+
+def undecodable(text: str) -> bool:
+    """Whether the text was bytes that are no text."""
+    return "\0" in text or "\ufffd" in text
+
+
+def _describe(
+    edit: TrackedEdit, located: _Located, change: Change, now: State
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Put down what the edit wrote and took away; return where its ranges are in the file."""
+    before, after = located.before, located.after
+    blocks = change.kept + change.moved
+    gone = between(sorted((block.i, block.n) for block in blocks), len(before))
+    edit.after = after
+    edit.written = [
+        (origin, origin + length)
+        for origin, _, length in now.pieces.get(edit.owner, [])
+        if after[origin : origin + length].strip()
+    ]
+    only_took = not edit.written and any(before[start:end].strip() for start, end in gone)
+    if not edit.written and not only_took:
+        edit.problem = "nothing_written"
+    places = {}
+    for number, (i, i_end, j, j_end) in enumerate(gaps(change.kept, len(before), len(after))):
+        edit.ranges.append(Range(before[i:i_end], after[j:j_end]))
+        places[edit.owner, number] = (located.start + j, located.start + j_end)
+        if only_took and before[i:i_end].strip():
+            edit.deleted[number] = before[i:i_end]
+    return places
+
+
+def _line_ends(before: str, after: str) -> list[tuple[str, str]]:
+    """The texts with the line ends that the file may have."""
+    bare, bare_after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
+    forms = [
+        (before, after),
+        (bare, bare_after),
+        (bare.replace("\n", "\r\n"), bare_after.replace("\n", "\r\n")),
+    ]
+    return [form for at, form in enumerate(forms) if at == 0 or form[0] != before]
+
+
+def _places(text: str, part: str) -> list[int]:
+    """Where the part is in the text; two places are as good as any number."""
+    first = text.find(part)
+    if first < 0:
+        return []
+    second = text.find(part, first + 1)
+    return [first] if second < 0 else [first, second]
+
+
+def _in_order(
+    edits: Iterable[Row], observations: Iterable[Row], commits: Iterable[Row]
+) -> list[tuple[int, int, int, tuple[str, ...], Row]]:
+    """By (ts, seq), whatever the order of the rows; the same row twice is there once."""
+    events = {}
+    for kind, rows in enumerate((edits, observations, commits)):
+        for row in rows:
+            seq = row["seq"]
+            # Rows of one moment without a number have to stand in some order: any, but the same.
+            tie = tuple(str(row.get(column) or "") for column in _TIES)
+            order = (row["ts"], _SEQ_LAST if seq is None else seq, kind, tie)
+            events[order] = (*order, row)
+    return sorted(events.values(), key=itemgetter(0, 1, 2, 3))

@@ -1,0 +1,157 @@
+"""What of a written text is still there, at the place and in the way that its owner wrote it."""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple
+
+from penstock_jobs.rewards.texts.changes import Work, compare, ink
+from penstock_jobs.rewards.texts.files import State
+from penstock_jobs.rewards.texts.provenance import OTHERS, cut
+from penstock_jobs.rewards.texts.similarity import sim4
+from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+
+#: A longer line is looked at in stretches of this length, so that one change in a file without
+#: line breaks does not discount all of it.
+LINE_MAX = 400
+
+
+class Survivor(NamedTuple):
+    """`written[origin : origin + length]` stands in the state's text at `at`."""
+
+    origin: int
+    state: State
+    at: int
+    length: int
+
+
+def survivors(owner: int, holders: Iterable[State]) -> list[Survivor]:
+    """In the order in which they were written; what stands several times counts once."""
+    found = [
+        Survivor(piece.origin, state, piece.at, piece.length)
+        for state in holders
+        for piece in state.pieces.get(owner, ())
+    ]
+    found.sort(key=lambda one: (one.origin, -one.length, one.at))
+    once: list[Survivor] = []
+    done = 0
+    for origin, state, at, length in found:
+        skip = max(done - origin, 0)
+        if skip < length:
+            once.append(Survivor(origin + skip, state, at + skip, length - skip))
+            done = origin + length
+    return once
+
+
+def credit(
+    written: str,
+    stretches: Iterable[tuple[int, int]],
+    alive: Sequence[Survivor],
+    taken: Container[int] = (),
+) -> float:
+    """Characters that are still there, without white space. Inside a line that others changed
+    they are discounted by how like it the line still is; what the session's agent itself took
+    (`taken`, places in the written text) and put in is left out on both sides."""
+    total = 0.0
+    at = 0
+    for start, end in lines_of(written, stretches):
+        while at < len(alive) and alive[at].origin + alive[at].length <= start:
+            at += 1
+        here = []
+        k = at
+        while k < len(alive) and alive[k].origin < end:
+            origin, state, place, length = alive[k]
+            skip = max(start - origin, 0)
+            size = min(origin + length, end) - origin - skip
+            here.append(Survivor(origin + skip, state, place + skip, size))
+            k += 1
+        line = written[start:end]
+        if taken:
+            line = "".join(written[place] for place in range(start, end) if place not in taken)
+        total += _line_credit(line, here)
+    return total
+
+
+def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The stretches cut at line ends, and where lines are longer than LINE_MAX."""
+    found = []
+    for start, end in stretches:
+        at = start
+        while at < end:
+            reach = min(end, at + LINE_MAX)
+            stop = text.find("\n", at, reach) + 1 or reach
+            if text[at:stop].strip():
+                found.append((at, stop))
+            at = stop
+    return found
+
+
+def reworked_places(seen: Seen, alive: Iterable[Survivor]) -> set[int]:
+    """Places of the edit's text that later edits of the session replaced, and nobody brought
+    back."""
+    taken: set[int] = set()
+    for start, length in seen.reworked:
+        taken.update(range(start, start + length))
+    for origin, _, _, length in alive:
+        taken.difference_update(range(origin, origin + length))
+    return taken
+
+
+def reworked_ink(edit: TrackedEdit, seen: Seen, alive: Iterable[Survivor]) -> int:
+    """How many characters these are."""
+    if not seen.reworked:
+        return 0
+    return sum(not edit.after[at].isspace() for at in reworked_places(seen, alive))
+
+
+def returned(edit: TrackedEdit, home: State, work: Work) -> tuple[float, int]:
+    """Of what an edit took away: how many characters others brought back at its place, by how
+    like it their lines are, and how many the agent itself did. Raises TooExpensive."""
+    back = 0.0
+    own = 0
+    for number, text in edit.deleted.items():
+        stretch = home.ranges.get((edit.owner, number), (0, 0))
+        alive = []
+        for block in compare(text, home.text[slice(*stretch)], work).kept:
+            i, at = block.i, stretch[0] + block.j
+            for length, owner, _ in cut(home.runs, home.starts, at, at + block.n):
+                if owner == OTHERS:
+                    alive.append(Survivor(i, home, at, length))
+                else:
+                    own += len(ink(home.text[at : at + length]))
+                i, at = i + length, at + length
+        back += credit(text, [(0, len(text))], alive)
+    return back, own
+
+
+def _line_credit(line: str, here: Sequence[Survivor]) -> float:
+    size = sum(len(ink(state.text[at : at + length])) for _, state, at, length in here)
+    if not size:
+        return 0.0
+    bare = ink(line)
+    now = _now(here, len(line))
+    if now == bare:
+        return float(size)
+    return size * sim4(now, bare)
+
+
+def _now(here: Sequence[Survivor], reach: int) -> str:
+    """The line as it is now: what is left of it and what was put in between. What lies further
+    away than the line is long does not belong to it."""
+    parts: list[str] = []
+    end = -1
+    last: State | None = None
+    for _, state, at, length in here:
+        if last is not None:
+            near = state is last and 0 <= at - end <= reach
+            parts.append(_of_others(state, end, at) if near else "\0")
+        parts.append(state.text[at : at + length])
+        end, last = at + length, state
+    return ink("".join(parts))
+
+
+def _of_others(state: State, start: int, end: int) -> str:
+    parts = []
+    for length, owner, _ in cut(state.runs, state.starts, start, end):
+        if owner == OTHERS:
+            parts.append(state.text[start : start + length])
+        start += length
+    return "".join(parts)

@@ -1,0 +1,84 @@
+"""What became of each edit of a session: what all measures of edits read."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from penstock_jobs.rewards.texts.changes import ink
+from penstock_jobs.rewards.texts.files import State
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a trail depends on. Windows are (begin, end) after the edit, in microseconds."""
+
+    windows_us: tuple[tuple[int, int], ...]
+    move_min: int
+    cells_max: int
+
+
+class Range(NamedTuple):
+    """A stretch that an edit changed: its text before and after."""
+
+    before: str
+    after: str
+
+
+class Seen(NamedTuple):
+    """What an edit had become at a horizon. Without a reason, it can be scored."""
+
+    state: str
+    reason: str | None = None
+    #: The file of the edit, where its ranges are.
+    home: State | None = None
+    #: All states that hold text of the edit.
+    holders: tuple[State, ...] = ()
+    #: Stretches of the edit's text that later edits of the session replaced: (start, length).
+    reworked: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(eq=False)
+class TrackedEdit:
+    owner: int
+    target_id: str
+    path: str
+    ts_us: int
+    turn: int
+    checkpoint: str | None
+    #: Why nothing can be said about it at any horizon.
+    problem: str | None = None
+    after: str = ""
+    #: The file, or what is known of it, right after the edit.
+    made: State | None = None
+    #: Stretches of `after` that the edit wrote.
+    written: list[tuple[int, int]] = field(default_factory=list)
+    #: What it took away, where it only took away: by number of the range.
+    deleted: dict[int, str] = field(default_factory=dict)
+    ranges: list[Range] = field(default_factory=list)
+    #: By horizon.
+    seen: list[Seen] = field(default_factory=list)
+
+    @cached_property
+    def ink_size(self) -> int:
+        """Characters written, or taken away where nothing was written; without white space."""
+        if self.deleted:
+            return sum(len(ink(text)) for text in self.deleted.values())
+        return sum(len(ink(self.after[start:end])) for start, end in self.written)
+
+
+@dataclass(frozen=True, eq=False)
+class Trail:
+    session_id: str
+    edits: list[TrackedEdit]
+
+
+def ranges_now(edit: TrackedEdit, seen: Seen) -> list[str]:
+    """The text that each range of the edit has become; nothing, if its file is gone."""
+    if seen.home is None:
+        return [""] * len(edit.ranges)
+    stretches = (
+        seen.home.ranges.get((edit.owner, number), (0, 0)) for number in range(len(edit.ranges))
+    )
+    return [seen.home.text[slice(*stretch)] for stretch in stretches]

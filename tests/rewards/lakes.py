@@ -1,0 +1,49 @@
+"""A bucket as the job gets it: events go into a lake, and come back through its views."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from penstock.testing.lakes import START_US, Event, hand_lake, make_event
+from penstock_jobs.rewards.rows import Bucket
+
+_VIEWS = (
+    "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
+    "events",
+)  # fmt: skip
+DAY_US = 86_400_000_000
+
+
+def bucket_of(directory: Path, events: Iterable[Event]) -> Bucket:
+    with hand_lake(directory) as lake:
+        lake.store(events)
+        tables = {name: lake.lake.query(f"select * from {name}").arrow() for name in _VIEWS}
+    return Bucket(as_of_us=START_US + DAY_US, **tables)
+
+
+def said(number: int, text: str = "go on", session: str = "s") -> Event:
+    return make_event(session, number, payload={"text": text})
+
+
+def answered(number: int, session: str = "s", **payload: Any) -> Event:
+    return make_event(session, number, "model_call", payload=payload)
+
+
+def tool(number: int, name: str, session: str = "s", **payload: Any) -> list[Event]:
+    """A call and its result."""
+    call = {"id": f"t{number}", "name": name, "arguments": payload.pop("arguments", {})}
+    return [
+        answered(number, session, tool_calls=[call], **payload.pop("call", {})),
+        make_event(
+            session,
+            number,
+            "tool_result",
+            event_id=f"r{number}",
+            payload={"call_id": f"t{number}", "tool": name, "ok": True, **payload},
+        ),
+    ]
+
+
+def edited(number: int, path: str, before: str, after: str, session: str = "s") -> Event:
+    payload = {"path": path, "before": before, "after": after}
+    return make_event(session, number, "edit", payload=payload)

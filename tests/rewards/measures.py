@@ -1,0 +1,40 @@
+"""All six measures of edits, and short ways to ask them."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from penstock_jobs.rewards.measures.edit_no_revert import edit_no_revert
+from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
+from penstock_jobs.rewards.measures.four_gram_presence import four_gram_presence
+from penstock_jobs.rewards.measures.four_gram_range import four_gram_range
+from penstock_jobs.rewards.measures.line_survival import line_survival
+from penstock_jobs.rewards.measures.self_rework import self_rework
+from penstock_jobs.rewards.rows import Bucket, Parameters
+from tests.rewards.stories import Story, bucket, found
+
+Measure = Callable[[Bucket, Parameters], pa.Table]
+
+MEASURES: dict[str, Measure] = {
+    "edit_no_revert": edit_no_revert,
+    "edit_persistence": edit_persistence,
+    "four_gram_presence": four_gram_presence,
+    "four_gram_range": four_gram_range,
+    "line_survival": line_survival,
+    "self_rework": self_rework,
+}
+PARAMETERS = Parameters()
+
+
+def value(name: str, story: Story, edit: str = "e-1", horizon_s: int = 30) -> float:
+    """The value of a scored edit."""
+    row = found(MEASURES[name](bucket(story), PARAMETERS), edit, horizon_s)
+    assert row["state"] == "scored", row
+    return float(row["value"])
+
+
+def state(name: str, story: Story, edit: str = "e-1", horizon_s: int = 30) -> tuple[str, str]:
+    """The state and reason of an edit that has no value."""
+    row = found(MEASURES[name](bucket(story), PARAMETERS), edit, horizon_s)
+    assert row["value"] is None, row
+    return row["state"], row["reason"]

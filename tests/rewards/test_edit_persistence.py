@@ -1,0 +1,128 @@
+"""edit_persistence, by cases worked by hand. White space is never counted."""
+
+import pytest
+
+from tests.rewards.measures import state, value
+from tests.rewards.stories import Story
+
+BEFORE = "def total(rows):\n    return 0\n"
+AFTER = "def total(rows):\n    subtotal = sum(rows)\n    return 0\n"
+LINE = "    subtotal = sum(rows)\n"  # 18 characters without white space
+
+
+def story(now: str, before: str = BEFORE, after: str = AFTER) -> Story:
+    return Story().edit(0, before, after).look(31, now)
+
+
+def persistence(now: str, before: str = BEFORE, after: str = AFTER) -> float:
+    return value("edit_persistence", story(now, before, after))
+
+
+def test_untouched_is_1_and_reverted_is_0() -> None:
+    assert persistence(AFTER) == 1
+    assert persistence(BEFORE) == 0
+
+
+def test_one_of_two_lines_survives() -> None:
+    # first_line=1 has 12 characters, second_one=22 has 13; the second is gone: 12 / 25.
+    after = BEFORE + "first_line = 1\nsecond_one = 22\n"
+    assert persistence(BEFORE + "first_line = 1\n", after=after) == pytest.approx(12 / 25)
+
+
+def test_inside_a_changed_line_what_is_left_is_discounted_by_sim4() -> None:
+    # subtotal=sum(rows) became subtotal=max(rows): of 18 characters `sum` is gone, 15 are left.
+    # Both have 15 grams; the six that touch `sum` or `max` differ on each side:
+    # (30 − 12) / 30 = 0.6. Persistence is 15 × 0.6 / 18.
+    now = AFTER.replace("sum(", "max(")
+    assert persistence(now) == pytest.approx(15 * 0.6 / 18)
+
+
+def test_text_put_in_at_the_edge_changes_nothing_and_in_between_it_does() -> None:
+    assert persistence(AFTER.replace("sum(rows)", "sum(rows)  # all")) == 1
+    # subtotal=sum(rows) with `my` put before `rows`: 18 left of 18; grams: 15 as written, 17 now;
+    # m(ro (row and um(r, those three across the gap, are gone, five are new:
+    # (15 + 17 − 8) / 32 = 0.75.
+    assert persistence(AFTER.replace("(rows)\n ", "(myrows)\n ")) == pytest.approx(0.75)
+
+
+def test_what_others_put_back_is_not_the_edits() -> None:
+    # The user rewrites all of it: nothing of the line is left but by chance.
+    assert persistence(AFTER.replace(LINE, "    raise NotImplementedError\n")) < 0.1
+
+
+def test_a_deletion_persists_until_the_text_comes_back_at_its_place() -> None:
+    # 18 characters were taken away.
+    def kept(now: str) -> float:
+        return persistence(now, before=AFTER, after=BEFORE)
+
+    assert kept(BEFORE) == 1
+    assert kept(AFTER) == 0
+    assert kept("import os\n" + AFTER) == 0
+    # sum(rows) came back in another form: total=sum(rows), 15 characters, which all were there.
+    # Grams: 15 taken away, 12 now, of these all 12: 1 − |3| / 27 = 24/27. 1 − 15 × 24/27 / 18.
+    assert kept(AFTER.replace("subtotal", "total")) == pytest.approx(1 - 15 * (24 / 27) / 18)
+    # It came at another place, which says nothing.
+    assert kept(BEFORE + "\n\n" + "# end of file, not of the function\n" + LINE) == 1
+
+
+def test_what_the_agent_replaced_itself_leaves_the_denominator() -> None:
+    # The second edit replaces the second of two lines of 12 and 13 characters; the user takes
+    # the first away: 0 / 12. All that the second edit wrote is there.
+    one = BEFORE + "first_line = 1\nsecond_one = 22\n"
+    two = BEFORE + "first_line = 1\nanother_thing()\n"
+    told = Story().edit(0, BEFORE, one).edit(10, one, two).look(31, two).look(41, two)
+    assert value("edit_persistence", told) == 1
+    assert value("self_rework", told) == pytest.approx(13 / 25)
+    told = Story().edit(0, BEFORE, one).edit(10, one, two).look(31, BEFORE + "another_thing()\n")
+    assert value("edit_persistence", told) == 0
+    assert value("edit_persistence", told.look(41, BEFORE + "another_thing()\n"), "e-2") == 1
+
+
+def test_what_the_agent_replaced_wholly_says_nothing() -> None:
+    told = Story().edit(0, BEFORE, AFTER).edit(10, AFTER, BEFORE).look(31, BEFORE)
+    assert state("edit_persistence", told) == ("censored", "self_rework")
+    assert value("self_rework", told) == 1
+
+
+def test_undo_and_redo_bring_back_who_wrote_it() -> None:
+    told = Story().edit(0, BEFORE, AFTER).look(5, BEFORE).look(31, AFTER)
+    assert value("edit_persistence", told, horizon_s=5) == 0
+    assert value("edit_persistence", told, horizon_s=30) == 1
+
+
+def test_the_agents_next_edit_tells_the_state_of_the_file() -> None:
+    other = AFTER + "\n\nother = 1\n"
+    told = Story().look(0, BEFORE).edit(1, BEFORE, AFTER).edit(32, AFTER, other)
+    assert value("edit_persistence", told) == 1
+    # A region tells it of an edit whose text lies within.
+    told = Story().look(0, BEFORE).edit(1, BEFORE, AFTER).edit(32, LINE, LINE + "    x = 1\n")
+    assert value("edit_persistence", told) == 1
+    assert state(
+        "edit_persistence",
+        Story().look(0, BEFORE).edit(1, BEFORE, AFTER).edit(32, "    return 0\n", "    return 1\n"),
+    ) == ("censored", "unobserved")
+
+
+def test_a_commit_tells_the_state_of_the_files_whose_texts_it_carries() -> None:
+    payload = '{"commit": "c1", "files": ["b.py", {"path": "a.py", "text": "def total(rows):\\n"}]}'
+    told = Story().edit(0, BEFORE, AFTER).event(31, "vcs_commit", payload)
+    assert value("edit_persistence", told) == 0
+
+
+def test_a_commit_may_rename() -> None:
+    payload = '{"files": [{"path": "b.py", "renamed_from": "a.py"}]}'
+    told = Story().edit(0, BEFORE, AFTER).event(10, "vcs_commit", payload).look(31, AFTER, "b.py")
+    assert value("edit_persistence", told) == 1
+
+
+def test_edits_of_regions_of_a_file_that_nobody_has_seen() -> None:
+    # Two regions, in the other order in the file than they were edited; later all of it is seen.
+    told = (
+        Story()
+        .edit(0, "b = 2\n", "b = 2\nsecond_of_two = 1\n")
+        .edit(1, "a = 1\n", "a = 1\nfirst_of_two = 1\n")
+        .look(31, "x\na = 1\nfirst_of_two = 1\ny\nb = 2\nz\n")
+    )
+    # secondoftwo=1 is gone from the second place; firstoftwo=1 is there.
+    assert value("edit_persistence", told, "e-2") == 1
+    assert value("edit_persistence", told, "e-1") == 0

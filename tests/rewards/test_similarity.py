@@ -1,0 +1,111 @@
+"""The published arithmetic, worked by hand."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock_jobs.rewards.texts.similarity import (
+    code_units,
+    four_gram_presence,
+    four_gram_range,
+    no_revert,
+    no_revert_range,
+    presence,
+    sim4,
+)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        # abcd bcde | abcd bcdf: 2 + 2 grams, two differ: (4 − 2) / 4.
+        ("abcde", "abcdf", 0.5),
+        # aaaa twice and three times: 2 + 3 grams, one differs: (5 − 1) / 5.
+        ("aaaaa", "aaaaaa", 0.8),
+        ("abcd", "efgh", 0.0),
+        ("same", "same", 1.0),
+        # Fewer than four characters: equal or not.
+        ("abc", "abc", 1.0),
+        ("abc", "abcd", 0.0),
+        ("", "", 1.0),
+        ("", "abcd", 0.0),
+        # A 𝄞 is two code units, so three characters are four units and have a gram, the same.
+        ("a𝄞b", "a𝄞b", 1.0),
+        # a𝄞bc is five units: 2 grams; a𝄞bd likewise; one of each is shared: (4 − 2) / 4.
+        ("a𝄞bc", "a𝄞bd", 0.5),
+    ],
+)
+def test_sim4(a: str, b: str, expected: float) -> None:
+    assert sim4(a, b) == expected
+    assert sim4(b, a) == expected
+
+
+def test_code_units_of_a_lone_surrogate() -> None:
+    assert len(code_units("a\ud800𝄞")) == 4
+
+
+@settings(deadline=None)
+@given(st.text("ab𝄞\n", max_size=40), st.text("ab𝄞\n", max_size=40))
+def test_sim4_is_as_the_formula_says(a: str, b: str) -> None:
+    one, other = code_units(a), code_units(b)
+    grams = [Counter(text[i : i + 4] for i in range(len(text) - 3)) for text in (one, other)]
+    sizes = [sum(each.values()) for each in grams]
+    if min(sizes) == 0:
+        expected = float(a == b)
+    else:
+        differ = sum(abs(grams[0][g] - grams[1][g]) for g in grams[0] | grams[1])
+        expected = (sum(sizes) - differ) / sum(sizes)
+    assert sim4(a, b) == expected
+
+
+def test_presence() -> None:
+    # abcd bcde cdef: the first two are in the file.
+    assert presence("abcdef", "xabcdey") == pytest.approx(2 / 3)
+    assert presence("abc", "xabcx") == 1
+    assert presence("abc", "xabx") == 0
+
+
+@settings(deadline=None)
+@given(st.text("ab", max_size=30), st.text("ab", max_size=30))
+def test_presence_is_as_the_formula_says(chunk: str, file: str) -> None:
+    grams = [chunk[i : i + 4] for i in range(len(chunk) - 3)]
+    if grams:
+        assert presence(chunk, file) == sum(gram in file for gram in grams) / len(grams)
+    else:
+        assert presence(chunk, file) == float(chunk in file)
+
+
+def test_the_chunk_form() -> None:
+    # abcdef weighs 3 and is there by 2/3; xy weighs 1 and is not there: (2 + 0) / 4.
+    assert four_gram_presence(["abcdef", "xy"], "abcde") == pytest.approx(0.5)
+    assert four_gram_presence([], "abcde") == 0
+    assert four_gram_presence(["abcdef"], "") == 0
+
+
+def test_the_range_form() -> None:
+    # abcde is half there and weighs 5, xyz is there and weighs 3: (5 × 0.5 + 3 × 1) / 8.
+    assert four_gram_range([("abcde", "abcdf"), ("xyz", "xyz")]) == pytest.approx(5.5 / 8)
+    assert four_gram_range([("", "typed")]) == 1
+    assert four_gram_range([]) == 1
+
+
+def test_no_revert() -> None:
+    assert no_revert("abcd", "efgh", "efgh") == 1
+    assert no_revert("abcd", "efgh", "abcd") == 0
+    # After the edit 0.5 like before; now (5 + 5 grams, 4 differ: 0.6) nearer: 1 − 0.1 / 0.5.
+    assert no_revert("abcdefgh", "abcdeXYZ", "abcdefXY") == pytest.approx(
+        1 - (sim4("abcdefXY", "abcdefgh") - 0.4) / 0.6
+    )
+    assert sim4("abcdeXYZ", "abcdefgh") == pytest.approx(0.4)
+    assert no_revert("same", "same", "other") == 1
+    # Further away than the edit left it is no revert either.
+    assert no_revert("abcde", "abcdf", "zzzzz") == 1
+
+
+def test_no_revert_by_ranges() -> None:
+    # Four characters reverted, eight not: (4 × 0 + 8 × 1) / 12; the insertion has no weight.
+    ranges = [("abcd", "efgh", "abcd"), ("stuvwxyz", "12345678", "12345678"), ("", "new", "")]
+    assert no_revert_range(ranges) == pytest.approx(8 / 12)
+    assert no_revert_range([("", "new", "")]) == 1
