@@ -12,7 +12,20 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("platform/penstock", "jobs/penstock_jobs")
 ROOMS = (*PACKAGES, "migrations", "tests", "bench", "examples")
-SHIPPED = {".css", ".html", ".js", ".json", ".mako", ".py", ".sql", ".toml", ".typed"}
+SHIPPED = {
+    ".css",
+    ".html",
+    ".js",
+    ".json",
+    ".jsonl",
+    ".mako",
+    ".md",
+    ".npz",
+    ".py",
+    ".sql",
+    ".toml",
+    ".typed",
+}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

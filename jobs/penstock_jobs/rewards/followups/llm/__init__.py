@@ -1,0 +1,1 @@
+"""The judge that asks a language model behind an OpenAI-compatible address."""

@@ -1,0 +1,91 @@
+"""A session's rewards for a person: each edit's text, and beside it what became of it."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.cli.output import show_table
+from penstock_jobs.rewards.definition import Term, load_definition
+from penstock_jobs.rewards.registry import all_rewards
+from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket
+
+_DIFF_LINES_MAX = 12
+_LINE_CHARS_MAX = 100
+Row = dict[str, Any]
+
+
+def terms_of(definition: Path | None) -> Sequence[Term]:
+    """Raises InvalidInput."""
+    if definition is not None:
+        return load_definition(definition).terms
+    return [Term(reward, reward.parameters()) for reward in all_rewards().values()]
+
+
+def compute(terms: Iterable[Term], bucket: Bucket) -> pa.Table:
+    tables = [term.reward.compute(bucket, term.parameters) for term in terms]
+    return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
+
+
+def show_session(bucket: Bucket, rows: Sequence[Row]) -> None:
+    texts = {_edit_id(edit): edit for edit in bucket.edits.to_pylist()}
+    for edit in _targets(rows, "edit"):
+        if edit in texts:
+            _show_text(edit, texts[edit])
+        _show_rewards([row for row in rows if row["target_id"] == edit], "edit")
+    for turn in _targets(rows, "turn"):
+        _say(f"turn {turn}")
+        _show_rewards([row for row in rows if row["target_id"] == turn], "turn")
+    _say("session")
+    _show_rewards(rows, "session")
+
+
+def _show_text(edit: str, row: Row) -> None:
+    _say(f"edit {edit}: {row['path']}")
+    before, after = row["before"] or "", row["after"] or ""
+    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
+    for line in lines[:_DIFF_LINES_MAX]:
+        _say("  " + "".join(one if one.isprintable() else " " for one in line[:_LINE_CHARS_MAX]))
+    if len(lines) > _DIFF_LINES_MAX:
+        _say(f"  … {len(lines) - _DIFF_LINES_MAX} lines more")
+
+
+def _show_rewards(rows: Iterable[Row], kind: str) -> None:
+    """A line a reward, a column a horizon."""
+    rows = [row for row in rows if row["target_kind"] == kind]
+    horizons = sorted({row["horizon_s"] for row in rows if row["horizon_s"] is not None})
+    columns = ["reward", *(_duration(one) for one in horizons), "without horizon"]
+    table: dict[str, dict[int | None, str]] = {}
+    for row in rows:
+        table.setdefault(row["name"], {})[row["horizon_s"]] = _said(row)
+    lines = [[name, *(by.get(one, "") for one in (*horizons, None))] for name, by in table.items()]
+    show_table(columns, lines)
+    _say("")
+
+
+def _said(row: Row) -> str:
+    if row["value"] is not None:
+        return f"{row['value']:.3f}"
+    return f"{row['state']}: {row['reason']}" if row["reason"] else str(row["state"])
+
+
+def _duration(seconds: int) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _targets(rows: Iterable[Row], kind: str) -> Iterator[str]:
+    yield from dict.fromkeys(row["target_id"] for row in rows if row["target_kind"] == kind)
+
+
+def _edit_id(edit: Row) -> str:
+    return str(edit["edit_id"] or edit["event_id"])
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")

@@ -1,0 +1,77 @@
+"""A server on loopback that speaks `/v1/chat/completions`, and errs as it is told."""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+#: Status, headers, body; or "hang" for no answer until the server ends.
+Fault = tuple[int, dict[str, str], bytes]
+
+
+def completion(content: str, tokens: int = 50) -> bytes:
+    answer = {"choices": [{"message": {"role": "assistant", "content": content}}]}
+    return json.dumps(answer | {"usage": {"total_tokens": tokens}}).encode()
+
+
+def by_first_word(request: dict[str, Any]) -> str:
+    """Labels a message by its first word, whatever else it says."""
+    message = json.loads(request["messages"][1]["content"])
+    label = message["user_message"].split()[0]
+    return json.dumps({"label": label, "confidence": 0.9, "dissatisfied": 0.2})
+
+
+class Completions:
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        #: The next answers; then `reply` answers.
+        self.faults: deque[Fault | str] = deque()
+        self.reply: Callable[[dict[str, Any]], str] = by_first_word
+        self.ending = threading.Event()
+        self.lock = threading.Lock()
+        self.url = ""
+
+
+@contextmanager
+def running_completions() -> Iterator[Completions]:
+    told = Completions()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with told.lock:
+                told.requests.append(json.loads(body) | {"path": self.path})
+                told.headers.append({name.lower(): v for name, v in self.headers.items()})
+                fault = told.faults.popleft() if told.faults else None
+            if fault == "hang":
+                told.ending.wait()
+                return
+            status, headers, answer = (
+                fault
+                if isinstance(fault, tuple)
+                else (200, {}, completion(told.reply(json.loads(body))))
+            )
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(answer))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Tests are quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    told.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield told
+    finally:
+        told.ending.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

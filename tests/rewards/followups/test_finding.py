@@ -1,0 +1,179 @@
+"""Which messages are follow-ups, and of what."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock_jobs.rewards.followups.finding import FollowUp, Tables, follow_ups, silences
+from penstock_jobs.rewards.followups.judging import Judgement
+from penstock_jobs.rewards.followups.labels import Label
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Session:
+    """Writes the rows of the views, a second a step."""
+
+    def __init__(self, session_id: str = "s") -> None:
+        self._id = session_id
+        self._step = 0
+        self.turns: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []
+        self.edits: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+
+    def user(self, text: str | None, after: int = 1) -> "Session":
+        counts = {"model_calls": 0, "tool_calls": 0, "edits": 0}
+        row = {**self._at(after), "turn": len(self.turns) + 1, "text": text, **counts}
+        self.turns.append(row)
+        return self
+
+    def says(self, text: str | None) -> "Session":
+        self.calls.append({**self._at(), "text": text})
+        self.turns[-1]["model_calls"] += 1
+        return self
+
+    def edit(self, path: str) -> "Session":
+        self.edits.append({**self._at(), "path": path})
+        self.turns[-1]["edits"] += 1
+        return self
+
+    def event(self, kind: str, **payload: object) -> "Session":
+        self.events.append({**self._at(), "type": kind, "payload": json.dumps(payload)})
+        return self
+
+    def _at(self, after: int = 1) -> dict[str, Any]:
+        self._step += after
+        ts = BEGIN + timedelta(seconds=self._step)
+        return {"session_id": self._id, "ts": ts, "seq": self._step}
+
+
+def tables(*sessions: Session) -> Tables:
+    place = [("session_id", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("seq", pa.int64())]
+    counts = [(name, pa.int64()) for name in ("turn", "model_calls", "tool_calls", "edits")]
+
+    def table(name: str, *more: tuple[str, Any]) -> pa.Table:
+        rows = [row for session in sessions for row in getattr(session, name)]
+        return pa.Table.from_pylist(rows[::-1], pa.schema([*place, *more]))
+
+    return Tables(
+        turns=table("turns", ("text", pa.string()), *counts),
+        model_calls=table("calls", ("text", pa.string())),
+        edits=table("edits", ("path", pa.string())),
+        events=table("events", ("type", pa.string()), ("payload", pa.string())),
+    )
+
+
+def found_in(session: Session) -> list[FollowUp]:
+    return follow_ups(tables(session))
+
+
+def judged(label: Label) -> Judgement:
+    return Judgement(judge="j@1", label=label, confidence=1, dissatisfied=1)
+
+
+def test_a_message_after_the_agent_acted() -> None:
+    session = Session().user("add a").says("on it").edit("a.py").says("done").says(None)
+    session.event("test_result", ok=False).user("no", after=60)
+    [found] = found_in(session)
+    assert (found.session_id, found.turn, found.turn_before, found.turn_named) == ("s", 2, 1, None)
+    message = found.message
+    assert (message.text, message.agent, message.previous) == ("no", "done", "add a")
+    assert (message.edited, message.tests) == (True, "failed")
+    assert found.seconds_since == 61
+    assert not found.interrupted
+
+
+def test_the_first_message_and_one_before_the_agent_acted_are_none() -> None:
+    assert found_in(Session().user("add a").user("in python please")) == []
+
+
+def test_of_two_messages_in_a_row_both_are_about_the_same_turn() -> None:
+    session = Session().user("add a").says("done").user("no").user("put it below")
+    assert [(one.turn, one.turn_before) for one in found_in(session)] == [(2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        " ",
+        "[Request interrupted by user for tool use]",
+        "<task-notification>done</task-notification>",
+        "/compact",
+    ],
+)
+def test_what_no_person_wrote_is_none_and_hides_nothing(text: str | None) -> None:
+    session = Session().user("add a").says("done").user(text).user("wrong")
+    [found] = found_in(session)
+    assert (found.turn, found.turn_before, found.message.previous) == (3, 1, "add a")
+
+
+def test_a_command_that_undoes_is_a_message() -> None:
+    [found] = found_in(Session().user("add a").says("done").user("/undo"))
+    assert found.message.text == "/undo"
+
+
+def test_criticism_that_names_a_file_goes_to_the_turn_that_edited_it() -> None:
+    session = Session().user("1").edit("src/cart.py").user("2").edit("src/cart.py")
+    session.user("3").edit("docs/cart.md").user("TypeError in cart.py, line 3")
+    found = found_in(session)[-1]
+    assert (found.turn_before, found.turn_named) == (3, 2)
+    assert found.target_turn(judged("reports_failure")) == 2
+    assert found.target_turn(judged("moves_on")) == 3
+
+
+@pytest.mark.parametrize("text", ["cart.md and cart.py are wrong", "smart-cart.py fails", "no"])
+def test_the_turn_before_comes_first(text: str) -> None:
+    session = Session().user("1").edit("src/cart.py").user("2").edit("docs/cart.md").user(text)
+    assert found_in(session)[-1].turn_named is None
+
+
+def test_an_interrupt_is_told() -> None:
+    session = Session().user("add a").says("let me").event("interrupt").user("wait, not there")
+    assert found_in(session)[0].interrupted
+
+
+def test_silence_is_no_evidence() -> None:
+    [found] = silences(tables(Session().user("1").says("a").user("2").says("b")))
+    assert (found.turn, found.evidence) == (2, None)
+
+
+def test_no_silence_after_the_user_s_last_word() -> None:
+    assert silences(tables(Session().user("add a").says("done").user("thanks"))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "evidence"),
+    [
+        ("session_end", {"reason": "user_stop"}, "user_stop"),
+        ("session_end", {"reason": "completed"}, None),
+        ("interrupt", {}, "interrupt"),
+    ],
+)
+def test_abandoned_on_evidence_only(
+    kind: str, payload: dict[str, str], evidence: str | None
+) -> None:
+    [found] = silences(tables(Session().user("add a").says("hm").event(kind, **payload)))
+    assert found.evidence == evidence
+
+
+def test_an_agent_that_went_on_after_an_interrupt_was_not_abandoned() -> None:
+    [found] = silences(tables(Session().user("1").event("interrupt").says("going on")))
+    assert found.evidence is None
+
+
+def test_sessions_do_not_mix() -> None:
+    one, two = Session("a").user("1").says("x").user("no"), Session("b").user("2")
+    assert [found.session_id for found in follow_ups(tables(two, one))] == ["a"]
+
+
+@pytest.mark.parametrize("payload", [None, "[]", '{"failed": "many"}'])
+def test_unfit_payloads_tell_nothing(payload: str | None) -> None:
+    session = Session().user("add a").says("done").event("test_result")
+    session.events[-1]["payload"] = payload
+    [found] = found_in(session.user("ok"))
+    assert found.message.tests is None
