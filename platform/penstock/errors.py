@@ -95,6 +95,14 @@ class QueryLimitReached(PenstockError):
     http_status = 422
 
 
+class SessionUnknown(PenstockError):
+    """No segment holds a session {session!r} of the tenant {tenant}. What was sent in the last
+    seconds may be in the log alone."""
+
+    exit_status = 2
+    http_status = 404
+
+
 class SnapshotUnknown(PenstockError):
     """There is no snapshot {name}; `penstock snapshots list` shows those there are.
     A time is written as RFC 3339, with its zone."""

@@ -78,5 +78,32 @@ def show(
         show_session(bucket, rows)
 
 
+@app.command("judge")
+def judge(json: options.Json = False) -> None:
+    """How good the local judge of follow-ups is, on labels that it never learned from.
+
+    Half of them were written together with those it learned from, the fresh ones afterwards:
+    trust the second figures.
+
+    Example: penstock rewards judge
+    """
+    from penstock_jobs.rewards.followups.evaluation import evaluate
+    from penstock_jobs.rewards.followups.examples import fresh_examples, held_out_examples
+    from penstock_jobs.rewards.followups.local import LocalJudge
+    from penstock_jobs.rewards.showing import show_evaluation
+
+    fresh = fresh_examples()
+    kept_back = [one for one in held_out_examples() if one not in set(fresh)]
+    found = {
+        "held out": evaluate(LocalJudge(), kept_back),
+        "fresh": evaluate(LocalJudge(), fresh),
+    }
+    if json:
+        show_json(found)
+        return
+    for name, one in found.items():
+        show_evaluation(name, one)
+
+
 def _first_line(page: str) -> str:
     return page.partition("\n")[0].partition(": ")[2].removesuffix(".")

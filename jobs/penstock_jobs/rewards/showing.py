@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.cli.output import show_table
 from penstock_jobs.rewards.definition import Term, load_definition
+from penstock_jobs.rewards.followups.evaluation import Bin, Evaluation, Quality
 from penstock_jobs.rewards.registry import all_rewards
 from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket
 
@@ -89,3 +90,32 @@ def _edit_id(edit: Row) -> str:
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
+
+
+def show_evaluation(name: str, found: Evaluation) -> None:
+    _say(
+        f"{name}: {found.examples} examples, {found.accuracy:.0%} of the labels found; "
+        f"calibration error of dissatisfied {found.dissatisfied_calibration_error:.2f}"
+    )
+    qualities: list[tuple[str, Quality]] = [("dissatisfied", found.dissatisfied)]
+    qualities += found.labels.items()
+    show_table(
+        ["label", "precision", "recall", "F1", "examples"],
+        [
+            [label, *map(_share, (one.precision, one.recall, one.f1)), one.support]
+            for label, one in qualities
+        ],
+    )
+    _say("")
+    columns = ["dissatisfied, as the judge sees it", "on average", "it was", "examples"]
+    show_table(columns, [_bin(one) for one in found.dissatisfied_reliability if one.count])
+    _say("")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _bin(one: Bin) -> list[object]:
+    span = f"{one.low:.1f} to {one.high:.1f}"
+    return [span, _share(one.predicted), _share(one.observed), one.count]

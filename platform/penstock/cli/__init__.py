@@ -1,6 +1,7 @@
 """The command line. Each command explains itself with `--help`."""
 
 import sys
+from importlib.metadata import entry_points
 
 import typer
 
@@ -40,6 +41,8 @@ app.add_typer(lake.app, name="lake")
 app.add_typer(snapshots.app, name="snapshots")
 app.add_typer(keys.app, name="keys")
 app.add_typer(database.app, name="db")
+for entry in entry_points(group="penstock.commands"):
+    app.add_typer(entry.load(), name=entry.name)
 
 
 def main() -> None:

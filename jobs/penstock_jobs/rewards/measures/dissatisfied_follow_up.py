@@ -1,0 +1,98 @@
+"""dissatisfied_follow_up: did the user come back dissatisfied.
+
+Measures: what the user's next message says of the agent's work. A judge gives each message after
+the agent acted one label of eight; corrects, reports_failure, reverts and complains are
+dissatisfied. The label is about the turn before, or about an earlier one, where it criticizes and
+names a file edited there.
+
+Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
+messages about one turn the worst counts; −1 where the user stopped the session or the agent and
+said nothing more. A session is the mean of its turns.
+
+Range: −1 to 0.
+
+pending: never. censored: `silence`, nobody has answered: most who are content say nothing, and so
+do most who are not; `budget`, `unreachable`, `unreadable_answer`, the judge said nothing. Turns in
+which the agent did nothing have no row.
+
+To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
+`asked_instead`. The judge is a small model trained on written examples, and on wording that it has
+not seen it is right about dissatisfaction in seven cases of ten: it tells checkpoints apart by
+many sessions, not sessions by one message.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock_jobs.rewards.followups.finding import EVENT_TYPES, Tables, follow_ups, silences
+from penstock_jobs.rewards.followups.local import LocalJudge
+from penstock_jobs.rewards.registry import Reward
+from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.turn_facts import Score, score_turns
+
+
+@cache
+def _judge() -> LocalJudge:
+    return LocalJudge()
+
+
+def _version() -> str:
+    return _judge().version
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """`judge` is the version of the local judge: it is part of what a definition computes."""
+
+    judge: str = field(default_factory=_version)
+
+    def __post_init__(self) -> None:
+        if self.judge != _version():
+            raise ValueError(f"the local judge has version {_version()}, not {self.judge}")
+
+
+def dissatisfied_follow_up(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+    """The rows of this reward: module docstring."""
+    events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
+    tables = Tables(
+        turns=bucket.turns, model_calls=bucket.model_calls, edits=bucket.edits, events=events
+    )
+    scores = _judged(tables) | _silent(tables)
+    return score_turns("dissatisfied_follow_up", bucket, lambda turn: scores.get(_key(turn)))
+
+
+def _judged(tables: Tables) -> dict[tuple[str, int], Score]:
+    found = follow_ups(tables)
+    scores: dict[tuple[str, int], Score] = {}
+    judgements = _judge().judge([one.message for one in found])
+    for one, judgement in zip(found, judgements, strict=True):
+        if judgement.unjudged is not None:
+            score = Score(None, judgement.unjudged)
+        else:
+            score = Score(0.0 - judgement.dissatisfied)
+        turn = (one.session_id, one.target_turn(judgement))
+        scores[turn] = min(scores.get(turn, score), score, key=_badness)
+    return scores
+
+
+def _silent(tables: Tables) -> dict[tuple[str, int], Score]:
+    return {
+        (one.session_id, one.turn): Score(-1.0) if one.evidence else Score(None, "silence")
+        for one in silences(tables)
+    }
+
+
+def _badness(score: Score) -> float:
+    """What is not known is no worse than what is."""
+    return 1.0 if score.value is None else score.value
+
+
+def _key(turn: dict[str, Any]) -> tuple[str, int]:
+    return turn["session_id"], turn["turn"]
+
+
+REWARD = Reward("dissatisfied_follow_up", 1, dissatisfied_follow_up, Parameters)

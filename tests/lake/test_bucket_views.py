@@ -1,0 +1,60 @@
+"""What a job reads of a bucket is what a query sees."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.bucket_views import bucket_views
+from penstock.lake.buckets import SessionId, bucket_of, plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock.testing.lakes import HandLake, hand_lake, make_event
+
+VIEWS = ["edits", "events", "feedback", "model_calls", "observations", "tool_calls", "turns"]
+EDIT = {"path": "a.py", "before": "", "after": "x = 1\n"}
+LOOK = {"path": "a.py", "text": "x = 2\n"}
+
+
+def fill(lake: HandLake) -> None:
+    for number in range(3):  # three segments
+        events = [
+            make_event(f"s{n}", number, kind, event_id=f"{kind}{number}", payload=payload)
+            for n in range(4)
+            for kind, payload in (
+                ("user_message", {"text": "go on"}),
+                ("edit", EDIT),
+                ("file_observed", LOOK),
+                ("feedback", {"kind": "accept"}),
+                ("model_call", {"tool_calls": [{"id": "t", "name": "read", "arguments": {}}]}),
+            )
+        ]
+        lake.store(events)
+    lake.store([make_event("s1", 9)], tenant="other")
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_all_buckets_is_that_of_a_query(tmp_path: Path, name: str) -> None:
+    with hand_lake(tmp_path) as lake:
+        fill(lake)
+        [bucket] = plan_buckets(lake.lake, current(lake.lake.database))
+        rows = read_bucket(lake.lake, bucket)
+        found = bucket_views(rows, TENANT_DEFAULT, [name])[name]
+        assert found.num_rows > 0
+        assert sorted(map(str, found.to_pylist())) == sorted(
+            map(str, lake.rows(f"select * from {name}"))
+        )
+
+
+def test_a_session_is_found_by_the_segments_filters(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        fill(lake)
+        lake.store([make_event("late", 0)])
+        pin = current(lake.lake.database)
+        late = bucket_of(lake.lake, pin, SessionId(TENANT_DEFAULT, "late"))
+        assert len(late.segments) == 1
+        one = bucket_of(lake.lake, pin, SessionId(TENANT_DEFAULT, "s1"))
+        rows = read_bucket(lake.lake, one, ["tenant", "session_id"]).to_pylist()
+        assert len(rows) == 15
+        assert rows == [{"tenant": TENANT_DEFAULT, "session_id": "s1"}] * 15
+        none = bucket_of(lake.lake, pin, SessionId(TENANT_DEFAULT, "nobody"))
+        assert read_bucket(lake.lake, none).num_rows == 0
