@@ -4,21 +4,28 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock.lake.rows import EVENT_ROWS
 from penstock.testing.lakes import START_US, Event, hand_lake, make_event
+from penstock_jobs.rewards.gathering import as_bucket
 from penstock_jobs.rewards.rows import Bucket
 
-_VIEWS = (
-    "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
-    "events",
-)  # fmt: skip
 DAY_US = 86_400_000_000
 
 
 def bucket_of(directory: Path, events: Iterable[Event]) -> Bucket:
     with hand_lake(directory) as lake:
         lake.store(events)
-        tables = {name: lake.lake.query(f"select * from {name}").arrow() for name in _VIEWS}
-    return Bucket(as_of_us=START_US + DAY_US, **tables)
+        tables = [
+            read_bucket(lake.lake, one)
+            for one in plan_buckets(lake.lake, current(lake.lake.database))
+        ]
+    rows = pa.concat_tables([EVENT_ROWS.empty_table(), *tables])
+    return as_bucket(rows, TENANT_DEFAULT, START_US + DAY_US)
 
 
 def said(number: int, text: str = "go on", session: str = "s") -> Event:

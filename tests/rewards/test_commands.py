@@ -57,14 +57,18 @@ def test_show_prints_each_edit_beside_what_became_of_it(data: str) -> None:
 
 def test_show_as_json_has_a_row_for_each_value_and_state(data: str, tmp_path: Path) -> None:
     definition = tmp_path / "mine.toml"
-    definition.write_text('name = "mine"\n[[reward]]\nname = "edit_persistence"\nweight = 1\n')
+    definition.write_text(
+        'name = "mine"\n[[reward]]\nname = "edit_persistence"\nweight = 2\nhorizon_s = 30\n'
+    )
     shown = rewards("show", "s", "--data", data, "--definition", str(definition), "--json")
     rows = json.loads(shown.stdout)
-    assert {row["name"] for row in rows} == {"edit_persistence"}
+    assert {row["name"] for row in rows} == {"edit_persistence", "reward"}
     states = {row["horizon_s"]: row["state"] for row in rows if row["target_kind"] == "edit"}
     assert states[0] == "scored"
     assert states[30] == "scored"
     assert states[900] == "censored"
+    [whole] = [row for row in rows if row["name"] == "reward"]
+    assert (whole["value"], whole["state"], whole["target_id"]) == (1.0, "scored", "s")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.combine import Standing, combine
+from penstock_jobs.rewards.combine import Standing, combine, session_rewards
 from penstock_jobs.rewards.definition import Definition, load_definition, parse_definition
+from penstock_jobs.rewards.rows import REWARD_ROWS, reward_row
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
 TEXT = """
@@ -141,6 +143,21 @@ def test_nothing_is_worth_zero_because_nobody_looked() -> None:
     assert combine(definition(text), {"tests_passing": away, "latency": away}) == Standing(
         "censored", reason="latency: unobserved; tests_passing: unobserved"
     )
+
+
+def test_the_rows_of_sessions_at_the_horizon_that_counts() -> None:
+    text = 'name = "one"\n[[reward]]\nname = "edit_persistence"\nweight = 1\nhorizon_s = 600\n'
+    rows = [
+        reward_row("a", ("session", "a"), "edit_persistence", value=value) | {"horizon_s": horizon}
+        for horizon, value in ((0, 1.0), (600, 0.25))
+    ]
+    rows.append(reward_row("a", ("turn", "1"), "edit_persistence", value=0.9) | {"horizon_s": 600})
+    rows.append(reward_row("b", ("session", "b"), "edit_persistence", value=0.5))
+    found = session_rewards(definition(text), pa.Table.from_pylist(rows, REWARD_ROWS)).to_pylist()
+    assert [(row["session_id"], row["value"], row["state"]) for row in found] == [
+        ("a", 0.25, "scored"),
+        ("b", None, "censored"),
+    ]
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))

@@ -8,11 +8,16 @@ definition says so; else the rest counts without it, and the reason names it. Wh
 left the session is censored. So a session is never worth nothing because nobody looked.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock_jobs.rewards.definition import Definition, Term
-from penstock_jobs.rewards.rows import State
+from penstock_jobs.rewards.rows import REWARD_ROWS, State, reward_row
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Standing:
     reason: str | None = None
 
 
+#: The name of the rows that a definition's sum makes.
+NAME = "reward"
 UNKNOWN = Standing("censored", reason="no_rows")
 
 
@@ -44,6 +51,25 @@ def combine(definition: Definition, found: Mapping[str, Standing]) -> Standing:
     left_out = [term.reward.name for term, _ in missing]
     reason = f"without {_names(left_out)}" if left_out else None
     return Standing("scored", _total(definition, scored), reason)
+
+
+def session_rewards(definition: Definition, rows: pa.Table) -> pa.Table:
+    """The reward of each session that the rows of the definition's terms name."""
+    horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
+    sessions: defaultdict[str, dict[str, Standing]] = defaultdict(dict)
+    for row in rows.filter(pc.equal(rows["target_kind"], "session")).to_pylist():
+        found = sessions[row["session_id"]]
+        if row["name"] in horizons and row["horizon_s"] == horizons[row["name"]]:
+            found[row["name"]] = Standing(row["state"], row["value"], row["reason"])
+    made = [_row(session, combine(definition, found)) for session, found in sessions.items()]
+    return pa.Table.from_pylist(made, REWARD_ROWS)
+
+
+def _row(session: str, standing: Standing) -> dict[str, Any]:
+    row = reward_row(
+        session, ("session", session), NAME, value=standing.value, reason=standing.reason
+    )
+    return row | {"state": standing.state}
 
 
 def _total(definition: Definition, scored: list[tuple[Term, float]]) -> float:

@@ -66,12 +66,11 @@ def show(
     """
     from penstock.lake.buckets import SessionId
     from penstock_jobs.rewards.gathering import gather_session
-    from penstock_jobs.rewards.showing import compute, show_session, terms_of
+    from penstock_jobs.rewards.showing import compute, show_session
 
-    terms = terms_of(definition)
     with open_existing(data) as lake:
         bucket = gather_session(lake, SessionId(tenant, session), SystemClock().now_us())
-    rows = compute(terms, bucket).to_pylist()
+    rows = compute(bucket, definition).to_pylist()
     if json:
         show_json(rows)
     else:

@@ -1,5 +1,8 @@
 """From the lake to a bucket of sessions, as rewards take it."""
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.errors import SessionUnknown
 from penstock.lake.bucket_views import bucket_views
 from penstock.lake.buckets import SessionId, bucket_of, read_bucket
@@ -9,8 +12,9 @@ from penstock_jobs.rewards.rows import Bucket
 
 _VIEWS = (
     "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
-    "events",
 )  # fmt: skip
+#: What no view shows; of the others the view `events` would be a copy.
+_EVENT_TYPES = ("interrupt", "session_end", "test_result", "vcs_commit")
 
 
 def gather_session(lake: Lake, session: SessionId, as_of_us: int) -> Bucket:
@@ -20,4 +24,11 @@ def gather_session(lake: Lake, session: SessionId, as_of_us: int) -> Bucket:
         rows = read_bucket(lake, bucket_of(lake, pin, session))
     if not rows.num_rows:
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)
-    return Bucket(as_of_us=as_of_us, **bucket_views(rows, session.tenant, _VIEWS))
+    return as_bucket(rows, session.tenant, as_of_us)
+
+
+def as_bucket(rows: pa.Table, tenant: str, as_of_us: int) -> Bucket:
+    """The sessions of a tenant among these events, as `read_bucket` gives them."""
+    views = bucket_views(rows, tenant, _VIEWS)
+    others = rows.filter(pc.is_in(rows["type"], pa.array(_EVENT_TYPES)))
+    return Bucket(as_of_us=as_of_us, **views, **bucket_views(others, tenant, ["events"]))

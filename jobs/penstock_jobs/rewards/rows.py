@@ -58,6 +58,7 @@ class Parameters:
 @dataclass(frozen=True, eq=False)
 class Bucket:
     """All events of some sessions, as the views show them; whole sessions, in any order of rows.
+    `events` are those of types that no other view shows.
     Views that a reward does not read may be empty tables. Events after `as_of_us`, in
     microseconds, may be incomplete: they are not looked at."""
 

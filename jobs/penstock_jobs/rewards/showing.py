@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cli.output import show_table
+from penstock_jobs.rewards.combine import session_rewards
 from penstock_jobs.rewards.definition import Term, load_definition
 from penstock_jobs.rewards.followups.evaluation import Bin, Evaluation, Quality
 from penstock_jobs.rewards.registry import all_rewards
@@ -19,14 +20,18 @@ _LINE_CHARS_MAX = 100
 Row = dict[str, Any]
 
 
-def terms_of(definition: Path | None) -> Sequence[Term]:
-    """Raises InvalidInput."""
-    if definition is not None:
-        return load_definition(definition).terms
-    return [Term(reward, reward.parameters()) for reward in all_rewards().values()]
+def compute(bucket: Bucket, file: Path | None) -> pa.Table:
+    """All rewards with their defaults; by a definition its own, and what it makes of them. Raises
+    InvalidInput."""
+    if file is None:
+        terms = [Term(reward, reward.parameters()) for reward in all_rewards().values()]
+        return _compute(terms, bucket)
+    definition = load_definition(file)
+    rows = _compute(definition.terms, bucket)
+    return pa.concat_tables([rows, session_rewards(definition, rows)])
 
 
-def compute(terms: Iterable[Term], bucket: Bucket) -> pa.Table:
+def _compute(terms: Iterable[Term], bucket: Bucket) -> pa.Table:
     tables = [term.reward.compute(bucket, term.parameters) for term in terms]
     return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
 
