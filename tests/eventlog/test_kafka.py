@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from kafka import KafkaProducer
@@ -15,7 +16,7 @@ from penstock.events.arrivals import encode_unjudged
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 
-REQUEST_SECONDS = 1.0
+REQUEST_SECONDS = 2.0
 
 
 @pytest.fixture
@@ -215,3 +216,26 @@ def test_any_other_record_is_lines_to_be_judged(
     headers: list[tuple[str, bytes]], tenant: str, version: int
 ) -> None:
     assert value_of(b"{}", headers, 5) == encode_unjudged(b"{}", tenant, 5000, version)
+
+
+def test_by_tls_and_only_who_knows_the_password(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker", login=("agent", "p@ss/word"))
+    broker.start()
+    where = f"127.0.0.1:{broker.login_port}"
+    try:
+        with closing(open_at(f"agent:p%40ss%2Fword@{where}", known(broker))) as log:
+            log.append({0: [b"secret"]})
+            assert values(log) == [b"secret"]
+        for address in (f"agent:wrong@{where}", f"nobody:p%40ss%2Fword@{where}"):
+            with pytest.raises(LogUnreachable) as caught:
+                open_at(address, known(broker)).close()
+            assert "word" not in str(caught.value)
+        with pytest.raises(LogUnreachable):  # a certificate that nobody vouches for
+            open_at(f"agent:p%40ss%2Fword@{where}", "events").close()
+    finally:
+        broker.stop()
+
+
+def known(broker: Broker) -> str:
+    """A topic, and whose certificate is believed."""
+    return f"events?ssl_cafile={broker.certificate}"

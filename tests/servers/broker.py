@@ -19,6 +19,8 @@ from pathlib import Path
 _POM = Path(__file__).parent / "pom" / "kafka.xml"
 _START_SECONDS = 60
 _STOP_SECONDS = 20
+_MECHANISM = "SCRAM-SHA-512"
+_KEYSTORE_PASSWORD = "only-for-tests"
 _JVM = [
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # it starts faster, and no test lives long enough for more
@@ -57,8 +59,12 @@ class Broker:
         heap_mb: int = 256,
         settings: Mapping[str, str] | None = None,
         advertised_port: int | None = None,
+        login: tuple[str, str] | None = None,
     ) -> None:
         """`settings` go into server.properties over the defaults above.
+
+        With a `login`, a name and a password, there is another address, `login_port`: by TLS, whose
+        certificate is `certificate`, and only for who knows the password (SCRAM-SHA-512).
 
         `advertised_port` is where a proxy stands: clients that come to `behind_proxy_port` are
         told to go on there. The broker's own address stays open beside it.
@@ -71,6 +77,9 @@ class Broker:
         self.port = free_port()
         self.behind_proxy_port = free_port()
         self.advertised_port = advertised_port or free_port()
+        self.login_port = free_port()
+        self.certificate = directory / "certificate.pem"
+        self._login = login
         self._heap_mb = heap_mb
         self._settings = self._listening(free_port()) | _QUICK_AND_SMALL | dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,6 +104,8 @@ class Broker:
         self.directory.mkdir(parents=True, exist_ok=True)
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
         if not (self.data / "meta.properties").exists():
+            if self._login is not None:
+                self._make_certificate()
             self._format(java, properties)
         self._process = start_child([*java, "kafka.Kafka", str(properties)], log=self.log)
         self._wait_until_it_answers(self._process)
@@ -123,6 +134,8 @@ class Broker:
 
     def _listening(self, controller_port: int) -> dict[str, str]:
         host = "127.0.0.1"
+        listeners = f"DIRECT://{host}:{self.port},PROXIED://{host}:"
+        login = f",LOGIN://{host}:{self.login_port}" if self._login is not None else ""
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -130,17 +143,44 @@ class Broker:
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "DIRECT",
             "listener.security.protocol.map": "DIRECT:PLAINTEXT,PROXIED:PLAINTEXT,"
-            "CONTROLLER:PLAINTEXT",
-            "listeners": f"DIRECT://{host}:{self.port},"
-            f"PROXIED://{host}:{self.behind_proxy_port},CONTROLLER://{host}:{controller_port}",
-            "advertised.listeners": f"DIRECT://{host}:{self.port},"
-            f"PROXIED://{host}:{self.advertised_port}",
+            "CONTROLLER:PLAINTEXT,LOGIN:SASL_SSL",
+            "listeners": f"{listeners}{self.behind_proxy_port},"
+            f"CONTROLLER://{host}:{controller_port}{login}",
+            "advertised.listeners": f"{listeners}{self.advertised_port}{login}",
             "log.dirs": str(self.data),
+        } | (self._guarding() if self._login is not None else {})
+
+    def _guarding(self) -> dict[str, str]:
+        of_login = "listener.name.login"
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return {
+            "sasl.enabled.mechanisms": _MECHANISM,
+            f"{of_login}.{_MECHANISM.lower()}.sasl.jaas.config": f"{module} required;",
+            f"{of_login}.ssl.keystore.location": str(self._keystore),
+            f"{of_login}.ssl.keystore.password": _KEYSTORE_PASSWORD,
         }
+
+    @property
+    def _keystore(self) -> Path:
+        return self.directory / "keystore.p12"
+
+    def _make_certificate(self) -> None:
+        """With the tool that comes with Java."""
+        store = ["-alias", "broker", "-keystore", str(self._keystore)]
+        store += ["-storepass", _KEYSTORE_PASSWORD]
+        make = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1"]
+        export = ["-exportcert", "-rfc", "-file", str(self.certificate)]
+        with self.log.open("ab") as log:
+            for what in (make, export):
+                command = ["keytool", *what, *store]
+                subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True)
 
     def _format(self, java: list[str], properties: Path) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
+        if self._login is not None:
+            name, password = self._login
+            tool.append(f"--add-scram={_MECHANISM}=[name={name},password={password}]")
         with self.log.open("ab") as log:
             subprocess.run(
                 [*java, *tool, "--config", str(properties)],
