@@ -256,6 +256,7 @@ class _Replay:
             path, old = entry["path"], entry.get("renamed_from")
             if isinstance(old, str) and old in self._files and path not in self._files:
                 self._files[path] = self._files.pop(old)
+                self._watches.renamed(old, path)
             if entry.get("deleted") or isinstance(entry.get("text"), str):
                 self._look(
                     ts,

@@ -16,6 +16,8 @@ class _Watch:
     edit: TrackedEdit
     #: Number of the horizon → (begin, end).
     windows: dict[int, tuple[int, int]]
+    #: What its file is called now.
+    home: str
     found: dict[int, Seen] = field(default_factory=dict)
     notes: dict[int, Seen] = field(default_factory=dict)
     #: Where its text was seen last.
@@ -41,13 +43,21 @@ class Watches:
             number: (edit.ts_us + begin, edit.ts_us + end)
             for number, (begin, end) in enumerate(self._terms.windows_us)
         }
-        watch = _Watch(edit, windows, paths={edit.path})
+        watch = _Watch(edit, windows, edit.path, paths={edit.path})
         for number, (begin, _) in enumerate(self._terms.windows_us):
             if begin == 0:
                 del windows[number]
                 watch.found[number] = Seen("scored", None, state, (state,))
         self._open.append(watch)
         self.live.add(edit.owner)
+
+    def renamed(self, old: str, new: str) -> None:
+        """The file has another name from now on, also for edits of which nothing is left in it."""
+        for watch in self._open:
+            if watch.home == old:
+                watch.home = new
+            if old in watch.paths:
+                watch.paths = watch.paths - {old} | {new}
 
     def rework(self, state: State, change: Change) -> None:
         """An edit of the session takes away what earlier ones wrote."""
@@ -145,12 +155,12 @@ class Watches:
             watch.paths = set(holders)
         if path in watch.paths:
             self._answer(watch, due, holders)
-        elif path == watch.edit.path:
+        elif path == watch.home:
             for number in due:
                 watch.notes.setdefault(number, Seen("censored", "path_lost"))
 
     def _answer(self, watch: _Watch, due: Iterable[int], holders: dict[str, list[State]]) -> None:
-        home = self._files.get(watch.edit.path)
+        home = self._files.get(watch.home)
         seen = Seen(
             "scored",
             None,
