@@ -1,0 +1,297 @@
+"""How each session of a bucket ends: scored, negative by rule, censored or excluded, or not yet.
+
+Leaving a session out is a reward decision too: a model was seen to break its tool calls where it
+expected to fail, because such sessions were dropped. So every session of a bucket has exactly one
+outcome, with a reason. RULES are asked in their order, and the first that holds decides; where
+none does, the outcome is the standing of the session's reward.
+
+What more events could still change is not decided while the session is open: it is `pending`,
+`still_open`. Events after the bucket's `as_of_us` are not looked at.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock_jobs.rewards.combine import UNKNOWN, Standing
+from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
+from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.texts.trail import SECOND
+
+Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
+#: When something happened: ts in microseconds, then seq.
+Moment = tuple[int, int]
+
+_TABLES = (
+    "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
+    "events",
+)  # fmt: skip
+_BY_AGENT = ("model_calls", "tool_calls", "edits")
+#: An edit that is censored or invalid for these reasons is known not to be there.
+_NOT_THERE = ("self_rework", "nothing_written")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`value` is there where the outcome is scored or negative by rule. `checkpoint` is named
+    where the agent acted by one alone."""
+
+    session_id: str
+    kind: Kind
+    reason: str | None = None
+    value: float | None = None
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the rules go by."""
+
+    #: A session without an end is over when nothing was heard of it for this time, in seconds.
+    quiet_s: float = 3600.0
+    #: An edit is kept when more of it than this share is still there.
+    kept_min: float = 0.05
+    #: What a negative by rule is worth, unless its rewards say that it is worth even less.
+    negative_value: float = -1.0
+    #: By which horizons it is measured whether an edit was kept. Those of the definition: then
+    #: the texts are compared only once.
+    persistence: Parameters = field(default_factory=Parameters)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules know of a session."""
+
+    consent: str
+    over: bool
+    acted: bool
+    #: Whether each tool call was invalid, in order.
+    calls: tuple[bool, ...]
+    edited_after_last_call: bool
+    #: The user stopped it after their last message.
+    stopped: bool
+    #: An edit is there still, or nobody knows that it is not.
+    may_be_kept: bool
+
+
+def no_train(facts: Facts) -> bool:
+    """The user does not want it to be learned from."""
+    return facts.consent == "no_train"
+
+
+def no_agent(facts: Facts) -> bool:
+    """The agent did nothing that a reward could be about."""
+    return not facts.acted
+
+
+def invalid_tool_calls(facts: Facts) -> bool:
+    """No tool call could be understood, or the last could not and no edit followed."""
+    if not facts.calls:
+        return False
+    return all(facts.calls) or (facts.calls[-1] and not facts.edited_after_last_call)
+
+
+def abandoned(facts: Facts) -> bool:
+    """The user stopped it, and nothing that it wrote is there."""
+    return facts.stopped and not facts.may_be_kept
+
+
+class Rule(NamedTuple):
+    """The name of `holds` is the reason. `while_open`: no later event can take it back."""
+
+    kind: Literal["excluded", "negative_by_rule"]
+    holds: Callable[[Facts], bool]
+    while_open: bool = False
+
+    @property
+    def reason(self) -> str:
+        return self.holds.__name__
+
+
+RULES = (
+    Rule("excluded", no_train, while_open=True),
+    Rule("excluded", no_agent),
+    Rule("negative_by_rule", invalid_tool_calls),
+    Rule("negative_by_rule", abandoned),
+)
+
+
+def outcomes(
+    bucket: Bucket,
+    standings: Mapping[str, Standing],
+    consents: Mapping[str, str],
+    limits: Limits | None = None,
+) -> list[Outcome]:
+    """One for each session of the bucket, by session_id. `standings` and `consents` are by
+    session; a session without a standing is censored, and one consent of `no_train`, there or in
+    the rows of the bucket, is enough."""
+    limits = limits or Limits()
+    checkpoints = _checkpoints(bucket)
+    found = []
+    for session, facts in sorted(_facts(bucket, consents, limits).items()):
+        standing = standings.get(session, UNKNOWN)
+        kind, reason, value = decide(facts, standing, limits.negative_value)
+        found.append(Outcome(session, kind, reason, value, checkpoints.get(session)))
+    return found
+
+
+def decide(
+    facts: Facts, standing: Standing, negative_value: float = -1.0
+) -> tuple[Kind, str | None, float | None]:
+    """The kind, the reason and the value."""
+    for rule in RULES:
+        if not rule.holds(facts):
+            continue
+        if not (facts.over or rule.while_open):
+            return "pending", "still_open", None
+        if rule.kind == "excluded":
+            return rule.kind, rule.reason, None
+        worth = negative_value if standing.value is None else min(standing.value, negative_value)
+        return rule.kind, rule.reason, worth
+    if standing.state == "invalid":
+        return "censored", f"invalid: {standing.reason}", None
+    return standing.state, standing.reason, standing.value
+
+
+def _facts(bucket: Bucket, consents: Mapping[str, str], limits: Limits) -> dict[str, Facts]:
+    tables = {name: _until(getattr(bucket, name), bucket.as_of_us) for name in _TABLES}
+    heard = _last_heard(tables.values())
+    asked = _latest(tables["user_messages"])
+    ends, stops = _marks(tables["events"])
+    calls = _calls(tables["tool_calls"])
+    edited = _latest(tables["edits"])
+    acted = {session for name in _BY_AGENT for session in _sessions(tables[name])}
+    refused = _refused(bucket) | {one for one, said in consents.items() if said == "no_train"}
+    before_all: Moment = (-1, -1)
+    stopped = {one for one, at in stops.items() if at > asked.get(one, before_all)}
+    kept = _may_be_kept(bucket, limits) if stopped & edited.keys() else set()
+    quiet_us = bucket.as_of_us - limits.quiet_s * SECOND
+    found = {}
+    for session in {one for name in _TABLES for one in _sessions(getattr(bucket, name))}:
+        ended = ends.get(session, before_all) > asked.get(session, before_all)
+        quiet = session in heard and heard[session] <= quiet_us
+        of_session = calls.get(session, [])
+        last_call = of_session[-1][0] if of_session else before_all
+        found[session] = Facts(
+            consent="no_train" if session in refused else consents.get(session, "unknown"),
+            over=ended or quiet,
+            acted=session in acted,
+            calls=tuple(invalid for _, invalid in of_session),
+            edited_after_last_call=edited.get(session, before_all) > last_call,
+            stopped=session in stopped,
+            may_be_kept=session in kept,
+        )
+    return found
+
+
+def _may_be_kept(bucket: Bucket, limits: Limits) -> set[str]:
+    rows = edit_persistence(bucket, limits.persistence)
+    rows = rows.filter(pc.equal(rows["target_kind"], "edit"))
+    of_edits: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        of_edits.setdefault((row["session_id"], row["target_id"]), []).append(row)
+    return {session for (session, _), seen in of_edits.items() if _is_there(seen, limits.kept_min)}
+
+
+def _is_there(rows: Iterable[dict[str, Any]], kept_min: float) -> bool:
+    """At the latest horizon at which anybody knows; where nobody does, it may be. At 0 s
+    everything is there: that says nothing."""
+    rows = sorted(rows, key=lambda row: row["horizon_s"])
+    values = [row["value"] for row in rows if row["horizon_s"] and row["value"] is not None]
+    if values:
+        return bool(values[-1] > kept_min)
+    return not all(row["reason"] in _NOT_THERE for row in rows)
+
+
+def _calls(tool_calls: pa.Table) -> dict[str, list[tuple[Moment, bool]]]:
+    if not tool_calls.num_rows:
+        return {}
+    found: dict[str, list[tuple[Moment, bool]]] = {}
+    classes = tool_calls["error_class"].to_pylist()
+    for (session, at), error_class in zip(_moments(tool_calls), classes, strict=True):
+        found.setdefault(session, []).append((at, error_class == "invalid_arguments"))
+    return {session: sorted(calls) for session, calls in found.items()}
+
+
+def _marks(events: pa.Table) -> tuple[dict[str, Moment], dict[str, Moment]]:
+    """When each session ended, and when the user stopped it."""
+    ends: dict[str, Moment] = {}
+    stops: dict[str, Moment] = {}
+    if not events.num_rows:
+        return ends, stops
+    chosen = events.filter(pc.is_in(events["type"], pa.array(["session_end", "interrupt"])))
+    kinds, payloads = chosen["type"].to_pylist(), chosen["payload"].to_pylist()
+    for (session, at), kind, payload in zip(_moments(chosen), kinds, payloads, strict=True):
+        if kind == "session_end":
+            ends[session] = max(ends.get(session, at), at)
+        if kind == "interrupt" or _reason_of(payload) == "user_stop":
+            stops[session] = max(stops.get(session, at), at)
+    return ends, stops
+
+
+def _reason_of(payload: str) -> object:
+    try:
+        return msgspec.json.decode(payload).get("reason")
+    except (msgspec.DecodeError, AttributeError):
+        return None
+
+
+def _refused(bucket: Bucket) -> set[str]:
+    """Also what was said after `as_of_us`: consent does not wait."""
+    found: set[str] = set()
+    for name in _TABLES:
+        table = getattr(bucket, name)
+        if table.num_rows and "consent" in table.column_names:
+            found.update(_sessions(table.filter(pc.equal(table["consent"], "no_train"))))
+    return found
+
+
+def _checkpoints(bucket: Bucket) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    for name in _BY_AGENT:
+        table = _until(getattr(bucket, name), bucket.as_of_us)
+        if table.num_rows:
+            pairs = table.select(["session_id", "checkpoint"])
+            pairs = pairs.group_by(["session_id", "checkpoint"]).aggregate([])
+            for row in pairs.to_pylist():
+                if row["checkpoint"] is not None:
+                    found.setdefault(row["session_id"], set()).add(row["checkpoint"])
+    return {session: min(names) for session, names in found.items() if len(names) == 1}
+
+
+def _until(table: pa.Table, as_of_us: int) -> pa.Table:
+    if not table.num_rows:
+        return table
+    return table.filter(pc.less_equal(table["ts"].cast(pa.int64()), as_of_us))
+
+
+def _last_heard(tables: Iterable[pa.Table]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for table in tables:
+        for session, at in _latest(table).items():
+            found[session] = max(found.get(session, at[0]), at[0])
+    return found
+
+
+def _latest(table: pa.Table) -> dict[str, Moment]:
+    found: dict[str, Moment] = {}
+    for session, at in _moments(table):
+        if at > found.get(session, (-1, -1)):
+            found[session] = at
+    return found
+
+
+def _moments(table: pa.Table) -> Iterator[tuple[str, Moment]]:
+    if table.num_rows:
+        times = table["ts"].cast(pa.int64()).to_pylist()
+        columns = (table["session_id"].to_pylist(), times, table["seq"].to_pylist())
+        for session, ts, seq in zip(*columns, strict=True):
+            yield session, (ts, seq or 0)
+
+
+def _sessions(table: pa.Table) -> list[str]:
+    return table["session_id"].unique().to_pylist() if table.num_rows else []

@@ -1,0 +1,276 @@
+"""How sessions end: each rule by hand, and that no session is ever without an outcome."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.testing.lakes import START_US, Event, make_event
+from penstock_jobs.rewards.combine import UNKNOWN, Standing
+from penstock_jobs.rewards.outcomes import RULES, Facts, Limits, Outcome, decide, outcomes
+from penstock_jobs.rewards.rows import Bucket
+from tests.rewards.lakes import answered, bucket_of, edited, said, tool
+
+BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
+GOOD = Standing("scored", 0.5)
+KINDS = {"scored", "negative_by_rule", "censored", "excluded", "pending"}
+
+
+def ended(directory: Path, events: list[Event], standing: Standing = GOOD) -> tuple[str, Any]:
+    """The kind and the reason of the session s."""
+    [found] = outcomes(bucket_of(directory, events), {"s": standing}, {})
+    return found.kind, found.reason
+
+
+def end(number: int, reason: str = "completed") -> Event:
+    return make_event("s", number, "session_end", payload={"reason": reason})
+
+
+def stop(number: int) -> Event:
+    return make_event("s", number, "interrupt", payload={"reason": "user_stop"})
+
+
+def seen(number: int, text: str) -> Event:
+    return make_event("s", number, "file_observed", payload={"path": "a.py", "text": text})
+
+
+def test_without_a_rule_it_is_the_standing(tmp_path: Path) -> None:
+    done = answered(2, text="done") | {"checkpoint": "c1"}
+    bucket = bucket_of(tmp_path, [said(1), done])
+    for standing, kind, reason, value in (
+        (GOOD, "scored", None, 0.5),
+        (Standing("scored", 0.5, "without latency"), "scored", "without latency", 0.5),
+        (Standing("censored", reason="unobserved"), "censored", "unobserved", None),
+        (Standing("pending", reason="latency"), "pending", "latency", None),
+        (Standing("invalid", reason="undecodable"), "censored", "invalid: undecodable", None),
+    ):
+        found = outcomes(bucket, {"s": standing}, {})
+        assert found == [Outcome("s", kind, reason, value, "c1")]  # type: ignore[arg-type]
+    assert outcomes(bucket, {}, {}) == [Outcome("s", "censored", UNKNOWN.reason, None, "c1")]
+
+
+def test_who_said_no_is_left_out_whatever_happened(tmp_path: Path) -> None:
+    bucket = bucket_of(tmp_path / "told", [said(1), *tool(2, "read", **BROKEN)])
+    for consents, kind in (
+        ({"s": "no_train"}, "excluded"),
+        ({"s": "train"}, "negative_by_rule"),
+        ({}, "negative_by_rule"),
+    ):
+        assert outcomes(bucket, {"s": GOOD}, consents)[0].kind == kind
+    start = make_event("s", 0, "session_start", payload={"consent": "no_train"})
+    events = [start, said(1), answered(2, text="done")]
+    bucket = bucket_of(tmp_path / "rows", events)
+    [found] = outcomes(bucket, {"s": GOOD}, {"s": "train"})
+    assert (found.kind, found.reason, found.value) == ("excluded", "no_train", None)
+
+
+def test_without_an_agent_there_is_nothing_to_reward(tmp_path: Path) -> None:
+    assert ended(tmp_path, [said(1), said(2)]) == ("excluded", "no_agent")
+
+
+@pytest.mark.parametrize(
+    ("events", "negative"),
+    [
+        ([*tool(2, "read", **BROKEN)], True),
+        ([*tool(2, "read", **BROKEN), answered(3, text="I cannot.")], True),
+        ([*tool(2, "read", **BROKEN), *tool(3, "read", **BROKEN)], True),
+        ([*tool(2, "read"), *tool(3, "edit", **BROKEN)], True),
+        ([*tool(2, "read"), edited(3, "a.py", "", "x"), *tool(4, "edit", **BROKEN)], True),
+        ([*tool(2, "read"), *tool(3, "edit", **BROKEN), edited(4, "a.py", "", "x")], False),
+        ([*tool(2, "read", **BROKEN), edited(4, "a.py", "", "x")], True),
+        ([*tool(2, "read", **BROKEN), *tool(3, "read")], False),
+        ([*tool(2, "read", ok=False, error_class="timeout")], False),
+        ([answered(2, text="done")], False),
+    ],
+)
+def test_broken_tool_calls_are_a_negative(
+    tmp_path: Path, events: list[Event], negative: bool
+) -> None:
+    expected = ("negative_by_rule", "invalid_tool_calls") if negative else ("scored", None)
+    assert ended(tmp_path, [said(1), *events]) == expected
+
+
+@pytest.mark.parametrize(
+    ("events", "negative"),
+    [
+        # Stopped before anything was written.
+        ([answered(2, text="well"), stop(3)], True),
+        ([answered(2, text="well"), end(3, "user_stop")], True),
+        # What was cut off may be told after it.
+        ([stop(2), answered(3, text="we")], True),
+        # The user went on, and the agent did.
+        ([answered(2, text="well"), stop(3), said(4), answered(5, text="done")], False),
+        ([answered(2, text="well"), end(3, "completed")], False),
+        ([answered(2, text="well"), end(3, "crash")], False),
+        # Written, and taken back.
+        ([edited(2, "a.py", "", "value = 1\n"), stop(3), seen(40, "")], True),
+        ([edited(2, "a.py", "", "value = 1\n"), seen(40, ""), end(50, "user_stop")], True),
+        # Written, and kept.
+        ([edited(2, "a.py", "", "value = 1\n"), stop(3), seen(40, "value = 1\n")], False),
+        # Nothing but white space was written.
+        ([edited(2, "a.py", "x\n", "x\n\n"), stop(3), seen(700, "x\n\n")], True),
+    ],
+)
+def test_what_the_user_stopped_and_did_not_keep_is_a_negative(
+    tmp_path: Path, events: list[Event], negative: bool
+) -> None:
+    expected = ("negative_by_rule", "abandoned") if negative else ("scored", None)
+    assert ended(tmp_path, [said(1), *events]) == expected
+
+
+def test_an_edit_at_which_nobody_looked_is_not_called_abandoned(tmp_path: Path) -> None:
+    events = [said(1), edited(2, "a.py", "", "value = 1\n"), stop(3)]
+    unknown = Standing("censored", reason="edit_persistence: unobserved")
+    assert ended(tmp_path, events, unknown) == ("censored", unknown.reason)
+
+
+def test_a_negative_is_worth_what_was_agreed_or_less(tmp_path: Path) -> None:
+    bucket = bucket_of(tmp_path, [said(1), *tool(2, "read", **BROKEN)])
+    for standing, agreed, value in (
+        (GOOD, -1.0, -1.0),
+        (Standing("scored", -3.0), -1.0, -3.0),
+        (Standing("censored", reason="unobserved"), -0.5, -0.5),
+        (Standing("pending"), -1.0, -1.0),
+    ):
+        [found] = outcomes(bucket, {"s": standing}, {}, Limits(negative_value=agreed))
+        assert (found.kind, found.value) == ("negative_by_rule", value)
+
+
+def at(bucket: Bucket, seconds: int) -> Bucket:
+    tables = {
+        name: getattr(bucket, name)
+        for name in ("edits", "observations", "turns", "user_messages", "model_calls")
+    }
+    tables |= {name: getattr(bucket, name) for name in ("tool_calls", "feedback", "events")}
+    return Bucket(as_of_us=START_US + seconds * 1_000_000, **tables)
+
+
+def test_an_open_session_may_still_turn_out_well(tmp_path: Path) -> None:
+    events = [said(1), *tool(2, "read", **BROKEN), *tool(60, "read"), *tool(70, "x", **BROKEN)]
+    bucket = bucket_of(tmp_path, [*events, end(80)])
+    for seconds, kind, reason in (
+        (0, "pending", "still_open"),
+        (1, "pending", "still_open"),
+        (3, "pending", "still_open"),
+        (65, "scored", None),
+        (75, "pending", "still_open"),
+        (80, "negative_by_rule", "invalid_tool_calls"),
+    ):
+        [found] = outcomes(at(bucket, seconds), {"s": GOOD}, {})
+        assert (found.kind, found.reason) == (kind, reason), seconds
+    [found] = outcomes(at(bucket, 12), {"s": GOOD}, {}, Limits(quiet_s=10))
+    assert (found.kind, found.reason) == ("negative_by_rule", "invalid_tool_calls")
+    [found] = outcomes(at(bucket, 3), {"s": GOOD}, {"s": "no_train"})
+    assert (found.kind, found.reason) == ("excluded", "no_train")
+
+
+def test_several_checkpoints_are_none(tmp_path: Path) -> None:
+    events = [answered(number, text="well") | {"checkpoint": f"c{number}"} for number in (1, 2)]
+    assert outcomes(bucket_of(tmp_path, events), {"s": GOOD}, {})[0].checkpoint is None
+
+
+def test_an_empty_bucket_has_none(tmp_path: Path) -> None:
+    assert outcomes(bucket_of(tmp_path, []), {"elsewhere": GOOD}, {}) == []
+
+
+def test_every_rule_names_its_reason() -> None:
+    assert [rule.reason for rule in RULES] == [
+        "no_train", "no_agent", "invalid_tool_calls", "abandoned",
+    ]  # fmt: skip
+    assert all(rule.holds.__doc__ for rule in RULES)
+
+
+FACTS = st.builds(
+    Facts,
+    consent=st.sampled_from(["train", "no_train", "unknown"]),
+    over=st.booleans(),
+    acted=st.booleans(),
+    calls=st.lists(st.booleans(), max_size=3).map(tuple),
+    edited_after_last_call=st.booleans(),
+    stopped=st.booleans(),
+    may_be_kept=st.booleans(),
+)
+STANDINGS = st.one_of(
+    st.builds(Standing, st.just("scored"), st.floats(-5, 5)),
+    st.builds(Standing, st.sampled_from(["pending", "censored", "invalid"]), reason=st.text()),
+)
+
+
+@given(FACTS, STANDINGS)
+def test_the_first_rule_that_holds_decides(facts: Facts, standing: Standing) -> None:
+    kind, reason, value = decide(facts, standing)
+    assert kind in KINDS
+    assert (value is not None) == (kind in ("scored", "negative_by_rule"))
+    assert reason is not None or kind == "scored"
+    holding = [rule for rule in RULES if rule.holds(facts)]
+    if holding and facts.over:
+        assert (kind, reason) == (holding[0].kind, holding[0].reason)
+    if facts.consent == "no_train":
+        assert kind == "excluded"
+    if kind != "pending" and not facts.over:
+        # Nothing that a later event could take back.
+        assert reason == "no_train" or decide(replace(facts, over=True), standing)[0] == kind
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c", "d"]),
+        st.sampled_from(["user_messages", "model_calls", "tool_calls", "edits", "observations"]),
+        st.integers(0, 20),
+        st.sampled_from([None, "invalid_arguments", "timeout"]),
+    )
+)
+MARKS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "e"]),
+        st.sampled_from(["session_end", "interrupt", "x_other"]),
+        st.integers(0, 20),
+        st.sampled_from(['{"reason": "user_stop"}', '{"reason": "completed"}', "[]", "not JSON"]),
+    )
+)
+TEXTS = ("event_id", "path", "before", "after", "text", "error_class", "type", "payload")
+SCHEMA = pa.schema(
+    [
+        ("session_id", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64()),
+        ("checkpoint", pa.string()), ("edit_id", pa.string()), ("turn", pa.int64()),
+        ("deleted", pa.bool_()), ("branch_changed", pa.bool_()),
+        *((name, pa.string()) for name in TEXTS),
+    ]
+)  # fmt: skip
+
+
+def made(rows: list[Any], marks: list[Any], as_of: int) -> Bucket:
+    names = ("edits", "observations", "turns", "user_messages", "model_calls", "tool_calls")
+    tables: dict[str, list[dict[str, Any]]]
+    tables = {name: [] for name in (*names, "feedback", "events")}
+    for number, (session, table, when, error_class) in enumerate(rows):
+        tables[table].append(
+            {
+                "session_id": session, "ts": when * 1_000_000, "seq": number,
+                "event_id": f"{number}", "error_class": error_class,
+                "path": "a", "before": "", "after": "value = 1\n", "text": "value = 1\n",
+            }
+        )  # fmt: skip
+    for session, kind, when, payload in marks:
+        row = {"session_id": session, "ts": when * 1_000_000, "type": kind, "payload": payload}
+        tables["events"].append({**row, "event_id": f"m{len(tables['events'])}", "seq": 999})
+    built = {name: pa.Table.from_pylist(those, SCHEMA) for name, those in tables.items()}
+    return Bucket(as_of_us=as_of * 1_000_000, **built)
+
+
+@given(ROWS, MARKS, st.integers(0, 40), st.dictionaries(st.sampled_from("abcde"), STANDINGS))
+def test_every_session_has_exactly_one_outcome(
+    rows: list[Any], marks: list[Any], as_of: int, standings: Mapping[str, Standing]
+) -> None:
+    bucket = made(rows, marks, as_of)
+    found = outcomes(bucket, standings, {"b": "no_train"}, Limits(quiet_s=10))
+    there = {row[0] for row in rows} | {mark[0] for mark in marks}
+    assert [one.session_id for one in found] == sorted(there)
+    assert all(one.kind in KINDS for one in found)
+    backwards = made(rows[::-1], marks[::-1], as_of)
+    assert {one.session_id for one in outcomes(backwards, standings, {})} == there
