@@ -91,11 +91,10 @@ def judge(json: options.Json = False) -> None:
     from penstock_jobs.rewards.followups.local import LocalJudge
     from penstock_jobs.rewards.showing import show_evaluation
 
-    fresh = fresh_examples()
-    kept_back = [one for one in held_out_examples() if one not in set(fresh)]
+    kept_back = [one for one in held_out_examples() if not one.fresh]
     found = {
         "held out": evaluate(LocalJudge(), kept_back),
-        "fresh": evaluate(LocalJudge(), fresh),
+        "fresh": evaluate(LocalJudge(), fresh_examples()),
     }
     if json:
         show_json(found)

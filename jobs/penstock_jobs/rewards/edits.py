@@ -15,6 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket, Parameters
+from penstock_jobs.rewards.texts.changes import TooExpensive, Work
+from penstock_jobs.rewards.texts.similarity import code_units
+from penstock_jobs.rewards.texts.survival import returned
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit, Trail
 
 _INVALID = ("too_expensive", "nothing_written")
@@ -54,6 +57,29 @@ def score_edits(
         pa.array(values, kind) for values, kind in zip(columns, REWARD_ROWS.types, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=REWARD_ROWS)
+
+
+def ink_size(edit: TrackedEdit) -> int:
+    """Characters that the edit wrote, or took away where it only took away."""
+    return edit.ink_size
+
+
+def units_written(edit: TrackedEdit) -> int:
+    """UTF-16 units of what the edit put in, as the published forms count."""
+    return sum(len(code_units(one.after)) for one in edit.ranges)
+
+
+def score_deletion(
+    edit: TrackedEdit, seen: Seen, work: Work, value: Callable[[float, int], Score]
+) -> Score:
+    """Of an edit that only took away: from how much others brought back, and the agent itself."""
+    if seen.home is None:
+        return Score(None, "path_lost")
+    try:
+        back, own = returned(edit, seen.home, work)
+    except TooExpensive:
+        return Score(None, "too_expensive")
+    return value(back, own)
 
 
 def combined(parts: Sequence[Part]) -> Part:

@@ -8,11 +8,9 @@ from penstock.lake.bucket_views import bucket_views
 from penstock.lake.buckets import SessionId, bucket_of, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.rows import TABLES, Bucket
 
-_VIEWS = (
-    "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
-)  # fmt: skip
+_VIEWS = [name for name in TABLES if name != "events"]
 #: What no view shows; of the others the view `events` would be a copy.
 _EVENT_TYPES = ("interrupt", "session_end", "test_result", "vcs_commit")
 

@@ -19,17 +19,13 @@ import pyarrow.compute as pc
 
 from penstock_jobs.rewards.combine import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
 from penstock_jobs.rewards.texts.trail import SECOND
 
 Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
 #: When something happened: ts in microseconds, then seq.
 Moment = tuple[int, int]
 
-_TABLES = (
-    "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
-    "events",
-)  # fmt: skip
 _BY_AGENT = ("model_calls", "tool_calls", "edits")
 #: An edit that is censored or invalid for these reasons is known not to be there.
 _NOT_THERE = ("self_rework", "nothing_written")
@@ -158,7 +154,7 @@ def decide(
 
 
 def _facts(bucket: Bucket, consents: Mapping[str, str], limits: Limits) -> dict[str, Facts]:
-    tables = {name: _until(getattr(bucket, name), bucket.as_of_us) for name in _TABLES}
+    tables = {name: _until(getattr(bucket, name), bucket.as_of_us) for name in TABLES}
     heard = _last_heard(tables.values())
     asked = _latest(tables["user_messages"])
     ends, stops = _marks(tables["events"])
@@ -171,7 +167,7 @@ def _facts(bucket: Bucket, consents: Mapping[str, str], limits: Limits) -> dict[
     kept = _may_be_kept(bucket, limits) if stopped & edited.keys() else set()
     quiet_us = bucket.as_of_us - limits.quiet_s * SECOND
     found = {}
-    for session in {one for name in _TABLES for one in _sessions(getattr(bucket, name))}:
+    for session in {one for name in TABLES for one in _sessions(getattr(bucket, name))}:
         ended = ends.get(session, before_all) > asked.get(session, before_all)
         quiet = session in heard and heard[session] <= quiet_us
         of_session = calls.get(session, [])
@@ -243,7 +239,7 @@ def _reason_of(payload: str) -> object:
 def _refused(bucket: Bucket) -> set[str]:
     """Also what was said after `as_of_us`: consent does not wait."""
     found: set[str] = set()
-    for name in _TABLES:
+    for name in TABLES:
         table = getattr(bucket, name)
         if table.num_rows and "consent" in table.column_names:
             found.update(_sessions(table.filter(pc.equal(table["consent"], "no_train"))))

@@ -55,6 +55,13 @@ class Parameters:
         return Terms(tuple(windows), self.move_min, self.cells_max)
 
 
+#: The tables of a bucket, named as the views that they are.
+TABLES = (
+    "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
+    "events",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False)
 class Bucket:
     """All events of some sessions, as the views show them; whole sessions, in any order of rows.

@@ -120,7 +120,7 @@ class PartitionWriter:
         claim = self._claim or self._try_claim()
         if claim is None:
             return False
-        read = self._read() if end is None or self._buffer.position < end else self._rest()
+        read = self._read(end)
         age_s = self._parts.clock.elapsed_s() - self._buffer.since_s
         if self._limits.reached(self._buffer.rows, self._buffer.size, age_s) or (
             drain and not read and not self.idle
@@ -210,8 +210,11 @@ class PartitionWriter:
         if log.expires and (first := log.bounds(self._partition).first) > position:
             raise LogExpired(partition=self._partition, first=first, covered=position)
 
-    def _read(self) -> bool:
+    def _read(self, end: int | None) -> bool:
         buffer = self._buffer
+        if end is not None and buffer.position >= end:
+            self.behind = False
+            return False
         room = self._limits.bytes_max - buffer.size
         if room <= 0 or buffer.rows >= self._limits.rows_max:
             return False
@@ -232,11 +235,6 @@ class PartitionWriter:
         self._forward(strays)
         buffer.position = entries[-1].next_offset
         return True
-
-    def _rest(self) -> bool:
-        """Nothing to read."""
-        self.behind = False
-        return False
 
     def _take_in(self, value: bytes, strays: dict[int, list[bytes]]) -> None:
         self._buffer.size += len(value)  # also where it is a stray: the offset has to move on

@@ -32,16 +32,11 @@ one's own text before the user does (read it beside self_rework).
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits
+from penstock_jobs.rewards.edits import Score, ink_size, score_deletion, score_edits
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import Bucket, Parameters
-from penstock_jobs.rewards.texts.changes import TooExpensive, Work
-from penstock_jobs.rewards.texts.survival import (
-    credit,
-    returned,
-    reworked_places,
-    survivors,
-)
+from penstock_jobs.rewards.texts.changes import Work
+from penstock_jobs.rewards.texts.survival import credit, reworked_places, survivors
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
 
 NAME = "edit_persistence"
@@ -55,11 +50,7 @@ def edit_persistence(bucket: Bucket, parameters: Parameters) -> pa.Table:
             return _deletion(edit, seen, Work(parameters.cells_max))
         return _insertion(edit, seen)
 
-    return score_edits(NAME, bucket, parameters, score, _size)
-
-
-def _size(edit: TrackedEdit) -> int:
-    return edit.ink_size
+    return score_edits(NAME, bucket, parameters, score, ink_size)
 
 
 def _insertion(edit: TrackedEdit, seen: Seen) -> Score:
@@ -75,16 +66,13 @@ def _insertion(edit: TrackedEdit, seen: Seen) -> Score:
 
 
 def _deletion(edit: TrackedEdit, seen: Seen, work: Work) -> Score:
-    if seen.home is None:
-        return Score(None, "path_lost")
-    try:
-        back, own = returned(edit, seen.home, work)
-    except TooExpensive:
-        return Score(None, "too_expensive")
-    left = edit.ink_size - own
-    if left <= 0:
-        return Score(None, "self_rework")
-    return Score(max(1 - back / left, 0.0))
+    def value(back: float, own: int) -> Score:
+        left = edit.ink_size - own
+        if left <= 0:
+            return Score(None, "self_rework")
+        return Score(max(1 - back / left, 0.0))
+
+    return score_deletion(edit, seen, work, value)
 
 
 REWARD = Reward(NAME, 1, edit_persistence, Parameters)

@@ -20,7 +20,7 @@ To game it: write what is in the file anyway.
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits
+from penstock_jobs.rewards.edits import Score, score_edits, units_written
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import Bucket, Parameters
 from penstock_jobs.rewards.texts import similarity
@@ -31,11 +31,7 @@ NAME = "four_gram_presence"
 
 def four_gram_presence(bucket: Bucket, parameters: Parameters) -> pa.Table:
     """The rows of this reward: module docstring."""
-    return score_edits(NAME, bucket, parameters, _score, _size)
-
-
-def _size(edit: TrackedEdit) -> int:
-    return sum(len(similarity.code_units(one.after)) for one in edit.ranges)
+    return score_edits(NAME, bucket, parameters, _score, units_written)
 
 
 def _score(edit: TrackedEdit, seen: Seen) -> Score:

@@ -19,11 +19,11 @@ for watching, and for reading edit_persistence rightly; as a penalty it teaches 
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits
+from penstock_jobs.rewards.edits import Score, ink_size, score_deletion, score_edits
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import Bucket, Parameters
-from penstock_jobs.rewards.texts.changes import TooExpensive, Work
-from penstock_jobs.rewards.texts.survival import returned, reworked_ink, survivors
+from penstock_jobs.rewards.texts.changes import Work
+from penstock_jobs.rewards.texts.survival import reworked_ink, survivors
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
 
 NAME = "self_rework"
@@ -40,21 +40,11 @@ def self_rework(bucket: Bucket, parameters: Parameters) -> pa.Table:
         alive = survivors(edit.owner, seen.holders)
         return Score(reworked_ink(edit, seen, alive) / edit.ink_size)
 
-    return score_edits(NAME, bucket, parameters, score, _size)
-
-
-def _size(edit: TrackedEdit) -> int:
-    return edit.ink_size
+    return score_edits(NAME, bucket, parameters, score, ink_size)
 
 
 def _deletion(edit: TrackedEdit, seen: Seen, work: Work) -> Score:
-    if seen.home is None:
-        return Score(None, "path_lost")
-    try:
-        _, own = returned(edit, seen.home, work)
-    except TooExpensive:
-        return Score(None, "too_expensive")
-    return Score(own / edit.ink_size)
+    return score_deletion(edit, seen, work, lambda _, own: Score(own / edit.ink_size))
 
 
 REWARD = Reward(NAME, 1, self_rework, Parameters)
