@@ -289,6 +289,11 @@ class CompactionConflict(PenstockError):
     changed. The next run plans afresh."""
 
 
+class RewardFileLost(PenstockError):
+    """The file of rewards {name} was cleared away before it could be committed: writing it took
+    longer than PENSTOCK_COLLECTION_GRACE_SECONDS. Its sessions are as they were; run it again."""
+
+
 class UpkeepBusy(PenstockError):
     """Another process does upkeep on this lake and has not finished within {seconds} s.
     Nothing was changed; try again later."""
@@ -326,3 +331,11 @@ class JobResultTooLarge(PenstockError):
 
 class JobResultUnfit(PenstockError):
     """The result of {function} for bucket {bucket} cannot be kept as JSON: {why}."""
+
+
+class JudgeUnfit(PenstockError):
+    """The reward {reward} cannot be computed: {why}. It goes by PENSTOCK_JUDGE_URL,
+    PENSTOCK_JUDGE_MODEL={model} and PENSTOCK_JUDGE_MESSAGE_CHARS_MAX={chars}: set them so, or
+    change the reward's parameters in its definition."""
+
+    exit_status = 2

@@ -100,7 +100,7 @@ def test_a_round_merges_and_the_next_collects(
         before = contents(lake)
         assert compaction.run(lake.lake, Metrics()) == "merged 5 segments into 1"
         assert compaction.run(lake.lake, Metrics()) is None
-        assert collection.run(lake.lake, Metrics()) == "deleted 5 segments that nobody needs"
+        assert collection.run(lake.lake, Metrics()) == "deleted 5 files that nobody needs"
         assert contents(lake) == before
         assert len(lake.files()) == 2
         assert verify(lake.lake).findings == []

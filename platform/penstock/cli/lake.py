@@ -68,7 +68,10 @@ def verify_(
     else:
         for finding in found.findings:
             say(f"{finding.name}: {finding.problem}")
-        say(f"{found.segments} segments, {found.rows} events: {len(found.findings)} problems")
+        held = (
+            f"{found.segments} segments, {found.rows} events, {found.reward_files} files of rewards"
+        )
+        say(f"{held}: {len(found.findings)} problems")
     if found.findings:
         raise typer.Exit(1)
 
@@ -91,4 +94,5 @@ def gc(
     if json:
         show_json(done)
     else:
-        say(f"{done.segments} replaced segments and {done.uncommitted} uncommitted ones deleted")
+        replaced = f"{done.segments} replaced segments, {done.rewards} replaced files of rewards"
+        say(f"{replaced} and {done.uncommitted} uncommitted files deleted")

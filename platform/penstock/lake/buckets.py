@@ -7,13 +7,16 @@ group: n buckets would read much of the lake n times.
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
@@ -50,6 +53,8 @@ class Bucket:
     segments: tuple[str, ...]
     #: What became known of these sessions after their rows were written.
     consents: tuple[ConsentChange, ...]
+    #: Only these, sorted; None is all between the two.
+    sessions: tuple[SessionId, ...] | None = None
 
     def __repr__(self) -> str:
         return f"bucket {self.number} of snap {self.snap}"
@@ -150,6 +155,70 @@ def bucket_of(lake: Lake, pin: Pin, session: SessionId) -> Bucket:
     return Bucket(0, pin.snap, session, behind, names, consents)
 
 
+def plan_sessions(lake: Lake, pin: Pin, groups: Iterable[Sequence[SessionId]]) -> Iterator[Bucket]:
+    """Buckets of these sessions alone, of about `bucket_bytes_target`. Those of a group come into
+    one bucket; sorted groups make buckets that lie together. Raises LakeDamaged."""
+    groups = list(groups)
+    places = _find(lake, pin, sorted({one for group in groups for one in group}))
+    consents = {SessionId(one.tenant, one.session_id): one for one in pin.consents}
+    target = lake.settings.bucket_bytes_target
+    number, filled, chosen = 0, 0.0, list[SessionId]()
+    for group in groups:
+        size = sum(place.bytes for one in group for place in places.get(one, ()))
+        if chosen and filled + size > target:
+            yield _bucket_of(number, pin, chosen, places, consents)
+            number, filled, chosen = number + 1, 0.0, []
+        chosen += group
+        filled += size
+    if chosen:
+        yield _bucket_of(number, pin, chosen, places, consents)
+
+
+class Place(NamedTuple):
+    """A segment that holds events of a session: about so many bytes of it."""
+
+    segment: str
+    bytes: float
+
+
+def _find(lake: Lake, pin: Pin, sessions: Sequence[SessionId]) -> dict[SessionId, list[Place]]:
+    """Where these sorted sessions are. Only segments whose filters name one are looked at."""
+    found: dict[SessionId, list[Place]] = {}
+    wanted = filters.prefixes([session_key(*one) for one in sessions])
+    pinned = {one.name: one for one in pin.segments}
+    with lake.database.read() as connection:
+        columns = (segment.c.name, segment.c.session_filter)
+        rows = connection.execute(sa.select(*columns).where(visible_at(pin.snap)))
+        holding = sorted(row.name for row in rows if _holds(row.session_filter, wanted))
+    ids = pa.array([one.session_id for one in sessions], pa.string())
+    asked = set(sessions)
+    for name in holding:
+        one = pinned[name]
+        parts = _read_sessions(lake, one)
+        parts = parts.filter(pc.is_in(parts["session_id"], ids))
+        size = one.bytes / max(one.rows, 1)
+        for tenant, id_, events in zip(
+            *(column.to_pylist() for column in parts.columns), strict=True
+        ):
+            if (session := SessionId(tenant, id_)) in asked:
+                found.setdefault(session, []).append(Place(name, events * size))
+    return found
+
+
+def _bucket_of(
+    number: int,
+    pin: Pin,
+    sessions: Iterable[SessionId],
+    places: Mapping[SessionId, Sequence[Place]],
+    consents: Mapping[SessionId, ConsentChange],
+) -> Bucket:
+    chosen = tuple(sorted(sessions))
+    names = sorted({place.segment for one in chosen for place in places.get(one, ())})
+    told = tuple(consents[one] for one in chosen if one in consents)
+    last = SessionId(chosen[-1].tenant, chosen[-1].session_id + "\0")
+    return Bucket(number, pin.snap, chosen[0], last, tuple(names), told, chosen)
+
+
 def digest_of(buckets: Iterable[Bucket]) -> str:
     """Names a plan."""
     digest = hashlib.sha256()
@@ -191,11 +260,10 @@ def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None
 
 
 def _parts_of(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
+    schema = pa.schema([EVENT_ROWS.field(one) for one in columns])
     for group in read_groups(lake, bucket, name, columns):
         start, end = run_of(bucket, group)
-        yield group.slice(start, end - start).cast(
-            pa.schema([EVENT_ROWS.field(one) for one in columns])
-        )
+        yield chosen_of(bucket, group.slice(start, end - start)).cast(schema)
 
 
 def read_groups(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
@@ -233,9 +301,24 @@ def _extent_of(name: str, group: pq.RowGroupMetaData) -> Extent | None:
 
 
 def may_hold(bucket: Bucket, extent: Extent | None) -> bool:
-    return extent is None or not (
-        bucket.begins_after(extent.last) or bucket.ends_before(extent.first)
-    )
+    if extent is None:
+        return True
+    if bucket.sessions is not None:
+        at = bisect_left(bucket.sessions, extent.first)
+        return at < len(bucket.sessions) and bucket.sessions[at] <= extent.last
+    return not (bucket.begins_after(extent.last) or bucket.ends_before(extent.first))
+
+
+def chosen_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
+    """Those of the bucket's run of rows that are of its sessions."""
+    if bucket.sessions is None or not rows.num_rows:
+        return rows
+    mask = None
+    for tenant, sessions in groupby(bucket.sessions, key=attrgetter("tenant")):
+        ids = pa.array([one.session_id for one in sessions], pa.string())
+        of_tenant = pc.and_(pc.equal(rows["tenant"], tenant), pc.is_in(rows["session_id"], ids))
+        mask = of_tenant if mask is None else pc.or_(mask, of_tenant)
+    return rows.filter(mask)
 
 
 def run_of(bucket: Bucket, rows: pa.Table) -> tuple[int, int]:

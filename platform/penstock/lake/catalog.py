@@ -40,6 +40,13 @@ class Segment:
     rows: int
     bytes: int
     added_snap: int
+    #: Of a merged one the newest commit that brought events which are in it now.
+    changed_snap: int | None = None
+
+    @property
+    def changed_at(self) -> int:
+        """No event of it came later than with this commit."""
+        return self.added_snap if self.changed_snap is None else self.changed_snap
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Deleting files that nobody needs: segments that were replaced, and files never committed.
+"""Deleting files that nobody needs: those that merges replaced, and those never committed.
 
-Nothing is deleted because it looks old or unknown. A replaced segment goes when no snapshot, no
+Nothing is deleted because it looks old or unknown. A replaced file goes when no snapshot, no
 reader and no grace holds it; an uncommitted file when its intent can never be fulfilled.
 """
 
@@ -15,11 +15,13 @@ from penstock.database.tables import (
     lake_head,
     log_partition,
     reader_lease,
+    reward_file,
     segment,
     segment_intent,
     snapshot,
 )
 from penstock.lake.catalog import claim_files
+from penstock.lake.commit import NO_PARTITION
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 
@@ -31,6 +33,7 @@ class Collected:
     """What a round of collection did."""
 
     segments: int
+    rewards: int
     uncommitted: int
     leases: int
 
@@ -43,23 +46,24 @@ def collect(lake: Lake, grace_s: float | None = None) -> Collected:
         leases = connection.execute(
             sa.delete(reader_lease).where(reader_lease.c.until < now_us())
         ).rowcount
-        segments = _give_up_segments(connection, grace_s)
+        segments = _give_up_replaced(connection, segment, grace_s)
+        rewards = _give_up_replaced(connection, reward_file, grace_s)
         uncommitted = _give_up_intents(connection, grace_s)
     _delete_given_up(lake, grace_s)
-    return Collected(segments, uncommitted, leases)
+    return Collected(segments, rewards, uncommitted, leases)
 
 
-def _give_up_segments(connection: Connection, grace_s: float) -> int:
-    """Turn replaced segments that nobody holds into claimed intents: files to be deleted."""
+def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -> int:
+    """Turn replaced files that nobody holds into claimed intents: files to be deleted."""
     replaced_at = sa.select(lake_commit.c.committed_at).where(
-        lake_commit.c.snap == segment.c.removed_snap
+        lake_commit.c.snap == table.c.removed_snap
     )
     unneeded = connection.execute(
-        sa.select(segment.c.id, segment.c.name, segment.c.partition, segment.c.removed_snap).where(
-            segment.c.removed_snap.is_not(None),
+        sa.select(table.c.id, table.c.name, table.c.removed_snap).where(
+            table.c.removed_snap.is_not(None),
             replaced_at.scalar_subquery() <= now_us() - round(grace_s * 1_000_000),
-            ~_seen_from(snapshot.c.snap),
-            ~_seen_from(reader_lease.c.snap),
+            ~_seen_from(table, snapshot.c.snap),
+            ~_seen_from(table, reader_lease.c.snap),
         )
     ).all()
     if not unneeded:
@@ -68,20 +72,18 @@ def _give_up_segments(connection: Connection, grace_s: float) -> int:
     connection.execute(
         sa.update(lake_head).where(lake_head.c.readable_from < newest).values(readable_from=newest)
     )
-    gone = sa.delete(segment).where(segment.c.id == bindparam("gone"))
+    gone = sa.delete(table).where(table.c.id == bindparam("gone"))
     connection.execute(gone, [{"gone": row.id} for row in unneeded])
     intents = [
-        {"name": row.name, "partition": row.partition, "owner": _COLLECTOR} for row in unneeded
+        {"name": row.name, "partition": NO_PARTITION, "owner": _COLLECTOR} for row in unneeded
     ]
     claimed = {"created_at": now_us(), "claimed_at": now_us()}
     connection.execute(sa.insert(segment_intent).values(**claimed), intents)
     return len(unneeded)
 
 
-def _seen_from(snap: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    return sa.exists(
-        sa.select(snap).where(segment.c.added_snap <= snap, segment.c.removed_snap > snap)
-    )
+def _seen_from(table: sa.Table, snap: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    return sa.exists(sa.select(snap).where(table.c.added_snap <= snap, table.c.removed_snap > snap))
 
 
 def _give_up_intents(connection: Connection, grace_s: float) -> int:

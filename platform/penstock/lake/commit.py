@@ -28,6 +28,8 @@ from penstock.lake.partitions import Claim, check_shape, move
 from penstock.lake.segments import SegmentFile
 
 INGEST, COMPACT = "ingest", "compact"
+#: In the intent of a file that belongs to no partition.
+NO_PARTITION = -1
 
 
 @dataclass(frozen=True, order=True)

@@ -19,6 +19,7 @@ from penstock.database.tables import segment
 from penstock.errors import CompactionConflict, LakeDamaged, TaskFailed, WorkerLost
 from penstock.execution import Executor
 from penstock.lake.catalog import Segment
+from penstock.lake.changes import read_changed
 from penstock.lake.commit import COMPACT, announce, insert_segment, next_snap, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.rows import RowGroupLimits
@@ -130,7 +131,8 @@ def write_merged(lake: Lake, segments: Group) -> SegmentFile:
     rows = merge_sorted(
         lake.store, [one.name for one in segments], Bounds(ahead, Path(settings.data) / "tmp")
     )
-    with SegmentWriter(lake.store, name, limits, lake.summariser, compacted=True) as writer:
+    changed = read_changed(lake.store, segments)
+    with SegmentWriter(lake.store, name, limits, lake.summariser, changed=changed) as writer:
         for group in in_row_groups(rows, limits):
             writer.write(group)
     merged = writer.finished
@@ -180,6 +182,7 @@ def _swap(lake: Lake, segments: Group, merged: SegmentFile) -> None:
             kind=COMPACT,
             partition=segments[0].partition,
             log_partitions=shape,
+            changed_snap=max(one.changed_at for one in segments),
         )
 
 

@@ -22,6 +22,12 @@ from penstock.lake.fresh import NOTHING_FRESH, Fresh, arrivals_of, read_fresh
 from penstock.lake.guard import check_query
 from penstock.lake.known import KnownEvents
 from penstock.lake.pinned_files import PinnedFiles, Tails
+from penstock.lake.reward_files import (
+    OUTCOME_FILE_ROWS,
+    REWARD_FILE_ROWS,
+    outcomes_name,
+    rewards_at,
+)
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import sessions_name
 from penstock.lake.summary import Summariser
@@ -39,8 +45,10 @@ _BASE = files("penstock.lake").joinpath("base")
 VIEWS = frozenset(
     entry.name.removesuffix(".sql") for entry in _VIEWS.iterdir() if entry.name.endswith(".sql")
 )
-#: The one view that reads summaries and never events.
+#: Views that read summaries and never events, and those that read what jobs made.
 _SESSIONS = "sessions"
+_REWARDS = frozenset({"rewards", "outcomes"})
+_OUTCOMES = OUTCOME_FILE_ROWS.append(pa.field("superseded_at", pa.timestamp("us", tz="UTC")))
 _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ConsentChange.__dataclass_fields__])
 
 
@@ -63,7 +71,7 @@ class QueryEngine:
         try:
             views = check_query(connection, sql, VIEWS)
             with ExitStack() as claims:
-                pin, fresh = self._pin(claims, as_of, with_fresh=bool(views))
+                pin, fresh = self._pin(claims, as_of, with_fresh=bool(views - _REWARDS))
                 files = PinnedFiles(self.store, self.tails)
                 with _limits(connection, self.settings), files.telling():
                     self._prepare(connection, files, views, pin=pin, fresh=fresh, tenant=tenant)
@@ -122,7 +130,9 @@ class QueryEngine:
             connection.register("fresh_sessions", self.summariser.summarise(fresh.rows))
             paths += _bind(connection, "stored_sessions", sessions, SESSION_PARTS)
             _create_base(connection, "session_parts")
-        if views - {_SESSIONS}:
+        if views & _REWARDS:
+            paths += self._prepare_rewards(connection, files, pin.snap, views)
+        if views - {_SESSIONS} - _REWARDS:
             events = files.bind(connection, [one.name for one in pin.segments])
             connection.register("fresh_events", fresh.rows)
             connection.register("consent_changes", _consent_table(pin, fresh))
@@ -134,6 +144,21 @@ class QueryEngine:
         connection.execute("SET allowed_paths = ?", [paths])
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
+
+    def _prepare_rewards(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        files: PinnedFiles,
+        snap: int,
+        views: frozenset[str],
+    ) -> list[str]:
+        names = [one.name for one in rewards_at(self.database, snap)]
+        outcomes = files.bind(connection, [outcomes_name(one) for one in names])
+        paths = _bind(connection, "stored_outcomes", outcomes, _OUTCOMES)
+        if "rewards" in views:
+            rewards = files.bind(connection, names)
+            paths = paths + _bind(connection, "stored_rewards", rewards, REWARD_FILE_ROWS)
+        return paths
 
     def _configuration(self) -> dict[str, str | bool | int | float | list[str]]:
         spill = Path(self.settings.data) / "tmp"

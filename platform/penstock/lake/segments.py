@@ -4,14 +4,13 @@ The second file holds a summary row a session, so that listing sessions does not
 """
 
 import builtins
-import hashlib
-import io
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import BinaryIO, Self
+from itertools import starmap
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 from penstock.errors import LakeDamaged, PenstockError
 from penstock.events.envelope import SCHEMA_VERSION
 from penstock.events.identity import session_key
+from penstock.lake.digesting import Digesting
 from penstock.lake.filters import join_filters, make_filter
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.summary import Summariser
@@ -117,7 +117,8 @@ class SegmentWriter:
     name: str
     limits: RowGroupLimits
     summariser: Summariser
-    compacted: bool = False
+    #: Of a merge: the newest commit that brought an event of each session.
+    changed: Mapping[tuple[str, str], int] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _rows: int = 0
     _ts_min: int = 2**63 - 1
@@ -130,8 +131,8 @@ class SegmentWriter:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._events_sink = _Digesting(stack.enter_context(self.store.create(self.name)))
-            self._sessions_sink = _Digesting(
+            self._events_sink = Digesting(stack.enter_context(self.store.create(self.name)))
+            self._sessions_sink = Digesting(
                 stack.enter_context(self.store.create(sessions_name(self.name)))
             )
             self._events = stack.enter_context(
@@ -164,11 +165,15 @@ class SegmentWriter:
         self._ts_max = max(self._ts_max, stamps["max"])
 
     def _bloom_rows(self) -> int | None:
-        return self.limits.rows_max if self.compacted else None
+        return self.limits.rows_max if self._merges else None
+
+    @property
+    def _merges(self) -> bool:
+        return self.changed is not None
 
     def _summary_is_due(self) -> bool:
         """What waits for it is in memory."""
-        groups = _SUMMARY_GROUPS_OF_MERGE if self.compacted else _SUMMARY_GROUPS_OF_FLUSH
+        groups = _SUMMARY_GROUPS_OF_MERGE if self._merges else _SUMMARY_GROUPS_OF_FLUSH
         return (
             self._unsummarised_rows >= _SUMMARY_ROWS
             or self._unsummarised_bytes >= groups * self.limits.bytes_max
@@ -180,11 +185,19 @@ class SegmentWriter:
         parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
         self._unsummarised.clear()
         self._unsummarised_rows = self._unsummarised_bytes = 0
-        self._parts_waiting.append(parts)
+        columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
+        sessions: list[tuple[str, str]] = list(zip(*columns, strict=True))
+        self._parts_waiting.append(self._with_changes(parts, sessions))
         if sum(one.nbytes for one in self._parts_waiting) >= _PARTS_BYTES:
             self._write_parts()
-        tenants, ids = parts["tenant"].to_pylist(), parts["session_id"].to_pylist()
-        self._filters.append(make_filter(map(session_key, tenants, ids)))
+        self._filters.append(make_filter(starmap(session_key, sessions)))
+
+    def _with_changes(self, parts: pa.Table, sessions: list[tuple[str, str]]) -> pa.Table:
+        if self.changed is None:
+            return parts
+        snaps = pa.array([self.changed[one] for one in sessions], pa.int64())
+        at = parts.column_names.index("changed_snap")
+        return parts.set_column(at, parts.field("changed_snap"), snaps)
 
     def _write_parts(self) -> None:
         if self._parts_waiting:
@@ -212,7 +225,7 @@ class SegmentWriter:
 
 
 def _parquet_writer(
-    sink: "_Digesting", schema: pa.Schema, *, bloom_rows: int | None
+    sink: Digesting, schema: pa.Schema, *, bloom_rows: int | None
 ) -> pq.ParquetWriter:
     """A Bloom filter is kept in memory to the end, at the size that its row group could need,
     and written at that which it did."""
@@ -230,26 +243,3 @@ def _parquet_writer(
         ),
         bloom_filter_options={"session_id": {"ndv": bloom_rows}} if bloom_rows else None,
     )
-
-
-class _Digesting(io.RawIOBase):
-    """Passes bytes on to a file and keeps their checksum."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__()
-        self._file = file
-        self.digest = hashlib.sha256()
-        self.size = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        view = memoryview(data)  # type: ignore[arg-type]  # Arrow's buffers have no Python type
-        self._file.write(view)
-        self.digest.update(view)
-        self.size += view.nbytes
-        return view.nbytes
-
-    def tell(self) -> int:
-        return self.size

@@ -135,6 +135,7 @@ select tenant, session_id, events, first_ts, last_ts, first_received_at, last_re
        start.f[9]     as parent_session,
        start.f[10]    as link,
        "end".ts       as end_ts,
-       "end".reason   as end_reason
+       "end".reason   as end_reason,
+       null::bigint   as changed_snap
 from merged
 order by tenant, session_id

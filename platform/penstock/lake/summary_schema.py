@@ -59,5 +59,8 @@ SESSION_PARTS = pa.schema(
         _field("link", pa.string()),
         _field("end_ts", _TIME),
         _field("end_reason", pa.string()),
+        #: Beside a merged segment the newest commit that brought an event of the session which is
+        #: in it now. Beside one of the writer's it is null: there that is the segment's own.
+        _field("changed_snap", pa.int64()),
     ]
 )

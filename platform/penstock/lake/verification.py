@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
-from penstock.database.tables import ledger, segment, segment_intent
+from penstock.database.tables import ledger, reward_file, segment, segment_intent
 from penstock.execution import Executor
 from penstock.lake.lake import Lake
 from penstock.lake.segments import segment_name, sessions_name
@@ -16,7 +17,8 @@ from penstock.settings import Settings
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
 #: So that starting a worker and opening a lake are a small part of a task.
-_SEGMENTS_PER_TASK = 8
+_FILES_PER_TASK = 8
+_TABLES = {"segment": segment, "reward_file": reward_file}
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,16 @@ class Finding:
 class Verification:
     segments: int
     rows: int
+    reward_files: int
     findings: list[Finding]
 
 
 @dataclass(frozen=True)
 class CheckTask:
-    """Segments to check, for a worker."""
+    """Segments to check, or files of rewards, for a worker."""
 
     settings: Settings = field(repr=False)  # addresses may hold passwords
+    table: str
     ids: tuple[int, ...]
 
 
@@ -47,44 +51,59 @@ def verify(lake: Lake, executor: Executor | None = None) -> Verification:
     others write, merge and collect."""
     present = _present(lake)  # each of these was announced before it appeared
     with lake.database.read() as connection:
-        segments = connection.execute(sa.select(segment).order_by(segment.c.id)).all()
+        found = {name: _rows(connection, table) for name, table in _TABLES.items()}
         intents = set(connection.execute(sa.select(segment_intent.c.name)).scalars())
         stored = connection.execute(sa.select(sa.func.sum(ledger.c.stored))).scalar() or 0
-    findings = _check(lake, segments) if executor is None else _spread(lake, segments, executor)
-    known = {one.name for one in segments} | intents
+    findings = []
+    for name, rows in found.items():
+        if executor is None:
+            findings += _check(lake, _TABLES[name], rows)
+        else:
+            findings += _spread(lake, name, rows, executor)
+    known = {one.name for rows in found.values() for one in rows} | intents
     orphans = {name for name in present if segment_name(name) not in known}
     findings += [
-        Finding(name, "orphan: no segment and no intent names it")
+        Finding(name, "orphan: nothing names it, no segment, no rewards and no intent")
         for name in sorted(orphans and orphans & _present(lake))  # others were collected just now
     ]
+    segments = found["segment"]
     live = sum(one.rows for one in segments if one.removed_snap is None)
     if live != stored:
         findings.append(Finding("ledger", f"{stored} events were stored, {live} rows are live"))
-    return Verification(len(segments), live, findings)
+    return Verification(len(segments), live, len(found["reward_file"]), findings)
 
 
-def _spread(lake: Lake, segments: Sequence[sa.Row[Any]], executor: Executor) -> list[Finding]:
-    ids = [one.id for one in segments]
-    starts = range(0, len(ids), _SEGMENTS_PER_TASK)
-    tasks = (CheckTask(lake.settings, tuple(ids[at : at + _SEGMENTS_PER_TASK])) for at in starts)
-    done = sorted(executor.run(check_segments, tasks), key=lambda one: one.task.ids)
+def _rows(connection: Connection, table: sa.Table) -> Sequence[sa.Row[Any]]:
+    return connection.execute(sa.select(table).order_by(table.c.id)).all()
+
+
+def _spread(
+    lake: Lake, table: str, rows: Sequence[sa.Row[Any]], executor: Executor
+) -> list[Finding]:
+    ids = [one.id for one in rows]
+    starts = range(0, len(ids), _FILES_PER_TASK)
+    tasks = (
+        CheckTask(lake.settings, table, tuple(ids[at : at + _FILES_PER_TASK])) for at in starts
+    )
+    done = sorted(executor.run(check_files, tasks), key=lambda one: one.task.ids)
     return [finding for one in done for finding in one.result]
 
 
-def check_segments(task: CheckTask) -> list[Finding]:
-    """On a worker. Segments that were collected meanwhile are none of its concern."""
-    query = sa.select(segment).where(segment.c.id.in_(task.ids)).order_by(segment.c.id)
+def check_files(task: CheckTask) -> list[Finding]:
+    """On a worker. Files that were collected meanwhile are none of its concern."""
+    table = _TABLES[task.table]
+    query = sa.select(table).where(table.c.id.in_(task.ids)).order_by(table.c.id)
     with Lake(task.settings) as lake:
         with lake.database.read() as connection:
-            segments = connection.execute(query).all()
-        return _check(lake, segments)
+            rows = connection.execute(query).all()
+        return _check(lake, table, rows)
 
 
-def _check(lake: Lake, segments: Sequence[sa.Row[Any]]) -> list[Finding]:
+def _check(lake: Lake, table: sa.Table, rows: Sequence[sa.Row[Any]]) -> list[Finding]:
     return [
         finding
-        for one in segments
-        if (found := _check_one(lake, one)) and _still_known(lake, one.name)
+        for one in rows
+        if (found := _check_one(lake, one)) and _still_known(lake, table, one.name)
         for finding in found
     ]
 
@@ -100,12 +119,12 @@ def _check_one(lake: Lake, one: sa.Row[Any]) -> list[Finding]:
 
 
 def _present(lake: Lake) -> set[str]:
-    return {found.name for found in lake.store.list("events")}
+    return {found.name for prefix in ("events", "rewards") for found in lake.store.list(prefix)}
 
 
-def _still_known(lake: Lake, name: str) -> bool:
-    """False for a segment that was collected meanwhile."""
-    query = sa.select(segment.c.id).where(segment.c.name == name)
+def _still_known(lake: Lake, table: sa.Table, name: str) -> bool:
+    """False for a file that was collected meanwhile."""
+    query = sa.select(table.c.id).where(table.c.name == name)
     with lake.database.read() as connection:
         return connection.execute(query).one_or_none() is not None
 
