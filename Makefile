@@ -48,6 +48,10 @@ format: .venv/ready ## put the code in order
 bench: .venv/ready ## measure; numbers count only against others of the same run
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: plots
+plots: .venv/ready ## draw the plots of docs/rewards.md anew, from the functions themselves
+	$(BIN)/python -m bench.plots $(ARGS)
+
 .PHONY: lock
 lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
 	@test -n "$(UV)" || { echo 'make lock needs uv: pip install uv' >&2; exit 1; }

@@ -58,6 +58,7 @@ def upgrade() -> None:
         sa.Column("tenant", sa.String(length=128), nullable=False),
         sa.Column("session_id", sa.String(length=512), nullable=False),
         sa.Column("parent_session", sa.String(length=512), nullable=False),
+        sa.Column("link", sa.String(length=16), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "session_id", name=op.f("pk_session_link")),
     )
     op.create_index(

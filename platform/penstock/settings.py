@@ -24,8 +24,11 @@ FILE_NAME = "penstock.toml"
 DATA_DEFAULT = "penstock-data"
 
 
-def _setting(default: Any, meaning: str, minimum: float | None = None) -> Any:
-    return field(default=default, metadata={"meaning": meaning, "minimum": minimum})
+def _setting(
+    default: Any, meaning: str, minimum: float | None = None, *, secret: bool = False
+) -> Any:
+    facts = {"meaning": meaning, "minimum": minimum, "secret": secret}
+    return field(default=default, repr=not secret, metadata=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,10 @@ class Settings:
     compaction_segments_min: int = _setting(8, "small segments that are worth a merge", 2)
     compaction_bytes_target: int = _setting(128 * MIB, "segments of this size are left alone", 1)
     compaction_memory_bytes_max: int = _setting(256 * MIB, "memory of a merge", 64 * MIB)
+    rewards_bucket_bytes_target: int = _setting(
+        8 * MIB, "bytes of segments whose sessions' rewards are computed at once", 1
+    )
+    rewards_file_rows_max: int = _setting(1_000_000, "rows of a merged file of rewards", 1)
     upkeep_seconds: float = _setting(15.0, "pause between rounds of compaction and collection", 0)
     collection_grace_seconds: float = _setting(600.0, "a removed file is kept so long", 0)
     reader_lease_seconds: float = _setting(900.0, "a query's claim on its files", 1)
@@ -104,6 +111,24 @@ class Settings:
     executor_task_memory_bytes: int = _setting(1 * GIB, "memory that Ray keeps for a task", 0)
     bucket_bytes_target: int = _setting(64 * MIB, "bytes of segments in a bucket of a job", 1)
     job_result_bytes_max: int = _setting(64 * KIB, "what a job returns for one bucket", 1)
+
+    judge_url: str = _setting(
+        "", "OpenAI-compatible address that judges follow-ups, up to /v1; empty: none is asked"
+    )
+    judge_model: str = _setting("", "model that is asked there")
+    judge_key: str = _setting("", "key that is sent there; never shown", secret=True)
+    judge_requests_max: int = _setting(
+        10_000, "requests to the judge in one run of rewards, tries included", 0
+    )
+    judge_tokens_max: int = _setting(
+        10_000_000, "tokens of questions and answers in one run of rewards", 0
+    )
+    judge_inflight_max: int = _setting(8, "requests of a process to the judge at the same time", 1)
+    judge_seconds_max: float = _setting(60.0, "wait for an answer of the judge", 0.1)
+    judge_attempts_max: int = _setting(4, "tries of one request to the judge", 1)
+    judge_message_chars_max: int = _setting(
+        8_000, "characters of a message that the judge is shown; its middle is left out", 100
+    )
 
     keys_refresh_seconds: float = _setting(5.0, "how long a revoked key may still be taken", 0.1)
     database_lock_seconds_max: float = _setting(5.0, "wait for another's lock on the database", 0)
@@ -126,6 +151,14 @@ class Resolved:
     value: Any
     origin: str
     meaning: str
+    secret: bool = False
+
+    @property
+    def shown(self) -> Any:
+        """The value as it may be shown."""
+        if self.secret and self.value:
+            return "***"
+        return without_secrets(self.value) if isinstance(self.value, str) else self.value
 
     @property
     def variable(self) -> str:
@@ -163,7 +196,8 @@ def resolve(
         for name, layer in layers:
             if one.name in layer:
                 value, origin = _checked(one, layer[one.name], name), name
-        found[one.name] = Resolved(one.name, value, origin, one.metadata["meaning"])
+        facts = one.metadata["meaning"], one.metadata["secret"]
+        found[one.name] = Resolved(one.name, value, origin, *facts)
     _check_relations(found)
     return list(found.values())
 
@@ -243,8 +277,9 @@ def _checked(one: Any, value: object, origin: str) -> Any:
             if kind is int and isinstance(value, float) and value != converted:
                 raise ValueError
     except (TypeError, ValueError):
+        said = "the value" if one.metadata["secret"] else repr(value)
         raise SettingInvalid(
-            name=one.name, origin=origin, why=f"{value!r} is not a {_KINDS[kind]}"
+            name=one.name, origin=origin, why=f"{said} is not a {_KINDS[kind]}"
         ) from None
     minimum = one.metadata["minimum"]
     if minimum is not None and not converted >= minimum:
@@ -282,4 +317,10 @@ def _check_relations(found: Mapping[str, Resolved]) -> None:
     if found["log_format"].value not in ("text", "json"):
         raise SettingInvalid(
             name="log_format", origin=found["log_format"].origin, why="it is text or json"
+        )
+    if found["judge_url"].value and not found["judge_model"].value:
+        raise SettingInvalid(
+            name="judge_model",
+            origin=found["judge_model"].origin,
+            why="there is a judge_url, and no model to ask there",
         )

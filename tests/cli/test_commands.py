@@ -247,6 +247,7 @@ def test_a_setting_that_cannot_be_is_refused_by_name(
         ("store_url", "s3://bucket/folder?access_key=geheim&secret=geheim&region=r"),
         ("store_url", "s3://me:geheim@bucket/folder"),
         ("log_url", "kafka://me:geheim@one:9092,two:9092/topic?sasl_password=geheim"),
+        ("judge_key", "geheim"),
     ],
 )
 def test_config_shows_no_secret(

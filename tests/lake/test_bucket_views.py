@@ -45,6 +45,23 @@ def test_a_view_of_all_buckets_is_that_of_a_query(tmp_path: Path, name: str) -> 
         )
 
 
+def test_only_some_columns_and_rows_of_a_view(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        fill(lake)
+        [bucket] = plan_buckets(lake.lake, current(lake.lake.database))
+        rows = read_bucket(lake.lake, bucket)
+        found = bucket_views(
+            rows,
+            TENANT_DEFAULT,
+            ["edits", "events"],
+            columns={"edits": ["session_id", "path"], "events": ["type"]},
+            where={"events": "type = 'feedback'"},
+        )
+        assert found["edits"].to_pylist()[:1] == [{"session_id": "s0", "path": "a.py"}]
+        assert found["edits"].num_rows == 12
+        assert found["events"].to_pylist() == [{"type": "feedback"}] * 12
+
+
 def test_a_session_is_found_by_the_segments_filters(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         fill(lake)

@@ -18,14 +18,17 @@ DAY_US = 86_400_000_000
 
 
 def bucket_of(directory: Path, events: Iterable[Event]) -> Bucket:
+    return as_bucket(rows_of(directory, events), TENANT_DEFAULT, START_US + DAY_US)
+
+
+def rows_of(directory: Path, events: Iterable[Event]) -> pa.Table:
     with hand_lake(directory) as lake:
         lake.store(events)
         tables = [
             read_bucket(lake.lake, one)
             for one in plan_buckets(lake.lake, current(lake.lake.database))
         ]
-    rows = pa.concat_tables([EVENT_ROWS.empty_table(), *tables])
-    return as_bucket(rows, TENANT_DEFAULT, START_US + DAY_US)
+    return pa.concat_tables([EVENT_ROWS.empty_table(), *tables])
 
 
 def said(number: int, text: str = "go on", session: str = "s") -> Event:

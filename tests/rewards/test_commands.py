@@ -67,7 +67,8 @@ def test_show_as_json_has_a_row_for_each_value_and_state(data: str, tmp_path: Pa
     assert states[0] == "scored"
     assert states[30] == "scored"
     assert states[900] == "censored"
-    [whole] = [row for row in rows if row["name"] == "reward"]
+    of_sessions = [row for row in rows if row["target_kind"] == "session"]
+    [whole] = [row for row in of_sessions if row["name"] == "reward"]
     assert (whole["value"], whole["state"], whole["target_id"]) == (1.0, "scored", "s")
 
 

@@ -334,7 +334,7 @@ def blamed(directory: Path, commit: str, path: str, agents: str) -> set[int]:
 
 def owned(edit: TrackedEdit, seen: Seen) -> set[int]:
     """The lines that are still as the agent wrote them, by provenance, from 1 on."""
-    written = {line.ink for line in written_lines(edit)}
+    written = {ink(line.text) for line in written_lines(edit)}
     lines = set()
     for state in seen.holders:
         sizes = (len(line) for line in state.text.splitlines(keepends=True))

@@ -44,7 +44,6 @@ def test_without_a_rule_it_is_the_standing(tmp_path: Path) -> None:
     bucket = bucket_of(tmp_path, [said(1), done])
     for standing, kind, reason, value in (
         (GOOD, "scored", None, 0.5),
-        (Standing("scored", 0.5, "without latency"), "scored", "without latency", 0.5),
         (Standing("censored", reason="unobserved"), "censored", "unobserved", None),
         (Standing("pending", reason="latency"), "pending", "latency", None),
         (Standing("invalid", reason="undecodable"), "censored", "invalid: undecodable", None),
@@ -52,6 +51,9 @@ def test_without_a_rule_it_is_the_standing(tmp_path: Path) -> None:
         found = outcomes(bucket, {"s": standing}, {})
         assert found == [Outcome("s", kind, reason, value, "c1")]  # type: ignore[arg-type]
     assert outcomes(bucket, {}, {}) == [Outcome("s", "censored", UNKNOWN.reason, None, "c1")]
+    partly = Standing("scored", 0.5, "without latency")
+    [one] = outcomes(bucket, {"s": partly}, {})
+    assert (one.kind, one.reason, one.without) == ("scored", None, "without latency")
 
 
 def test_who_said_no_is_left_out_whatever_happened(tmp_path: Path) -> None:

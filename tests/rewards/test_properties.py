@@ -1,31 +1,47 @@
-"""What must hold of edit_persistence whatever the texts."""
+"""What must hold of the measures of edits whatever the texts, and what does not hold of a published
+form: each such property has a test that shows it."""
 
+import json
 import random
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock.testing.lakes import START_US, Event, hand_lake
+from penstock_jobs.rewards.gathering import as_bucket
 from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.showing import compute
+from tests.rewards.lakes import DAY_US
 from tests.rewards.measures import MEASURES, PARAMETERS
 from tests.rewards.stories import Story, bucket, found
 
 TEXT = st.text("ab(=. \n\té𝄞", max_size=80)
+SAMPLES = Path(__file__).parents[2] / "examples" / "sessions"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
 def persistence(story: Story, horizon_s: int = 30, edit: str = "e-1") -> float | str:
+    return measured("edit_persistence", story, horizon_s, edit)
+
+
+def measured(name: str, story: Story, horizon_s: int = 30, edit: str = "e-1") -> float | str:
     """The value, or why there is none."""
-    row = found(MEASURES["edit_persistence"](bucket(story), PARAMETERS), edit, horizon_s)
-    value: float | None = row["value"]
-    return str(row["reason"]) if value is None else value
+    row = found(MEASURES[name](bucket(story), PARAMETERS), edit, horizon_s)
+    number: float | None = row["value"]
+    return str(row["reason"]) if number is None else number
 
 
 @settings(deadline=None)
 @given(TEXT, TEXT)
 def test_untouched_is_1(before: str, after: str) -> None:
-    for name in ("edit_persistence", "edit_no_revert", "four_gram_range", "four_gram_presence"):
+    for name in set(MEASURES) - {"self_rework"}:
         rows = MEASURES[name](bucket(Story().edit(0, before, after).look(31, after)), PARAMETERS)
         row = found(rows, "e-1", 30)
         assert (row["value"] or row["reason"]) in (1.0, "nothing_written")
@@ -35,7 +51,35 @@ def test_untouched_is_1(before: str, after: str) -> None:
 @given(TEXT, TEXT)
 def test_reverted_is_0(before: str, after: str) -> None:
     story = Story().edit(0, before, after).look(31, before)
-    assert persistence(story) in (0.0, "nothing_written")
+    for name in ("edit_persistence", "line_survival"):
+        assert measured(name, story) in (0.0, "nothing_written")
+
+
+@settings(deadline=None)
+@given(st.text(LETTERS, min_size=4, max_size=60), st.text("αβγδεζηθικλμ", min_size=4, max_size=60))
+def test_a_replaced_line_that_is_put_back_is_0_in_the_range_forms(old: str, new: str) -> None:
+    # Two lines that have no character in common.
+    before, after = f"first\n{old}\nlast\n", f"first\n{new}\nlast\n"
+    story = Story().look(-1, before).edit(0, before, after).look(31, before)
+    assert measured("edit_no_revert", story) == 0
+    assert measured("four_gram_range", story) == 0
+    assert measured("four_gram_presence", story) == 0
+
+
+def test_an_insertion_that_is_taken_back_stays_1_in_no_revert() -> None:
+    story = Story().edit(0, "first\nlast\n", "first\nwritten\nlast\n").look(31, "first\nlast\n")
+    assert measured("edit_no_revert", story) == 1
+    assert measured("edit_persistence", story) == 0
+
+
+def test_a_line_that_is_taken_back_is_not_0_in_the_presence_form() -> None:
+    # Grams of the line that was written, and is gone, stand in another line: abcd `bcd ` `cd =`
+    # `d = ` ` = 1` of the seven of `abcd = 12\n`.
+    before, after = "first\nabcd = 1\nlast\n", "first\nabcd = 1\nabcd = 12\nlast\n"
+    story = Story().edit(0, before, after).look(31, before)
+    assert measured("four_gram_presence", story) == pytest.approx(5 / 7)
+    assert measured("four_gram_range", story) == 0
+    assert measured("edit_persistence", story) == 0
 
 
 @settings(deadline=None)
@@ -73,8 +117,77 @@ def test_deleting_more_never_raises_it(written: list[str], data: st.DataObject) 
 
 
 @settings(deadline=None)
+@given(lines(5), st.data())
+def test_deleting_more_lines_never_raises_it(written: list[str], data: st.DataObject) -> None:
+    now = list(written)
+    after = "".join(["first\n", *now, "last\n"])
+    story = Story().edit(0, "first\nlast\n", after)
+    for at in (31, 121, 301):
+        now = [line for line in now if data.draw(st.booleans())]
+        story.look(at, "".join(["first\n", *now, "last\n"]))
+    for name in ("edit_persistence", "line_survival"):
+        values = [measured(name, story, horizon_s) for horizon_s in (0, 30, 120, 300)]
+        assert values == sorted(values, reverse=True, key=float)
+
+
+def test_line_survival_may_rise_when_part_of_a_joined_line_is_deleted() -> None:
+    # Two lines become one, which is neither; of that one the second half goes: the first is back.
+    story = Story().edit(0, "first\nlast\n", "first\nalpha\nbravo\nlast\n")
+    story.look(31, "first\nalphabravo\nlast\n").look(121, "first\nalpha\nlast\n")
+    assert measured("line_survival", story, 30) == 0
+    assert measured("line_survival", story, 120) == 1 / 2
+
+
+def test_four_gram_range_may_rise_when_more_is_deleted() -> None:
+    # `ABCDEFGHIJ\n` has 8 grams. ABCDEFG+J: 6, of them 4 in both: 8 / 14. ABCDEFG: 5, 4: 8 / 13.
+    story = Story().edit(0, "first\nlast\n", "first\nABCDEFGHIJ\nlast\n")
+    story.look(31, "first\nABCDEFGJ\nlast\n").look(121, "first\nABCDEFG\nlast\n")
+    assert measured("four_gram_range", story, 30) == pytest.approx(8 / 14)
+    assert measured("four_gram_range", story, 120) == pytest.approx(8 / 13)
+    assert float(measured("edit_persistence", story, 30)) > float(
+        measured("edit_persistence", story, 120)
+    )
+
+
+def test_four_gram_presence_may_rise_when_more_is_deleted() -> None:
+    # 23 grams: 9 of each of the first two lines, 5 of the third. Without the third abcd bcde cdef
+    # are gone. Without the second Q they are back, and what had a Q is still in the first line.
+    one, other = "abcQdefg\n", "abcdefg\n"
+    story = Story().edit(0, "first\nlast\n", f"first\n{one}{one}{other}last\n")
+    story.look(31, f"first\n{one}{one}last\n").look(121, f"first\n{one}{other}last\n")
+    assert measured("four_gram_presence", story, 30) == pytest.approx(20 / 23)
+    assert measured("four_gram_presence", story, 120) == 1
+
+
+def test_no_revert_may_rise_when_more_is_deleted() -> None:
+    # qabcdefr became XabcYdefZ, of whose 6 grams none was there before. Without the Y three of 6
+    # are: 1 − 6 / 12. Without all of it none.
+    before, after = "first\nqabcdefr\nlast\n", "first\nXabcYdefZ\nlast\n"
+    story = Story().look(-1, before).edit(0, before, after)
+    story.look(31, "first\nXabcdefZ\nlast\n").look(121, "first\nlast\n")
+    assert measured("edit_no_revert", story, 30) == pytest.approx(1 / 2)
+    assert measured("edit_no_revert", story, 120) == 1
+
+
+@settings(deadline=None)
 @given(lines(12), st.data())
 def test_edits_elsewhere_change_nothing(some: list[str], data: st.DataObject) -> None:
+    # The lines beside the edit stay: what is put at its edges joins a range.
+    head, written, tail = some[:4], some[4:8], some[8:]
+    before, after = "".join(head + tail), "".join(head + written + tail)
+    touched = [line for line in written if data.draw(st.booleans())]
+    plain = Story().edit(0, before, after).look(31, "".join(head + touched + tail))
+    other_head = ["new at the top\n", *(line for line in head[:3] if data.draw(st.booleans()))]
+    other_tail = [*(line for line in tail[1:] if data.draw(st.booleans())), "new at the end\n"]
+    now = "".join([*other_head, head[3], *touched, tail[0], *other_tail])
+    other = Story().edit(0, before, after).look(31, now)
+    for name in set(MEASURES) - {"four_gram_presence"}:
+        assert measured(name, other) == measured(name, plain), name
+
+
+@settings(deadline=None)
+@given(lines(12), st.data())
+def test_edits_right_beside_it_change_nothing(some: list[str], data: st.DataObject) -> None:
     head, written, tail = some[:4], some[4:8], some[8:]
     before, after = "".join(head + tail), "".join(head + written + tail)
     touched = [line for line in written if data.draw(st.booleans())]
@@ -82,7 +195,23 @@ def test_edits_elsewhere_change_nothing(some: list[str], data: st.DataObject) ->
     other_head = ["new at the top\n", *(line for line in head if data.draw(st.booleans()))]
     other_tail = [*(line for line in tail if data.draw(st.booleans())), "new at the end\n"]
     now = "".join(other_head + touched + other_tail)
-    assert persistence(Story().edit(0, before, after).look(31, now)) == persistence(plain)
+    other = Story().edit(0, before, after).look(31, now)
+    for name in ("edit_persistence", "line_survival", "self_rework"):
+        assert measured(name, other) == measured(name, plain), name
+
+
+def test_four_gram_range_falls_by_a_line_right_beside_it() -> None:
+    # `x = 1\n` joins `alpha = 10\n`: 8 grams became 14: 16 / 22.
+    story = Story().edit(0, "first\nlast\n", "first\nalpha = 10\nlast\n")
+    story.look(31, "first\nx = 1\nalpha = 10\nlast\n")
+    assert measured("four_gram_range", story) == pytest.approx(16 / 22)
+
+
+def test_four_gram_presence_rises_by_what_is_written_elsewhere() -> None:
+    story = Story().edit(0, "first\nlast\n", "first\nalpha = 10\nlast\n")
+    story.look(31, "first\nlast\n").look(121, "first\nlast\nalpha = 10\n")
+    assert measured("four_gram_presence", story, 30) == 0
+    assert measured("four_gram_presence", story, 120) == 1
 
 
 def shuffled(tables: Bucket, dice: random.Random) -> Bucket:
@@ -130,3 +259,65 @@ def test_looking_again_at_the_same_changes_nothing(name: str) -> None:
     again.look(31, "a = 1\nb = 3\n").look(31.2, "a = 1\nb = 3\n").look(33, "a = 1\nb = 3\n")
     rows = [found(MEASURES[name](bucket(story), PARAMETERS), "e-1", 30) for story in (once, again)]
     assert rows[0] == rows[1]
+
+
+# However events arrive
+
+
+def sample_events() -> list[Event]:
+    paths = sorted(SAMPLES.glob("*.jsonl"))
+    return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
+
+
+def rows_of_all_rewards(
+    directory: Path, batches: list[list[Event]], **limits: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Of a lake that took the batches one by one; and in how many buckets."""
+    with hand_lake(directory, **limits) as lake:
+        for events in batches:
+            lake.store(events)
+        plan = plan_buckets(lake.lake, current(lake.lake.database))
+        tables = [
+            compute(as_bucket(read_bucket(lake.lake, one), TENANT_DEFAULT, START_US + DAY_US), None)
+            for one in plan
+        ]
+    rows = pa.concat_tables(tables)
+    keys = ("session_id", "target_kind", "target_id", "name", "horizon_s")
+    return rows.sort_by([(key, "ascending") for key in keys]).to_pylist(), len(plan)
+
+
+@pytest.fixture(scope="module")
+def in_order(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    rows, buckets = rows_of_all_rewards(tmp_path_factory.mktemp("order"), [sample_events()])
+    assert buckets == 1
+    return rows
+
+
+@pytest.mark.parametrize(("seed", "bucket_bytes"), [(0, 4_000), (1, 20_000), (2, 1_000_000)])
+def test_events_shuffled_over_several_commits_and_buckets(
+    seed: int, bucket_bytes: int, tmp_path: Path, in_order: list[dict[str, Any]]
+) -> None:
+    dice = random.Random(seed)
+    events = sample_events()
+    dice.shuffle(events)
+    cuts = sorted(dice.sample(range(len(events)), 5))
+    batches = [events[i:j] for i, j in zip([0, *cuts], [*cuts, len(events)], strict=True)]
+    # Some come twice.
+    batches.append(dice.sample(events, 20))
+    rows, buckets = rows_of_all_rewards(tmp_path, batches, bucket_bytes_target=bucket_bytes)
+    assert (buckets > 1) == (bucket_bytes < 1_000_000)
+    assert rows == in_order
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_rows_in_any_order_and_any_chunks_are_the_same(data: st.DataObject) -> None:
+    texts = data.draw(st.lists(TEXT, min_size=2, max_size=5))
+    story, now = Story().turn(-1), texts[0]
+    for number, text in enumerate(texts[1:]):
+        story.edit(number * 40, now, text).look(number * 40 + 31, text, seq=None)
+        now = text
+    tables, dice = bucket(story), random.Random(data.draw(st.integers(0, 99)))
+    for measure in MEASURES.values():
+        mixed = measure(shuffled(tables, dice), PARAMETERS).to_pylist()
+        assert mixed == measure(tables, PARAMETERS).to_pylist()

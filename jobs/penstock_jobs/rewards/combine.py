@@ -5,11 +5,11 @@
 over the terms that are scored, clipped at last by the definition's own bounds. A term that is
 pending keeps the session pending. One that is censored or invalid censors the session where the
 definition says so; else the rest counts without it, and the reason names it. Where nothing is
-left the session is censored. So a session is never worth nothing because nobody looked.
+left, or nothing of what the definition needs, the session is censored. So a session is never worth
+nothing because nobody looked.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.definition import Definition, Term
-from penstock_jobs.rewards.rows import REWARD_ROWS, State, reward_row
+from penstock_jobs.rewards.rows import RewardRows, State, latest_due
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Standing:
     state: State
     value: float | None = None
     reason: str | None = None
+    #: As in REWARD_ROWS.
+    due_us: int | None = None
 
 
 #: The name of the rows that a definition's sum makes.
@@ -37,16 +39,20 @@ UNKNOWN = Standing("censored", reason="no_rows")
 def combine(definition: Definition, found: Mapping[str, Standing]) -> Standing:
     """`found` is by the rewards' names."""
     standings = [(term, found.get(term.reward.name, UNKNOWN)) for term in definition.counted()]
-    waiting = [term.reward.name for term, one in standings if one.state == "pending"]
+    waiting = {term.reward.name: one for term, one in standings if one.state == "pending"}
     if waiting:
-        return Standing("pending", reason=_names(waiting))
+        due_us = latest_due(one.due_us for one in waiting.values())
+        return Standing("pending", reason=_names(waiting), due_us=due_us)
     missing = [(term, one) for term, one in standings if one.state != "scored"]
     for term, one in missing:
         if term.missing == "censor":
             return Standing("censored", reason=f"{term.reward.name}: {one.reason}")
     scored = [(term, one.value) for term, one in standings if one.value is not None]
-    if not scored:
-        reasons = {f"{term.reward.name}: {one.reason}" for term, one in missing}
+    known = {term.reward.name for term, _ in scored}
+    needed = set(definition.needs_any)
+    if not known or (needed and not known & needed):
+        asked = [(term.reward.name, one.reason) for term, one in missing]
+        reasons = {f"{name}: {reason}" for name, reason in asked if not needed or name in needed}
         return Standing("censored", reason="; ".join(sorted(reasons)))
     left_out = [term.reward.name for term, _ in missing]
     reason = f"without {_names(left_out)}" if left_out else None
@@ -56,20 +62,23 @@ def combine(definition: Definition, found: Mapping[str, Standing]) -> Standing:
 def session_rewards(definition: Definition, rows: pa.Table) -> pa.Table:
     """The reward of each session that the rows of the definition's terms name."""
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    sessions: defaultdict[str, dict[str, Standing]] = defaultdict(dict)
-    for row in rows.filter(pc.equal(rows["target_kind"], "session")).to_pylist():
-        found = sessions[row["session_id"]]
-        if row["name"] in horizons and row["horizon_s"] == horizons[row["name"]]:
-            found[row["name"]] = Standing(row["state"], row["value"], row["reason"])
-    made = [_row(session, combine(definition, found)) for session, found in sessions.items()]
-    return pa.Table.from_pylist(made, REWARD_ROWS)
+    of_sessions = rows.filter(pc.equal(rows["target_kind"], "session"))
+    sessions: dict[str, dict[str, Standing]] = {
+        session: {} for session in of_sessions["session_id"].unique().to_pylist()
+    }
+    counted = of_sessions.filter(pc.is_in(of_sessions["name"], pa.array(horizons, pa.string())))
+    for session, name, horizon_s, *standing in _listed(counted):
+        if horizon_s == horizons[name]:
+            sessions[session][name] = Standing(*standing)
+    made = RewardRows(NAME)
+    for session, found in sessions.items():
+        made.add(session, ("session", session), **vars(combine(definition, found)))
+    return made.table()
 
 
-def _row(session: str, standing: Standing) -> dict[str, Any]:
-    row = reward_row(
-        session, ("session", session), NAME, value=standing.value, reason=standing.reason
-    )
-    return row | {"state": standing.state}
+def _listed(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    names = ("session_id", "name", "horizon_s", "state", "value", "reason", "due_us")
+    return zip(*(rows[name].to_pylist() for name in names), strict=True)
 
 
 def _total(definition: Definition, scored: list[tuple[Term, float]]) -> float:
@@ -85,5 +94,5 @@ def _clipped(value: float, bounds: tuple[float, float] | None) -> float:
     return min(max(value, bounds[0]), bounds[1])
 
 
-def _names(names: list[str]) -> str:
+def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))

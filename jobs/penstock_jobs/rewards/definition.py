@@ -7,7 +7,7 @@ what was computed by another.
 import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
@@ -49,13 +49,15 @@ class Definition:
     terms: tuple[Term, ...]
     combine: Combine = "mean"
     clip: tuple[float, float] | None = None
+    #: A session of which none of these rewards is scored is censored, whatever the others say.
+    needs_any: tuple[str, ...] = ()
     text: str = field(default="", repr=False)
 
     def counted(self) -> list[Term]:
         return [term for term in self.terms if term.weight]
 
 
-_TOP = ("name", "combine", "clip", "parameters", "reward")
+_TOP = ("name", "combine", "clip", "needs_any", "parameters", "reward")
 _TERM = ("name", "version", "weight", "clip", "horizon_s", "missing", "parameters")
 
 
@@ -84,8 +86,9 @@ def parse_definition(text: str, where: str) -> Definition:
     _refuse_unused(shared, terms, where)
     combine = _choice(found, "combine", get_args(Combine), "mean", where)
     clip = _clip(found, where)
-    version = _version(terms, combine, clip)
-    definition = Definition(name, version, terms, combine, clip, text)
+    needs_any = _needs_any(found, terms, where)
+    version = _version(terms, combine, clip, needs_any)
+    definition = Definition(name, version, terms, combine, clip, needs_any, text)
     if not definition.counted():
         raise InvalidInput(what=where, why="no reward has a weight: nothing makes up the session's")
     return definition
@@ -128,13 +131,26 @@ def _parameters(
         raise InvalidInput(what=f"The parameters of {where}", why=str(error)) from error
 
 
-def _version(terms: Iterable[Term], combine: str, clip: tuple[float, float] | None) -> str:
+def _needs_any(found: Mapping[str, Any], terms: Iterable[Term], where: str) -> tuple[str, ...]:
+    names = found.get("needs_any", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput(what=where, why=f"needs_any has to be a list of names: {names!r}")
+    _refuse_unknown(names, [term.reward.name for term in terms if term.weight], where)
+    return tuple(sorted(names))
+
+
+def _version(
+    terms: Iterable[Term],
+    combine: str,
+    clip: tuple[float, float] | None,
+    needs_any: tuple[str, ...],
+) -> str:
     """Of what is computed: a comment or an order of keys makes no other version."""
     facts = [
         {
             "reward": term.reward.name,
             "version": term.reward.version,
-            "parameters": term.parameters,
+            "parameters": asdict(term.parameters),  # those left at their defaults too
             "weight": term.weight,
             "clip": term.clip,
             "horizon_s": term.horizon_s,
@@ -142,7 +158,7 @@ def _version(terms: Iterable[Term], combine: str, clip: tuple[float, float] | No
         }
         for term in sorted(terms, key=lambda term: term.reward.name)
     ]
-    whole = {"terms": facts, "combine": combine, "clip": clip}
+    whole = {"terms": facts, "combine": combine, "clip": clip, "needs_any": needs_any}
     content = msgspec.json.encode(whole, order="deterministic")
     return hashlib.sha256(content).hexdigest()[:_VERSION_HEX]
 

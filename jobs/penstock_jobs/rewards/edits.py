@@ -1,24 +1,22 @@
-"""From one score per edit and horizon to the rows of a reward: edit, then file and turn, then
-session.
-
-A file or turn is the mean of its edits' values, weighted by their weights; a session is the mean
-of its turns, each as heavy as its edits together. As long as any part is pending, so is the whole.
-Else it is scored over the parts that are; else it has the commonest state and reason of its parts.
-Where all scored parts weigh nothing, each counts the same.
-A checkpoint is named where all edits of the target have the same.
+"""From one score per edit and horizon to the rows of a reward: edits, then files and turns, then
+sessions, as `wholes` has it. A turn is as heavy in its session as its edits together. A checkpoint
+is named where all edits of the target have the same.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import pyarrow as pa
 
+from penstock_jobs.rewards.edit_targets import EditTargets, Standing, edit_targets
 from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket, Parameters
 from penstock_jobs.rewards.texts.changes import TooExpensive, Work
 from penstock_jobs.rewards.texts.similarity import code_units
 from penstock_jobs.rewards.texts.survival import returned
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit, Trail
+from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+from penstock_jobs.rewards.wholes import PENDING, Parts, Standings, wholes
 
 _INVALID = ("too_expensive", "nothing_written")
 
@@ -29,34 +27,44 @@ class Score(NamedTuple):
     value: float | None
     reason: str | None = None
 
+    @property
+    def standing(self) -> Standing:
+        if self.value is not None:
+            return "scored", None
+        return "invalid" if self.reason in _INVALID else "censored", self.reason
 
-class Part(NamedTuple):
-    value: float | None
-    state: str
-    reason: str | None
-    weight: float
 
+_scored: WeakKeyDictionary[Bucket, dict[tuple[str, Parameters], pa.Table]] = WeakKeyDictionary()
 
 #: The value of an edit as it was seen.
 Scorer = Callable[[TrackedEdit, Seen], Score]
 #: How many characters an edit stands for.
 Sizer = Callable[[TrackedEdit], int]
 
-_Row = tuple[str, str, str, str, int, float | None, str, str | None, float, str | None]
-
 
 def score_edits(
     name: str, bucket: Bucket, parameters: Parameters, score: Scorer, size: Sizer
 ) -> pa.Table:
-    """The reward of all edits of a bucket, of their files, turns and sessions."""
-    rows: list[_Row] = []
-    for trail in bucket.trails(parameters):
-        rows += _session_rows(name, trail, parameters, score, size)
-    columns = list(zip(*rows, strict=True)) or [()] * len(REWARD_ROWS)
-    arrays = [
-        pa.array(values, kind) for values, kind in zip(columns, REWARD_ROWS.types, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=REWARD_ROWS)
+    """The reward of all edits of a bucket, of their files, turns and sessions. Asked again for the
+    same, it has the answer: outcomes need one that definitions have."""
+    known = _scored.setdefault(bucket, {})
+    if (name, parameters) not in known:
+        known[name, parameters] = _score(name, bucket, parameters, score, size)
+    return known[name, parameters]
+
+
+def _score(
+    name: str, bucket: Bucket, parameters: Parameters, score: Scorer, size: Sizer
+) -> pa.Table:
+    targets = edit_targets(bucket, parameters)
+    weights = [size(edit) ** parameters.weight_exponent for edit in targets.edits]
+    scores = [score(edit, seen) for edit, seen in targets.looks]
+    standings = Standings.of([*targets.unscored, *(one.standing for one in scores)])
+    edits = _parts(targets, weights, scores, standings)
+    files = wholes(edits, targets.files.of, targets.files.count)
+    turns = wholes(edits, targets.turns.of, targets.turns.count)
+    sessions = wholes(turns, targets.sessions.of, targets.sessions.count)
+    return _table(name, targets, standings, [edits, files, turns, sessions])
 
 
 def ink_size(edit: TrackedEdit) -> int:
@@ -82,78 +90,31 @@ def score_deletion(
     return value(back, own)
 
 
-def combined(parts: Sequence[Part]) -> Part:
-    """The weighted mean of parts, or why there is none."""
-    if len(parts) == 1:
-        return parts[0]
-    weight = mean = total = 0.0
-    scored: list[float] = []
-    for value, state, _, each in parts:
-        if state == "pending":
-            return Part(None, "pending", None, sum(part.weight for part in parts))
-        total += each
-        if value is not None:
-            scored.append(value)
-            weight += each
-            mean += each * value
-    if weight:
-        return Part(mean / weight, "scored", None, weight)
-    if scored:
-        return Part(sum(scored) / len(scored), "scored", None, 0.0)
-    counts = Counter((part.state, part.reason) for part in parts)
-    state, reason = min(counts, key=lambda key: (-counts[key], str(key)))
-    return Part(None, state, reason, total)
+def _parts(
+    targets: EditTargets, weights: list[float], scores: list[Score], standings: Standings
+) -> Parts:
+    """Of edits. Behind the looks stands, by the number −1, that there is none."""
+    of_looks = [np.nan if one.value is None else one.value for one in scores]
+    look = targets.look
+    number = standings.numbers()
+    why = np.array([number[one] for one in targets.unscored] or [0])[targets.why]
+    answered = np.array([*(number[one.standing] for one in scores), 0])[look]
+    value = np.array([*of_looks, np.nan])[look]
+    weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], look.shape[1], axis=1)
+    return Parts(value, np.where(look < 0, why, answered), weight, targets.due_us)
 
 
-def _session_rows(
-    name: str, trail: Trail, parameters: Parameters, score: Scorer, size: Sizer
-) -> Iterator[_Row]:
-    parts = [_parts(edit, score, size(edit) ** parameters.weight_exponent) for edit in trail.edits]
-    files: dict[str, list[int]] = {}
-    turns: dict[str, list[int]] = {}
-    for at, edit in enumerate(trail.edits):
-        files.setdefault(edit.path or "", []).append(at)
-        turns.setdefault(str(edit.turn), []).append(at)
-    checkpoints = [edit.checkpoint for edit in trail.edits]
-    of_files = [_only([checkpoints[at] for at in members]) for members in files.values()]
-    of_turns = [_only([checkpoints[at] for at in members]) for members in turns.values()]
-    of_session = _only(checkpoints)
-    session = trail.session_id
-    for number, horizon in enumerate(parameters.horizons_s):
-        now = [each[number] for each in parts]
-        for edit, part in zip(trail.edits, now, strict=True):
-            yield (session, "edit", edit.target_id, name, horizon, *part, edit.checkpoint)
-        for (path, members), one in zip(files.items(), of_files, strict=True):
-            whole = combined([now[at] for at in members])
-            yield (session, "file", path, name, horizon, *whole, one)
-        means = []
-        for (turn, members), one in zip(turns.items(), of_turns, strict=True):
-            whole = combined([now[at] for at in members])
-            means.append(whole)
-            yield (session, "turn", turn, name, horizon, *whole, one)
-        yield (session, "session", session, name, horizon, *combined(means), of_session)
-
-
-def _parts(edit: TrackedEdit, score: Scorer, weight: float) -> list[Part]:
-    parts: list[Part] = []
-    last: Seen | None = None
-    for seen in edit.seen:
-        if last is not None and seen == last:
-            parts.append(parts[-1])
-            continue
-        last = seen
-        if seen.state != "scored":
-            parts.append(Part(None, seen.state, seen.reason, weight))
-            continue
-        value, reason = score(edit, seen)
-        state = "scored"
-        if value is None:
-            state = "invalid" if reason in _INVALID else "censored"
-        parts.append(Part(value, state, reason, weight))
-    return parts
-
-
-def _only(values: Sequence[str | None]) -> str | None:
-    """What all say, if all say the same."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+def _table(name: str, targets: EditTargets, standings: Standings, levels: list[Parts]) -> pa.Table:
+    value, standing, weight, due_us = (
+        np.concatenate(columns).ravel() for columns in zip(*levels, strict=True)
+    )
+    numbers = pa.array(standing)
+    columns = targets.columns | {
+        "name": pa.repeat(pa.scalar(name), len(value)),
+        "value": pa.array(value, mask=np.isnan(value)),
+        "state": pa.array(standings.states).take(numbers),
+        "reason": pa.array(standings.reasons, pa.string()).take(numbers),
+        "weight": pa.array(weight),
+        "due_us": pa.array(due_us, mask=standing != PENDING),
+    }
+    return pa.Table.from_arrays([columns[one] for one in REWARD_ROWS.names], schema=REWARD_ROWS)

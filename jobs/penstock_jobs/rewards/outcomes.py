@@ -26,6 +26,7 @@ Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
 #: When something happened: ts in microseconds, then seq.
 Moment = tuple[int, int]
 
+STILL_OPEN = "still_open"
 _BY_AGENT = ("model_calls", "tool_calls", "edits")
 #: An edit that is censored or invalid for these reasons is known not to be there.
 _NOT_THERE = ("self_rework", "nothing_written")
@@ -41,6 +42,10 @@ class Outcome:
     reason: str | None = None
     value: float | None = None
     checkpoint: str | None = None
+    #: Of a pending one: by when it is pending no more, without any new event.
+    due_us: int | None = None
+    #: Of a scored one: which rewards it was scored without.
+    without: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class Facts:
     stopped: bool
     #: An edit is there still, or nobody knows that it is not.
     may_be_kept: bool
+    #: When it will be over if nothing more is heard of it.
+    quiet_at_us: int | None = None
 
 
 def no_train(facts: Facts) -> bool:
@@ -131,7 +138,13 @@ def outcomes(
     for session, facts in sorted(_facts(bucket, consents, limits).items()):
         standing = standings.get(session, UNKNOWN)
         kind, reason, value = decide(facts, standing, limits.negative_value)
-        found.append(Outcome(session, kind, reason, value, checkpoints.get(session)))
+        due_us = without = None
+        if kind == "pending":
+            due_us = facts.quiet_at_us if reason == STILL_OPEN else standing.due_us
+        elif kind == "scored":
+            reason, without = None, reason
+        checkpoint = checkpoints.get(session)
+        found.append(Outcome(session, kind, reason, value, checkpoint, due_us, without))
     return found
 
 
@@ -143,7 +156,7 @@ def decide(
         if not rule.holds(facts):
             continue
         if not (facts.over or rule.while_open):
-            return "pending", "still_open", None
+            return "pending", STILL_OPEN, None
         if rule.kind == "excluded":
             return rule.kind, rule.reason, None
         worth = negative_value if standing.value is None else min(standing.value, negative_value)
@@ -165,11 +178,12 @@ def _facts(bucket: Bucket, consents: Mapping[str, str], limits: Limits) -> dict[
     before_all: Moment = (-1, -1)
     stopped = {one for one, at in stops.items() if at > asked.get(one, before_all)}
     kept = _may_be_kept(bucket, limits) if stopped & edited.keys() else set()
-    quiet_us = bucket.as_of_us - limits.quiet_s * SECOND
+    quiet_us = round(limits.quiet_s * SECOND)
     found = {}
     for session in {one for name in TABLES for one in _sessions(getattr(bucket, name))}:
         ended = ends.get(session, before_all) > asked.get(session, before_all)
-        quiet = session in heard and heard[session] <= quiet_us
+        quiet_at_us = heard[session] + quiet_us if session in heard else None
+        quiet = quiet_at_us is not None and quiet_at_us <= bucket.as_of_us
         of_session = calls.get(session, [])
         last_call = of_session[-1][0] if of_session else before_all
         found[session] = Facts(
@@ -180,6 +194,7 @@ def _facts(bucket: Bucket, consents: Mapping[str, str], limits: Limits) -> dict[
             edited_after_last_call=edited.get(session, before_all) > last_call,
             stopped=session in stopped,
             may_be_kept=session in kept,
+            quiet_at_us=quiet_at_us,
         )
     return found
 

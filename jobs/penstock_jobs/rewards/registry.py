@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
+from penstock.settings import Settings
 from penstock_jobs.rewards.rows import Bucket
 
 _MODULES = "penstock_jobs.rewards.measures"
@@ -29,6 +30,9 @@ class Reward:
     compute: Callable[[Bucket, Any], pa.Table]
     #: A frozen dataclass; each of its fields has a default.
     parameters: type
+    #: Raises where the settings do not give what it needs. A reward that needs anything is
+    #: computed only where a definition names it.
+    check: Callable[[Any, Settings], None] | None = None
 
     def page(self) -> str:
         """What it measures, its formula, its states, and how it can be gamed."""

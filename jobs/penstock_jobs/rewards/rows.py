@@ -8,13 +8,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock_jobs.rewards.followups.judging import Judge
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.trail import SECOND, Terms, Trail
 
 State = Literal["pending", "scored", "censored", "invalid"]
-TargetKind = Literal["edit", "file", "turn", "session"]
+TargetKind = Literal["edit", "file", "turn", "session", "model_call"]
 
 #: Sorted by session_id, target_kind, target_id, name, horizon_s by whoever stores them.
+#: `due_us` is of pending rows: by that moment, in microseconds since 1970, the row will be pending
+#: no more, even if no new event comes. A pending row without it waits for an event. On a censored
+#: row it is when to compute the session again, where a later run may know more.
 REWARD_ROWS = pa.schema(
     [
         pa.field("session_id", pa.string(), nullable=False),
@@ -26,6 +30,7 @@ REWARD_ROWS = pa.schema(
         pa.field("state", pa.string(), nullable=False),
         pa.field("reason", pa.string()),
         pa.field("weight", pa.float64(), nullable=False),
+        pa.field("due_us", pa.int64()),
         pa.field("checkpoint", pa.string()),
     ]
 )
@@ -67,7 +72,8 @@ class Bucket:
     """All events of some sessions, as the views show them; whole sessions, in any order of rows.
     `events` are those of types that no other view shows.
     Views that a reward does not read may be empty tables. Events after `as_of_us`, in
-    microseconds, may be incomplete: they are not looked at."""
+    microseconds, may be incomplete: `as_bucket` leaves them out, and where they are there, nothing
+    about edits looks at them."""
 
     as_of_us: int
     edits: pa.Table
@@ -78,6 +84,8 @@ class Bucket:
     tool_calls: pa.Table
     feedback: pa.Table
     events: pa.Table
+    #: What the rewards by a language model ask.
+    llm_judge: Judge | None = field(default=None, repr=False)
     _trails: dict[Terms, list[Trail]] = field(default_factory=dict, init=False, repr=False)
 
     def trails(self, parameters: Parameters) -> list[Trail]:
@@ -159,6 +167,17 @@ def _files_of(payload: str) -> list[Any]:
     return files if isinstance(files, list) else []
 
 
+def latest_due(dues: Iterable[int | None]) -> int | None:
+    """By when a whole is pending no more, from its pending parts: never without an event, if that
+    holds of one of them."""
+    latest: int | None = None
+    for due in dues:
+        if due is None:
+            return None
+        latest = due if latest is None else max(latest, due)
+    return latest
+
+
 def reward_row(
     session: str,
     target: tuple[TargetKind, str],
@@ -180,5 +199,41 @@ def reward_row(
         "state": "censored" if value is None else "scored",
         "reason": reason,
         "weight": float(weight),
+        "due_us": None,
         "checkpoint": checkpoint,
     }
+
+
+class RewardRows:
+    """The rows of a reward without horizons, put down one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(
+        self,
+        session: str,
+        target: tuple[TargetKind, str],
+        *,
+        value: float | None,
+        state: State | None = None,
+        reason: str | None = None,
+        weight: float = 1.0,
+        due_us: int | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Without a state it is scored, or censored for a reason."""
+        state = state or ("censored" if value is None else "scored")
+        self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
+
+    def table(self) -> pa.Table:
+        names = [name for name in REWARD_ROWS.names if name not in ("name", "horizon_s")]
+        values = list(zip(*self._rows, strict=True)) or [()] * len(names)
+        columns = {
+            name: pa.array(column, REWARD_ROWS.field(name).type)
+            for name, column in zip(names, values, strict=True)
+        }
+        columns["name"] = pa.repeat(self._name, len(self._rows))
+        columns["horizon_s"] = pa.nulls(len(self._rows), pa.int32())
+        return pa.Table.from_arrays([columns[one] for one in REWARD_ROWS.names], schema=REWARD_ROWS)

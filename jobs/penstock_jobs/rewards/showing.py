@@ -3,37 +3,29 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.cli.output import show_table
-from penstock_jobs.rewards.combine import session_rewards
-from penstock_jobs.rewards.definition import Term, load_definition
+from penstock_jobs.rewards.definition import Definition, Term
 from penstock_jobs.rewards.followups.evaluation import Bin, Evaluation, Quality
 from penstock_jobs.rewards.registry import all_rewards
-from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket
+from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.scoring import rewards_of, score
 
 _DIFF_LINES_MAX = 12
 _LINE_CHARS_MAX = 100
 Row = dict[str, Any]
 
 
-def compute(bucket: Bucket, file: Path | None) -> pa.Table:
-    """All rewards with their defaults; by a definition its own, and what it makes of them. Raises
-    InvalidInput."""
-    if file is None:
-        terms = [Term(reward, reward.parameters()) for reward in all_rewards().values()]
-        return _compute(terms, bucket)
-    definition = load_definition(file)
-    rows = _compute(definition.terms, bucket)
-    return pa.concat_tables([rows, session_rewards(definition, rows)])
-
-
-def _compute(terms: Iterable[Term], bucket: Bucket) -> pa.Table:
-    tables = [term.reward.compute(bucket, term.parameters) for term in terms]
-    return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
+def compute(bucket: Bucket, definition: Definition | None) -> pa.Table:
+    """All rewards that need nothing, with their defaults; by a definition its own, and what it
+    makes of them. Raises InvalidInput, JudgeUnfit."""
+    if definition is None:
+        free = [reward for reward in all_rewards().values() if reward.check is None]
+        return rewards_of(bucket, [Term(reward, reward.parameters()) for reward in free])
+    return score(bucket, definition).rewards
 
 
 def show_session(bucket: Bucket, rows: Sequence[Row]) -> None:
@@ -54,7 +46,7 @@ def _show_text(edit: str, row: Row) -> None:
     before, after = row["before"] or "", row["after"] or ""
     lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
     for line in lines[:_DIFF_LINES_MAX]:
-        _say("  " + "".join(one if one.isprintable() else " " for one in line[:_LINE_CHARS_MAX]))
+        _say("  " + line[:_LINE_CHARS_MAX])
     if len(lines) > _DIFF_LINES_MAX:
         _say(f"  … {len(lines) - _DIFF_LINES_MAX} lines more")
 
@@ -94,7 +86,8 @@ def _edit_id(edit: Row) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    """A line. What a producer sent as an id or a path may hold what moves a terminal's cursor."""
+    sys.stdout.write("".join(one if one.isprintable() else " " for one in text) + "\n")
 
 
 def show_evaluation(name: str, found: Evaluation) -> None:

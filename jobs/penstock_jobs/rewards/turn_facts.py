@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import duckdb
 import pyarrow as pa
 
-from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket, TargetKind, reward_row
+from penstock_jobs.rewards.rows import Bucket, RewardRows
 
 _SQL = files("penstock_jobs.rewards").joinpath("turn_facts.sql").read_text(encoding="utf-8")
 _TABLES = ("turns", "model_calls", "tool_calls", "edits", "feedback", "events")
@@ -58,18 +60,24 @@ def turn_facts(bucket: Bucket) -> list[dict[str, Any]]:
 
 def score_turns(name: str, bucket: Bucket, score: Scorer, whole: Whole = mean) -> pa.Table:
     """The reward of all turns of a bucket, and of their sessions."""
-    rows: list[dict[str, Any]] = []
-    for session, turns in _by_session(turn_facts(bucket)):
+    rows = RewardRows(name)
+    for session, turns in groupby(turn_facts(bucket), key=itemgetter("session_id")):
         scores = [(turn, one) for turn in turns if (one := score(turn)) is not None]
-        for turn, one in scores:
-            target: tuple[TargetKind, str] = ("turn", str(turn["turn"]))
-            facts = {**one._asdict(), "checkpoint": turn["checkpoint"]}
-            rows.append(reward_row(session, target, name, **facts))
+        for turn, (value, reason, weight) in scores:
+            target = str(turn["turn"])
+            checkpoint = turn["checkpoint"]
+            rows.add(
+                session, ("turn", target),
+                value=value, reason=reason, weight=weight, checkpoint=checkpoint,
+            )  # fmt: skip
         if scores:
-            together = whole([one for _, one in scores])
-            facts = {**together._asdict(), "checkpoint": _only(turn for turn, _ in scores)}
-            rows.append(reward_row(session, ("session", session), name, **facts))
-    return pa.Table.from_pylist(rows, REWARD_ROWS)
+            value, reason, weight = whole([one for _, one in scores])
+            checkpoint = _only(turn for turn, _ in scores)
+            rows.add(
+                session, ("session", session),
+                value=value, reason=reason, weight=weight, checkpoint=checkpoint,
+            )  # fmt: skip
+    return rows.table()
 
 
 def _count(bucket: Bucket) -> Iterator[dict[str, Any]]:
@@ -79,15 +87,6 @@ def _count(bucket: Bucket) -> Iterator[dict[str, Any]]:
             connection.register(f"bucket_{name}", getattr(bucket, name))
         found = connection.sql(_SQL, params={"terminal_tools": list(TERMINAL_TOOLS)})
         yield from found.to_arrow_table().to_pylist()
-
-
-def _by_session(
-    rows: Iterable[dict[str, Any]],
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    sessions: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        sessions.setdefault(row["session_id"], []).append(row)
-    yield from sessions.items()
 
 
 def _only(turns: Iterable[dict[str, Any]]) -> str | None:

@@ -2,7 +2,7 @@
 
 from penstock.cli import options
 from penstock.cli.output import show_json, show_table
-from penstock.settings import resolve, without_secrets
+from penstock.settings import resolve
 
 
 def config(data: options.Data = None, json: options.Json = False) -> None:
@@ -11,15 +11,10 @@ def config(data: options.Data = None, json: options.Json = False) -> None:
     Example: penstock config
     """
     resolved = resolve(data)
-    shown = [(one, _shown(one.value)) for one in resolved]
     if json:
         show_json(
-            {one.name: {"value": value, "origin": one.origin} for one, value in shown},
+            {one.name: {"value": one.shown, "origin": one.origin} for one in resolved},
         )
         return
-    rows = [[one.variable, value, one.origin, one.meaning] for one, value in shown]
+    rows = [[one.variable, one.shown, one.origin, one.meaning] for one in resolved]
     show_table(["setting", "value", "origin", "meaning"], rows)
-
-
-def _shown(value: object) -> object:
-    return without_secrets(value) if isinstance(value, str) else value

@@ -1,6 +1,5 @@
 """`penstock ledger`."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -8,12 +7,12 @@ import typer
 from penstock.cli import options
 from penstock.cli.opening import open_existing
 from penstock.cli.output import facts, say, show_json, show_table, time_of
+from penstock.cli.times import since_us
 from penstock.errors import InvalidInput
 from penstock.ingest.ledger import LedgerReport, read_ledger
 from penstock.lake.lake import Lake
 from penstock.lake.partitions import accept_gap as enter_acceptance
 
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _NUMBERS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 
 
@@ -39,7 +38,7 @@ def ledger(
     with open_existing(data) as lake:
         if accept_gap is not None:
             _accept(lake, accept_gap, reason)
-        report = read_ledger(lake, _since_us(since) if since else 0)
+        report = read_ledger(lake, since_us(since) if since else 0)
     if json:
         rows = [facts(row) for row in report.rows]
         gaps = [facts(gap) for gap in report.gaps]
@@ -78,17 +77,3 @@ def show_report(report: LedgerReport) -> None:
 
 def _totals(report: LedgerReport) -> dict[str, int]:
     return {name: sum(getattr(row, name) for row in report.rows) for name in _NUMBERS}
-
-
-def _since_us(text: str) -> int:
-    if text[-1:] in _UNITS and text[:-1].isdecimal():
-        age = timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
-        moment = datetime.now(UTC) - age
-    else:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise InvalidInput(
-                what=f"--since {text}", why="it is neither a time nor an age such as 24h"
-            ) from None
-    return round(moment.timestamp() * 1_000_000)

@@ -294,6 +294,7 @@ session_link = Table(
     Column("tenant", String(128), primary_key=True),
     Column("session_id", String(512), primary_key=True),
     Column("parent_session", String(512), nullable=False),
+    Column("link", String(16), nullable=False),
     Index("ix_session_link_parent", "tenant", "parent_session"),
 )
 

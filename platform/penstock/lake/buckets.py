@@ -155,17 +155,18 @@ def bucket_of(lake: Lake, pin: Pin, session: SessionId) -> Bucket:
     return Bucket(0, pin.snap, session, behind, names, consents)
 
 
-def plan_sessions(lake: Lake, pin: Pin, groups: Iterable[Sequence[SessionId]]) -> Iterator[Bucket]:
-    """Buckets of these sessions alone, of about `bucket_bytes_target`. Those of a group come into
-    one bucket; sorted groups make buckets that lie together. Raises LakeDamaged."""
+def plan_sessions(
+    lake: Lake, pin: Pin, groups: Iterable[Sequence[SessionId]], bytes_target: int
+) -> Iterator[Bucket]:
+    """Buckets of these sessions alone, of about so many bytes of segments. Those of a group come
+    into one bucket; sorted groups make buckets that lie together. Raises LakeDamaged."""
     groups = list(groups)
     places = _find(lake, pin, sorted({one for group in groups for one in group}))
     consents = {SessionId(one.tenant, one.session_id): one for one in pin.consents}
-    target = lake.settings.bucket_bytes_target
     number, filled, chosen = 0, 0.0, list[SessionId]()
     for group in groups:
         size = sum(place.bytes for one in group for place in places.get(one, ()))
-        if chosen and filled + size > target:
+        if chosen and filled + size > bytes_target:
             yield _bucket_of(number, pin, chosen, places, consents)
             number, filled, chosen = number + 1, 0.0, []
         chosen += group

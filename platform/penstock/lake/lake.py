@@ -15,7 +15,7 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution import Executor
 from penstock.execution.opening import INLINE, open_executor
 from penstock.lake.pinned_files import Tails
-from penstock.lake.query import Answer, QueryEngine
+from penstock.lake.query import Answer, OwnQuery, QueryEngine
 from penstock.lake.summary import Summariser
 from penstock.settings import Settings, load_settings
 from penstock.storage import ObjectStore
@@ -48,7 +48,9 @@ class Lake:
             self._executor = open_executor(self.settings)
         return self._executor
 
-    def query(self, sql: str, *, as_of: str | None = None, tenant: str = TENANT_DEFAULT) -> "Query":
+    def query(
+        self, sql: str | OwnQuery, *, as_of: str | None = None, tenant: str = TENANT_DEFAULT
+    ) -> "Query":
         """A query to be run; see docs/sql.md for the views."""
         return Query(self, sql, as_of, tenant)
 
@@ -72,7 +74,7 @@ class Query:
     """Runs each time that its rows are asked for."""
 
     lake: Lake
-    sql: str
+    sql: str | OwnQuery
     as_of: str | None
     tenant: str
 

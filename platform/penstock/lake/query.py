@@ -5,9 +5,9 @@ can open no files but those of the pinned segments.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -53,6 +53,20 @@ _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ConsentChange.__dataclas
 
 
 @dataclass(frozen=True)
+class OwnQuery:
+    """SQL of our own, from a file: it is not checked, and may have parameters. It reads `views`
+    alone."""
+
+    sql: str
+    views: frozenset[str]
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+def _checked(connection: duckdb.DuckDBPyConnection, sql: str) -> OwnQuery:
+    return OwnQuery(sql, check_query(connection, sql, VIEWS))
+
+
+@dataclass(frozen=True)
 class QueryEngine:
     """Runs queries over a lake."""
 
@@ -64,18 +78,22 @@ class QueryEngine:
     tails: Tails
 
     @contextmanager
-    def run(self, sql: str, *, tenant: str, as_of: str | None = None) -> Iterator["Answer"]:
+    def run(
+        self, sql: "str | OwnQuery", *, tenant: str, as_of: str | None = None
+    ) -> Iterator["Answer"]:
         """The answer can be read until the block ends. Raises QueryRefused, QueryFailed,
         QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
         connection = duckdb.connect(":memory:", config=self._configuration())
         try:
-            views = check_query(connection, sql, VIEWS)
+            query = sql if isinstance(sql, OwnQuery) else _checked(connection, sql)
+            views = query.views
             with ExitStack() as claims:
                 pin, fresh = self._pin(claims, as_of, with_fresh=bool(views - _REWARDS))
                 files = PinnedFiles(self.store, self.tails)
                 with _limits(connection, self.settings), files.telling():
                     self._prepare(connection, files, views, pin=pin, fresh=fresh, tenant=tenant)
-                    batches = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+                    found = connection.sql(query.sql, params=query.parameters or None)
+                    batches = found.to_arrow_reader(BATCH_ROWS)
                     _refuse_names_twice(batches.schema.names)
                     yield Answer(batches, pin.snap, fresh.cut_off)
         finally:

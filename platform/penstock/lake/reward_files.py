@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.database.tables import reward_file
-from penstock.errors import RewardFileLost
+from penstock.errors import CompactionConflict, RewardFileLost
 from penstock.lake.commit import NO_PARTITION, announce, next_snap, withdraw_intent
 from penstock.lake.digesting import Digesting
 from penstock.lake.segments import ZSTD_LEVEL, open_segment, sessions_name
@@ -63,6 +63,8 @@ OUTCOME_FILE_ROWS = pa.schema(
         _field("value", pa.float64()),
         _field("checkpoint", pa.string()),
         _field("chain", pa.string(), nullable=False),
+        _field("first_ts", _TIME, nullable=False),
+        _field("last_ts", _TIME, nullable=False),
         _field("turns", pa.int32(), nullable=False),
         _field("edited_turns", pa.int32(), nullable=False),
         _field("answered_turns", pa.int32(), nullable=False),
@@ -174,15 +176,15 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
     return snap
 
 
-def replace_rewards(connection: Connection, names: Sequence[str], merged: RewardFile) -> bool:
-    """Put one file in the place of others, with the same rows. False where another was faster."""
+def replace_rewards(connection: Connection, names: Sequence[str], merged: RewardFile) -> None:
+    """Put one file in the place of others, with the same rows. Raises CompactionConflict where
+    another merge was faster, RewardFileLost."""
     snap = next_snap(connection, MERGE_REWARDS)
     live = reward_file.c.name.in_(names) & reward_file.c.removed_snap.is_(None)
     replaced = connection.execute(sa.update(reward_file).where(live).values(removed_snap=snap))
     if replaced.rowcount != len(names):
-        return False
+        raise CompactionConflict
     add_rewards(connection, merged, snap)
-    return True
 
 
 def rewards_at(database: Database, snap: int, version: str | None = None) -> list[RewardFile]:

@@ -44,7 +44,7 @@ judged as (
                when said[1] = 'thumbs' then case
                    when lower(said[2]) in ('up', 'true', 'yes')   then true
                    when lower(said[2]) in ('down', 'false', 'no') then false
-                   else try_cast(said[2] as double) > 0
+                   when isfinite(try_cast(said[2] as double)) then try_cast(said[2] as double) > 0
                end
            end as positive
     from parsed

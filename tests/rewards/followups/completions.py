@@ -32,8 +32,13 @@ class Completions:
         self.faults: deque[Fault | str] = deque()
         self.reply: Callable[[dict[str, Any]], str] = by_first_word
         self.ending = threading.Event()
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()
         self.url = ""
+
+    def arrived(self, count: int, within_s: float = 60) -> bool:
+        """Waits for so many requests."""
+        with self.lock:
+            return self.lock.wait_for(lambda: len(self.requests) >= count, within_s)
 
 
 @contextmanager
@@ -47,6 +52,7 @@ def running_completions() -> Iterator[Completions]:
                 told.requests.append(json.loads(body) | {"path": self.path})
                 told.headers.append({name.lower(): v for name, v in self.headers.items()})
                 fault = told.faults.popleft() if told.faults else None
+                told.lock.notify_all()
             if fault == "hang":
                 told.ending.wait()
                 return

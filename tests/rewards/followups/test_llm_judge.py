@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.testing.lakes import hand_lake
 from penstock_jobs.rewards.followups.judging import Judgement, Message
 from penstock_jobs.rewards.followups.llm.answers import Answer, answer_in, asked
-from penstock_jobs.rewards.followups.llm.asking import Endpoint
-from penstock_jobs.rewards.followups.llm.caching import Cache, FileCache, MemoryCache
+from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
+from penstock_jobs.rewards.followups.llm.caching import DatabaseCache
+from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, version_of
 from penstock_jobs.rewards.followups.llm.judge import Limits, LlmJudge
 from tests.rewards.followups.completions import (
     Completions,
@@ -20,8 +23,11 @@ from tests.rewards.followups.completions import (
     completion,
     running_completions,
 )
+from tests.servers.ports import free_port
 
 BAD_GATEWAY: Fault = (502, {}, b"")
+RUN = "run-1"
+LIMITS = {one.name for one in fields(Limits)}
 
 
 @pytest.fixture
@@ -30,9 +36,10 @@ def server() -> Iterator[Completions]:
         yield server
 
 
-@pytest.fixture(params=["memory", "file"])
-def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Cache:
-    return MemoryCache() if request.param == "memory" else FileCache(tmp_path / "judge.db")
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with hand_lake(tmp_path) as lake:
+        yield lake.lake.database
 
 
 class Pauses(list[float]):
@@ -44,13 +51,22 @@ class Pauses(list[float]):
 
 def judge_at(
     server: Completions,
-    cache: Cache | None = None,
+    database: Database,
     pauses: Pauses | None = None,
-    **limits: int,
+    requests_max: int = 1_000,
+    tokens_max: int = 1_000_000,
+    **more: Any,
 ) -> LlmJudge:
-    endpoint = Endpoint(url=server.url, model="m", key="secret", timeout_seconds=20)
-    held = Limits(**({"inflight_max": 1} | limits))
-    return LlmJudge(endpoint, cache or MemoryCache(), held, Pauses() if pauses is None else pauses)
+    """With the limits and endpoint that are named."""
+    limits = {name: more.pop(name) for name in list(more) if name in LIMITS}
+    endpoint = Endpoint(**{"url": server.url, "model": "m", "key": "secret"} | more)
+    return LlmJudge(
+        endpoint,
+        DatabaseCache(database),
+        DatabaseBudget(database, RUN, requests_max, tokens_max),
+        Limits(**{"inflight_max": 1} | limits),
+        Pauses() if pauses is None else pauses,
+    )
 
 
 def labels(judgements: list[Judgement]) -> list[str | None]:
@@ -61,9 +77,9 @@ def messages(*texts: str) -> list[Message]:
     return [Message(text=text) for text in texts]
 
 
-def test_labels_in_the_order_of_the_messages(server: Completions) -> None:
+def test_labels_in_the_order_of_the_messages(server: Completions, database: Database) -> None:
     texts = [f"{label} {number}" for number in range(10) for label in ("asks", "reverts")]
-    found = judge_at(server, inflight_max=4).judge(messages(*texts))
+    found = judge_at(server, database, inflight_max=4).judge(messages(*texts))
     assert labels(found) == ["asks", "reverts"] * 10
     assert (found[0].confidence, found[0].dissatisfied) == (0.9, 0.2)
     assert found[0].judge.startswith("llm@")
@@ -71,28 +87,27 @@ def test_labels_in_the_order_of_the_messages(server: Completions) -> None:
     assert {one["authorization"] for one in server.headers} == {"Bearer secret"}
 
 
-def test_the_same_message_is_asked_once(server: Completions, cache: Cache) -> None:
-    judge_at(server, cache).judge(messages("asks a", "asks a", "reverts b"))
+def test_the_same_message_is_asked_once(server: Completions, database: Database) -> None:
+    judge_at(server, database).judge(messages("asks a", "asks a", "reverts b"))
     assert len(server.requests) == 2
-    found = judge_at(server, cache).judge(messages("asks a", "complains c"))
+    found = judge_at(server, database).judge(messages("asks a", "complains c"))
     assert labels(found) == ["asks", "complains"]
     assert len(server.requests) == 3
 
 
-def test_another_context_or_model_is_asked_anew(server: Completions, cache: Cache) -> None:
-    judge_at(server, cache).judge([Message(text="asks a")])
-    judge_at(server, cache).judge([Message(text="asks a", edited=True)])
-    endpoint = Endpoint(url=server.url, model="other")
-    other = LlmJudge(endpoint, cache)
+def test_another_context_or_model_is_asked_anew(server: Completions, database: Database) -> None:
+    judge_at(server, database).judge([Message(text="asks a")])
+    judge_at(server, database).judge([Message(text="asks a", edited=True)])
+    other = judge_at(server, database, model="other")
     other.judge([Message(text="asks a")])
     assert len(server.requests) == 3
-    assert other.version != judge_at(server).version
+    assert other.version != judge_at(server, database).version
 
 
-def test_what_was_not_judged_is_not_cached(server: Completions, cache: Cache) -> None:
+def test_what_was_not_judged_is_not_cached(server: Completions, database: Database) -> None:
     server.faults.append((200, {}, completion("no idea")))
-    assert labels(judge_at(server, cache).judge(messages("asks a"))) == ["unreadable_answer"]
-    assert labels(judge_at(server, cache).judge(messages("asks a"))) == ["asks"]
+    assert labels(judge_at(server, database).judge(messages("asks a"))) == ["unreadable_answer"]
+    assert labels(judge_at(server, database).judge(messages("asks a"))) == ["asks"]
 
 
 @pytest.mark.parametrize(
@@ -105,45 +120,49 @@ def test_what_was_not_judged_is_not_cached(server: Completions, cache: Cache) ->
     ],
 )
 def test_overload_and_failures_are_tried_again(
-    server: Completions, fault: tuple[int, dict[str, str], bytes], pause: float
+    server: Completions, database: Database, fault: tuple[int, dict[str, str], bytes], pause: float
 ) -> None:
     server.faults.append(fault)
     pauses = Pauses()
-    assert labels(judge_at(server, pauses=pauses).judge(messages("asks"))) == ["asks"]
+    assert labels(judge_at(server, database, pauses=pauses).judge(messages("asks"))) == ["asks"]
     assert pauses == [pause]
 
 
-def test_pauses_grow(server: Completions) -> None:
+def test_pauses_grow(server: Completions, database: Database) -> None:
     server.faults.extend([BAD_GATEWAY] * 3)
     pauses = Pauses()
-    assert labels(judge_at(server, pauses=pauses).judge(messages("asks"))) == ["asks"]
+    assert labels(judge_at(server, database, pauses=pauses).judge(messages("asks"))) == ["asks"]
     assert pauses == [0.5, 1.0, 2.0]
 
 
-def test_a_server_that_hangs_is_tried_again(server: Completions) -> None:
+def test_a_server_that_hangs_is_tried_again(server: Completions, database: Database) -> None:
     server.faults.append("hang")
-    endpoint = Endpoint(url=server.url, model="m", timeout_seconds=0.2)
-    judge = LlmJudge(endpoint, MemoryCache(), Limits(inflight_max=1), Pauses())
+    judge = judge_at(server, database, timeout_seconds=0.2)
     assert labels(judge.judge(messages("asks"))) == ["asks"]
+    # What was sent and never answered may have been paid for: it stays set aside.
+    assert spent(database, RUN).requests == 2
+    assert spent(database, RUN).tokens > 50 + 200
 
 
-def test_a_server_that_is_gone_is_given_up(server: Completions) -> None:
+def test_a_server_that_is_gone_is_given_up(server: Completions, database: Database) -> None:
     server.faults.extend([BAD_GATEWAY] * 100)
-    found = judge_at(server, failures_max=2).judge(messages(*(f"asks {n}" for n in range(20))))
+    found = judge_at(server, database, failures_max=2).judge(
+        messages(*(f"asks {n}" for n in range(20)))
+    )
     assert labels(found) == ["unreachable"] * 20
     assert len(server.requests) == 2 * 4
 
 
-def test_a_wrong_key_is_not_tried_again(server: Completions) -> None:
+def test_a_wrong_key_is_not_tried_again(server: Completions, database: Database) -> None:
     server.faults.extend([(401, {}, b"{}")] * 10)
-    found = judge_at(server).judge(messages("asks a", "asks b"))
+    found = judge_at(server, database).judge(messages("asks a", "asks b"))
     assert labels(found) == ["unreachable", "unreachable"]
     assert len(server.requests) == 1
 
 
-def test_a_refused_message_harms_no_other(server: Completions) -> None:
+def test_a_refused_message_harms_no_other(server: Completions, database: Database) -> None:
     server.faults.append((400, {}, b"{}"))
-    found = judge_at(server).judge(messages("asks a", "asks b"))
+    found = judge_at(server, database).judge(messages("asks a", "asks b"))
     assert labels(found) == ["unreachable", "asks"]
 
 
@@ -166,18 +185,22 @@ def test_a_refused_message_harms_no_other(server: Completions) -> None:
         "[" * 100_000,
     ],
 )
-def test_an_answer_in_another_form_is_none(server: Completions, content: str) -> None:
+def test_an_answer_in_another_form_is_none(
+    server: Completions, database: Database, content: str
+) -> None:
     server.faults.append((200, {}, completion(content)))
-    found = judge_at(server).judge(messages("asks a", "asks b"))
+    found = judge_at(server, database).judge(messages("asks a", "asks b"))
     assert labels(found) == ["unreadable_answer", "asks"]
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}']
 )
-def test_a_reply_that_is_no_completion(server: Completions, body: bytes) -> None:
+def test_a_reply_that_is_no_completion(
+    server: Completions, database: Database, body: bytes
+) -> None:
     server.faults.append((200, {}, body))
-    assert labels(judge_at(server).judge(messages("asks"))) == ["unreadable_answer"]
+    assert labels(judge_at(server, database).judge(messages("asks"))) == ["unreadable_answer"]
 
 
 def test_a_fenced_answer_is_read() -> None:
@@ -186,25 +209,27 @@ def test_a_fenced_answer_is_read() -> None:
     assert answer_in(None) is None
 
 
-def test_requests_are_bounded(server: Completions) -> None:
-    judge = judge_at(server, requests_max=2)
+def test_requests_are_bounded(server: Completions, database: Database) -> None:
+    judge = judge_at(server, database, requests_max=2)
     assert labels(judge.judge(messages("asks a", "asks b", "asks c"))) == ["asks", "asks", "budget"]
-    assert judge.budget.requests == 2
+    assert spent(database, RUN) == (2, 100)
     assert labels(judge.judge(messages("asks a", "asks d"))) == ["asks", "budget"]
 
 
-def test_tries_count_as_requests(server: Completions) -> None:
+def test_tries_count_as_requests(server: Completions, database: Database) -> None:
     server.faults.extend([BAD_GATEWAY] * 2)
-    assert labels(judge_at(server, requests_max=2).judge(messages("asks a"))) == ["budget"]
+    assert labels(judge_at(server, database, requests_max=2).judge(messages("asks a"))) == [
+        "budget"
+    ]
 
 
-def test_tokens_are_bounded(server: Completions) -> None:
-    judge = judge_at(server, tokens_max=2_500)
+def test_tokens_are_bounded(server: Completions, database: Database) -> None:
+    judge = judge_at(server, database, tokens_max=2_500)
     found = labels(judge.judge(messages(*(f"asks {number}" for number in range(40)))))
     asked_for = found.count("asks")
     assert asked_for > 1
     assert found == ["asks"] * asked_for + ["budget"] * (40 - asked_for)
-    assert judge.budget.tokens == 50 * asked_for == 50 * len(server.requests) <= 2_500
+    assert spent(database, RUN).tokens == 50 * asked_for == 50 * len(server.requests) <= 2_500
 
 
 @pytest.mark.parametrize(
@@ -217,10 +242,10 @@ def test_tokens_are_bounded(server: Completions) -> None:
         "complains \x00 \ud800 \u2028",
     ],
 )
-def test_a_text_cannot_leave_its_string(server: Completions, text: str) -> None:
+def test_a_text_cannot_leave_its_string(server: Completions, database: Database, text: str) -> None:
     """What the user wrote arrives as one field of one object, in one message, and alone."""
     server.reply = _complains
-    found = judge_at(server).judge(messages(text, "complains too"))
+    found = judge_at(server, database).judge(messages(text, "complains too"))
     assert labels(found) == ["complains", "complains"]
     system, user = server.requests[0]["messages"]
     assert (system["role"], user["role"]) == ("system", "user")
@@ -240,31 +265,59 @@ def test_long_messages_lose_their_middle() -> None:
     assert len(shown["agent_message"]) < 300
 
 
-def test_the_version_tells_what_answers_depend_on(server: Completions) -> None:
-    endpoint = Endpoint(url=server.url, model="m")
+def test_the_version_tells_what_answers_depend_on() -> None:
+    endpoint = Endpoint(url="http://127.0.0.1/v1", model="m")
     versions = {
-        LlmJudge(one, MemoryCache(), limits).version
-        for one, limits in (
-            (endpoint, Limits()),
-            (replace(endpoint, url="http://127.0.0.1:1/v1"), Limits(requests_max=5)),
-            (replace(endpoint, model="n"), Limits()),
-            (replace(endpoint, parameters=(("seed", 3),)), Limits()),
-            (endpoint, Limits(message_chars_max=100)),
+        version_of(one, chars_max)
+        for one, chars_max in (
+            (endpoint, 8_000),
+            (replace(endpoint, url="http://127.0.0.1:1/v1", key="k", attempts_max=1), 8_000),
+            (replace(endpoint, model="n"), 8_000),
+            (replace(endpoint, parameters=(("seed", 3),)), 8_000),
+            (endpoint, 100),
         )
     }
     assert len(versions) == 4
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+@pytest.mark.parametrize("url", ["localhost:8000", "http://", "http://[::1/v1", "https://h:port/"])
+def test_an_address_that_is_none_is_refused(database: Database, url: str) -> None:
+    server = Completions()
+    server.url = url
     with pytest.raises(InvalidInput, match="no http"):
-        LlmJudge(Endpoint(url="localhost:8000", model="m"), MemoryCache())
+        judge_at(server, database)
+
+
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
+    server: Completions, database: Database
+) -> None:
+    with pytest.raises(InvalidInput, match="what no header may") as refused:
+        judge_at(server, database, key="secret\n")
+    assert "secret" not in str(refused.value)
 
 
 def test_a_key_is_never_shown() -> None:
     assert "secret" not in repr(Endpoint(url="http://127.0.0.1", model="m", key="secret"))
 
 
-def test_the_file_outlives_its_process(tmp_path: Path) -> None:
-    FileCache(tmp_path / "new" / "judge.db").put({"k": Answer("asks", 0.5, 0.25)})
-    again = FileCache(tmp_path / "new" / "judge.db")
-    assert again.get(["k", "other"]) == {"k": Answer("asks", 0.5, 0.25)}
+def test_who_cannot_be_reached_is_paid_nothing(database: Database) -> None:
+    gone = Completions()
+    gone.url = f"http://127.0.0.1:{free_port()}/v1"
+    assert labels(judge_at(gone, database).judge(messages("asks a"))) == ["unreachable"]
+    assert spent(database, RUN) == (4, 0)
+
+
+def test_what_is_set_aside_suffices_in_any_script(server: Completions, database: Database) -> None:
+    """A token is hardly ever less than two bytes of UTF-8."""
+    question = "これは間違っています" * 100
+    judge_at(server, database, tokens_max=len(question) * 3 // 2).judge(messages(question))
+    assert server.requests == []
+
+
+def test_a_count_of_tokens_that_cannot_be_is_no_count(
+    server: Completions, database: Database
+) -> None:
+    answer = '{"label": "asks", "confidence": 1, "dissatisfied": 0}'
+    server.faults.append((200, {}, completion(answer, tokens=2**80)))
+    assert labels(judge_at(server, database).judge(messages("what?"))) == ["asks"]
+    assert 0 < spent(database, RUN).tokens < 5_000

@@ -2,9 +2,10 @@
 
 import re
 import tomllib
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from importlib.resources import files
-from typing import TypeAlias
+from typing import NamedTuple
 
 _STEM_LENGTHS = range(3, 11)
 _PHRASE_WORDS_MAX = 4
@@ -13,9 +14,20 @@ _OPENING_WORDS = 5
 #: Scripts that put no spaces between words (Chinese, Japanese), or hang endings on them (Korean).
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯]")
 
-Lexicon: TypeAlias = tuple[
-    dict[str, tuple[int, ...]], dict[str, tuple[int, ...]], list[re.Pattern[str]]
-]
+#: Words that are looked up again and again.
+_WORDS_REMEMBERED = 1 << 16
+
+
+class Lexicon(NamedTuple):
+    """Which groups a cue belongs to."""
+
+    phrases: dict[str, tuple[int, ...]]
+    #: Beginnings of words.
+    stems: dict[str, tuple[int, ...]]
+    #: By group, what may stand anywhere.
+    unspaced: list[re.Pattern[str]]
+    #: The words that a phrase of several begins with.
+    openers: frozenset[str]
 
 
 @cache
@@ -26,17 +38,19 @@ def cue_names() -> tuple[str, ...]:
 def find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
     """(column, value) for each group that occurs; a second block of as many columns says which of
     them occur at the very beginning."""
-    phrases, stems, unspaced = _lexicon()
+    lexicon = _lexicon()
     count = len(cue_names())
     found: dict[int, float] = {}
     for at, word in enumerate(words):
-        hits = _hits(words, at, word, phrases, stems)
+        hits = _of_word(word)
+        if word in lexicon.openers:
+            hits = hits.union(_of_phrases(words[at : at + _PHRASE_WORDS_MAX]))
         for group in hits:
             found[group] = found.get(group, 0.0) + 1.0
             if at < _OPENING_WORDS:
                 found[count + group] = 1.0
     if _UNSPACED.search(prose):
-        for group, pattern in enumerate(unspaced):
+        for group, pattern in enumerate(lexicon.unspaced):
             for match in pattern.finditer(prose):
                 found[group] = found.get(group, 0.0) + 1.0
                 if match.start() < _OPENING_WORDS:
@@ -44,23 +58,25 @@ def find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
     return [(column, min(value, 3.0) ** 0.5) for column, value in found.items()]
 
 
-def _hits(
-    words: list[str],
-    at: int,
-    word: str,
-    phrases: dict[str, tuple[int, ...]],
-    stems: dict[str, tuple[int, ...]],
-) -> set[int]:
-    hits = set(phrases.get(word, ()))
+@lru_cache(_WORDS_REMEMBERED)
+def _of_word(word: str) -> frozenset[int]:
+    """The groups of the word, and of what it begins with."""
+    lexicon = _lexicon()
+    hits = set(lexicon.phrases.get(word, ()))
     for length in _STEM_LENGTHS:
         if length > len(word):
             break
-        hits.update(stems.get(word[:length], ()))
-    phrase = word
-    for more in words[at + 1 : at + _PHRASE_WORDS_MAX]:
+        hits.update(lexicon.stems.get(word[:length], ()))
+    return frozenset(hits)
+
+
+def _of_phrases(words: list[str]) -> Iterator[int]:
+    """The groups of the phrases of several words that these begin with."""
+    phrases = _lexicon().phrases
+    phrase = words[0]
+    for more in words[1:]:
         phrase = f"{phrase} {more}"
-        hits.update(phrases.get(phrase, ()))
-    return hits
+        yield from phrases.get(phrase, ())
 
 
 @cache
@@ -75,7 +91,8 @@ def _lexicon() -> Lexicon:
             kind, key = (stems, cue[:-1]) if cue.endswith("*") else (phrases, cue)
             if group not in kind.get(key, ()):
                 kind[key] = (*kind.get(key, ()), group)
-    return phrases, stems, unspaced
+    openers = frozenset(phrase.split(" ")[0] for phrase in phrases if " " in phrase)
+    return Lexicon(phrases, stems, unspaced, openers)
 
 
 @cache

@@ -78,13 +78,12 @@ class Rows:
 
     def times(self, weights: NDArray[np.float32]) -> NDArray[np.float64]:
         """The product with a matrix of one row a column."""
-        return np.stack(
-            [
-                np.bincount(self.row, self.value * weights[self.column, at], self.count)
-                for at in range(weights.shape[1])
-            ],
-            axis=1,
-        )
+        found = np.zeros((self.count, weights.shape[1]))
+        begins = np.flatnonzero(np.diff(self.row, prepend=-1))
+        for at, of_label in enumerate(np.ascontiguousarray(weights.T)):
+            products = (self.value * of_label[self.column]).astype(np.float64)
+            found[self.row[begins], at] = np.add.reduceat(products, begins)
+        return found
 
 
 @cache
@@ -124,7 +123,7 @@ def _character_grams(texts: Sequence[str]) -> Triples:
     """All messages at once: they stand in one array, and no n-gram reaches over a border."""
     shown = [f" {_ends(text)} " for text in texts]
     points = np.frombuffer("".join(shown).encode("utf-32-le", "replace"), dtype="<u4")
-    owner = np.repeat(np.arange(len(shown), dtype=np.int32), [len(text) for text in shown])
+    owner = np.repeat(np.arange(len(shown), dtype=np.uint32), [len(text) for text in shown])
     keys = []
     codes = points.astype(np.uint64) + np.uint64(1)
     grams = np.zeros_like(codes)
@@ -135,9 +134,9 @@ def _character_grams(texts: Sequence[str]) -> Triples:
         grams = grams[:last] * np.uint64(0x100000001B3) + codes[length - 1 :]
         if length in _CHARACTER_GRAMS:
             inside = owner[:last] == owner[length - 1 :]
-            bucket = _mixed(grams[inside]) % np.uint64(CHARACTER_COLUMNS)
-            keys.append(owner[:last][inside].astype(np.uint64) * CHARACTER_COLUMNS + bucket)
-    return _counted(np.concatenate(keys) if keys else np.zeros(0, np.uint64), CHARACTER_COLUMNS, 0)
+            bucket = (_mixed(grams[inside]) % np.uint64(CHARACTER_COLUMNS)).astype(np.uint32)
+            keys.append(owner[:last][inside] * np.uint32(CHARACTER_COLUMNS) + bucket)
+    return _counted(np.concatenate(keys) if keys else np.zeros(0, np.uint32), CHARACTER_COLUMNS, 0)
 
 
 def _word_grams(words: Sequence[list[str]]) -> Triples:
@@ -147,14 +146,14 @@ def _word_grams(words: Sequence[list[str]]) -> Triples:
         grams = [*found, *map(" ".join, pairwise(found))]
         grams += [f"^{gram}" for gram in (found[:1], found[:2]) if gram]
         keys += [row * WORD_COLUMNS + zlib.crc32(g.encode()) % WORD_COLUMNS for g in grams]
-    return _counted(np.array(keys, dtype=np.uint64), WORD_COLUMNS, CHARACTER_COLUMNS)
+    return _counted(np.array(keys, dtype=np.uint32), WORD_COLUMNS, CHARACTER_COLUMNS)
 
 
-def _counted(keys: NDArray[np.uint64], width: int, first_column: int) -> Triples:
+def _counted(keys: NDArray[np.uint32], width: int, first_column: int) -> Triples:
     """The square roots of the counts, scaled so that each row has the length 1."""
     found, counts = np.unique(keys, return_counts=True)
-    row = (found // np.uint64(width)).astype(np.int32)
-    column = (found % np.uint64(width)).astype(np.int32) + np.int32(first_column)
+    row = (found // np.uint32(width)).astype(np.int32)
+    column = (found % np.uint32(width)).astype(np.int32) + np.int32(first_column)
     weight = CHARACTER_WEIGHT if first_column == 0 else WORD_WEIGHT
     total = np.bincount(row, counts)[row] if len(row) else np.ones(0)
     return row, column, (weight * np.sqrt(counts / total)).astype(np.float32)
@@ -203,7 +202,7 @@ def _shapes_of_text(message: Message, part: Parts, words: list[str]) -> tuple[bo
         count = len(prose) / 2
     questions = prose.count("?")
     exclamations = prose.count("!")
-    capitals = sum(word.isupper() for word in prose.split() if len(word) > 2)
+    capitals = any(len(word) > 2 for word in filter(str.isupper, prose.split()))
     agent = plain(message.agent.rstrip())
     return (
         prose.endswith("?"),
@@ -212,7 +211,7 @@ def _shapes_of_text(message: Message, part: Parts, words: list[str]) -> tuple[bo
         exclamations > 0,
         "!!" in prose,
         "..." in prose or "…" in prose,
-        capitals > 0,
+        capitals,
         part.pasted > 0.05,
         part.pasted > 0.5,
         part.pasted > 0.95,

@@ -4,16 +4,16 @@ Pure: Arrow tables in, as the views turns, model_calls, edits and events give th
 each session of the bucket.
 """
 
-import json
 import re
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import groupby
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from operator import itemgetter
 from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 
 from penstock_jobs.rewards.followups.judging import Judgement, Message, Tests
@@ -27,10 +27,16 @@ _MACHINE = re.compile(
     r"\s*(?:<(?:task-notification|system-reminder|local-command|command-name)\b"
     r"|\[Request interrupted by user|/(?!undo|revert|rewind|restore)[a-z][\w:-]*\s*$)"
 )
-_FILE = re.compile(r"[\w./\\-]*\w\.[A-Za-z]\w{0,7}\b")
+#: Only from where a name may begin: a long line without spaces costs no more than its length.
+_FILE = re.compile(r"(?<![\w./\\-])[\w./\\-]*\w\.[A-Za-z]\w{0,7}\b")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Time in microseconds, whether there is no number, and the number.
+_Place = tuple[int, bool, int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tables:
     """Columns that are needed, by view:
 
@@ -44,6 +50,10 @@ class Tables:
     model_calls: pa.Table
     edits: pa.Table
     events: pa.Table
+
+    @cached_property
+    def sessions(self) -> list["_Session"]:
+        return list(_sessions(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,27 +102,29 @@ class Silence:
 def follow_ups(tables: Tables) -> list[FollowUp]:
     """In the order of sessions and turns. A message before which the agent did nothing, and what a
     program wrote, is none. Of two messages in a row both point at the same turn."""
-    return [one for session in _sessions(tables) for one in _follow_ups(session)]
+    return [one for session in tables.sessions for one in _follow_ups(session)]
 
 
 def silences(tables: Tables) -> list[Silence]:
     """One for each session whose last word is the agent's."""
-    found = (_silence(session) for session in _sessions(tables))
+    found = (_silence(session) for session in tables.sessions)
     return [one for one in found if one is not None]
 
 
 @dataclass(slots=True)
 class _Turn:
+    """Times are in microseconds since 1970."""
+
     number: int
-    ts: datetime
+    ts: int
     #: None for what is no message of a person.
     text: str | None
     acted: bool
     said: str = ""
     paths: list[str] = field(default_factory=list)
     tests: Tests | None = None
-    last_act: datetime | None = None
-    interrupted_at: datetime | None = None
+    last_act: int | None = None
+    interrupted_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +144,7 @@ def _follow_ups(session: _Session) -> Iterator[FollowUp]:
                 yield FollowUp(
                     session_id=session.session_id,
                     turn=turn.number,
-                    ts=turn.ts,
+                    ts=_datetime(turn.ts),
                     message=Message(
                         text=turn.text,
                         agent=before.said,
@@ -142,7 +154,7 @@ def _follow_ups(session: _Session) -> Iterator[FollowUp]:
                     ),
                     turn_before=before.number,
                     turn_named=_turn_named(turn.text, before, earlier),
-                    seconds_since=(turn.ts - (before.last_act or before.ts)).total_seconds(),
+                    seconds_since=(turn.ts - _last_act(before)) / 1e6,
                     interrupted=before.interrupted_at is not None,
                 )
             previous = turn.text
@@ -160,12 +172,12 @@ def _silence(session: _Session) -> Silence | None:
     evidence: Literal["user_stop", "interrupt"] | None = None
     if session.stopped_by_user:
         evidence = "user_stop"
-    elif last.interrupted_at and last.interrupted_at >= (last.last_act or last.ts):
+    elif last.interrupted_at and last.interrupted_at >= _last_act(last):
         evidence = "interrupt"
     return Silence(
         session_id=session.session_id,
         turn=last.number,
-        ts=last.last_act or last.ts,
+        ts=_datetime(_last_act(last)),
         evidence=evidence,
     )
 
@@ -182,64 +194,77 @@ def _edits_any(turn: _Turn, names: Iterable[str]) -> bool:
     return any(path.endswith(f"/{name.lstrip('/')}") for path in paths for name in names)
 
 
+def _last_act(turn: _Turn) -> int:
+    return turn.ts if turn.last_act is None else turn.last_act
+
+
+def _datetime(ts: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=ts)
+
+
 # From tables to turns
 
 
+class _Told:
+    """The turns of one session, and in which of them something happened."""
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        ordered = sorted(rows, key=itemgetter(1))
+        self.turns = [_turn(*row) for row in ordered]
+        self._starts = [place for place, *_ in ordered]
+
+    def turn_at(self, place: _Place) -> _Turn:
+        return self.turns[max(bisect_right(self._starts, place) - 1, 0)]
+
+
 def _sessions(tables: Tables) -> Iterator[_Session]:
-    calls = _by_session(tables.model_calls, "ts", "seq", "text")
-    edits = _by_session(tables.edits, "ts", "seq", "path")
-    events = _by_session(tables.events, "ts", "seq", "type", "payload")
-    columns = ("turn", "ts", "seq", "text", "model_calls", "tool_calls", "edits")
+    columns = ("turn", "text", "model_calls", "tool_calls", "edits")
     turns = _by_session(tables.turns, *columns)
+    calls = _by_session(tables.model_calls, "text")
+    edits = _by_session(tables.edits, "path")
+    events = _by_session(tables.events, "type", "payload")
     for session_id in sorted(turns):
-        rows = sorted(turns[session_id], key=lambda row: row["turn"])
-        found = [_turn(row) for row in rows]
-        starts = [_place(row) for row in rows]
-
-        def of(row: dict[str, Any], starts: Any = starts, found: Any = found) -> _Turn:
-            return found[max(bisect_right(starts, _place(row)) - 1, 0)]  # type: ignore[no-any-return]
-
-        for row in calls[session_id]:
-            turn = of(row)
-            turn.said = row["text"] or turn.said
-            turn.last_act = row["ts"]
-        for row in edits[session_id]:
-            turn = of(row)
-            turn.paths.append(row["path"] or "")
-            turn.last_act = max(row["ts"], turn.last_act or row["ts"])
-        ends = [_payload(row) for row in events[session_id] if row["type"] == "session_end"]
-        for row in events[session_id]:
-            if row["type"] == "test_result":
-                turn = of(row)
-                turn.tests = _tests(_payload(row)) or turn.tests
-            elif row["type"] == "interrupt":
-                of(row).interrupted_at = row["ts"]
-        stopped = bool(ends) and ends[-1].get("reason") == "user_stop"
-        yield _Session(session_id, found, stopped)
+        told = _Told(turns[session_id])
+        for place, text in calls.get(session_id, ()):
+            turn = told.turn_at(place)
+            turn.said = text or turn.said
+            turn.last_act = place[0]
+        for place, path in edits.get(session_id, ()):
+            turn = told.turn_at(place)
+            turn.paths.append(path or "")
+            turn.last_act = max(place[0], turn.last_act or place[0])
+        stopped = False
+        for place, kind, payload in events.get(session_id, ()):
+            if kind == "test_result":
+                turn = told.turn_at(place)
+                turn.tests = _tests(_fields(payload)) or turn.tests
+            elif kind == "interrupt":
+                told.turn_at(place).interrupted_at = place[0]
+            elif kind == "session_end":
+                stopped = _fields(payload).get("reason") == "user_stop"
+        yield _Session(session_id, told.turns, stopped)
 
 
-def _turn(row: dict[str, Any]) -> _Turn:
-    text = row["text"]
+def _turn(place: _Place, number: int, text: str | None, *acts: int) -> _Turn:
     human = text is not None and bool(text.strip()) and not _MACHINE.match(text)
-    acted = any(row[name] for name in ("model_calls", "tool_calls", "edits"))
-    return _Turn(row["turn"], row["ts"], text if human else None, acted)
+    return _Turn(number, place[0], text if human else None, any(acts))
 
 
-def _by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows in the order of the views: by time, then by the producer's number."""
-    rows = table.select(["session_id", *columns]).to_pylist()
-    rows.sort(key=lambda row: (row["session_id"], *_place(row)))
-    grouped = groupby(rows, key=lambda row: row["session_id"])
-    return defaultdict(list, {session_id: list(held) for session_id, held in grouped})
+def _by_session(table: pa.Table, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Where each row stands, and the named columns of it, in the order of the views: by time, then
+    by the producer's number. Without a number comes last."""
+    times, numbers = table["ts"].cast(pa.int64()).to_pylist(), table["seq"].to_pylist()
+    places = [(ts, seq is None, seq or 0) for ts, seq in zip(times, numbers, strict=True)]
+    values = [table[name].to_pylist() for name in columns]
+    rows = zip(table["session_id"].to_pylist(), places, *values, strict=True)
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for session_id, *row in sorted(rows, key=itemgetter(0, 1)):
+        found.setdefault(session_id, []).append(tuple(row))
+    return found
 
 
-def _place(row: dict[str, Any]) -> tuple[datetime, bool, int]:
-    """Without a number comes last, as in the views."""
-    return row["ts"], row["seq"] is None, row["seq"] or 0
-
-
-def _payload(row: dict[str, Any]) -> dict[str, Any]:
-    found = json.loads(row["payload"] or "{}")
+def _fields(payload: str | None) -> dict[str, Any]:
+    found = msgspec.json.decode(payload or "{}")
     return found if isinstance(found, dict) else {}
 
 

@@ -10,34 +10,71 @@ _TAIL_CHARS = 2_000
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _INLINE = re.compile(r"`[^`\n]{1,300}`")
 
-#: Lines that programs write, by what writes them.
-SHAPES: dict[str, re.Pattern[str]] = {
-    "python": re.compile(r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d', re.MULTILINE),
-    "exception": re.compile(
-        r"\b[a-z_.]*[A-Z]\w*(?:Error|Exception|Impossible)\b *(?::|$|[,;(])", re.MULTILINE
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Lines that programs write. A text that has none of the `marks` cannot have the pattern, and
+    is not searched for it: they are quicker to find. Where case does not count they are small."""
+
+    pattern: re.Pattern[str]
+    marks: tuple[str, ...] = ()
+
+    def is_in(self, text: str, lowered: str) -> bool:
+        held = lowered if self.pattern.flags & re.IGNORECASE else text
+        if self.marks and not any(mark in held for mark in self.marks):
+            return False
+        return self.pattern.search(text) is not None
+
+
+def _shape(pattern: str, *marks: str, flags: int = 0) -> Shape:
+    return Shape(re.compile(pattern, re.MULTILINE | flags), marks)
+
+
+#: By what writes them.
+SHAPES: dict[str, Shape] = {
+    "python": _shape(r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d'),
+    "exception": _shape(
+        r"\b[a-z_.]*[A-Z]\w*(?:Error|Exception|Impossible)\b *(?::|$|[,;(])",
+        "Error", "Exception", "Impossible",
     ),
-    "frame": re.compile(r"^\s*at [\w$.<>/]+ ?\(", re.MULTILINE),
-    "go": re.compile(r"^goroutine \d|^panic: |^\s+[\w/.-]+\.go:\d+", re.MULTILINE),
-    "rust": re.compile(r"^error\[E\d+\]|panicked at|^ *--> [\w/.-]+:\d+", re.MULTILINE),
-    "native": re.compile(
+    "frame": _shape(r"^\s*at [\w$.<>/]+ ?\("),
+    "go": _shape(r"^goroutine \d|^panic: |^\s+[\w/.-]+\.go:\d+"),
+    "rust": _shape(
+        r"^error\[E\d+\]|panicked at|^ *--> [\w/.-]+:\d+", "error[E", "panicked at", "--> "
+    ),
+    "native": _shape(
         r"AddressSanitizer|SIGSEGV|segmentation fault|^ld: |^clang|undefined reference",
-        re.MULTILINE,
+        "AddressSanitizer", "SIGSEGV", "segmentation fault", "ld: ", "clang", "undefined ref",
     ),
-    "compiler": re.compile(
-        r"[\w/.-]+\.\w{1,5}:\d+(?::\d+)?|error TS\d+|\bERR!|^\[?ERROR\]?\b", re.MULTILINE
+    "compiler": _shape(
+        # Only from where a path may begin, so that a long run costs no more than its length.
+        r"(?<![\w/.-])[\w/.-]+\.\w{1,5}:\d+(?::\d+)?|error TS\d+|\bERR!|^\[?ERROR\]?\b",
+        ":", "error TS", "ERR",
     ),
-    "assertion": re.compile(
-        r"^E  |assert(?:ion)?Error|\bExpected: |Received: |toBe\(", re.MULTILINE | re.IGNORECASE
+    "assertion": _shape(
+        r"^E  |assert(?:ion)?Error|\bExpected: |Received: |toBe\(",
+        "e  ", "error", "xpected: ", "ved: ", "tobe(",
+        flags=re.IGNORECASE,
     ),
-    "tests": re.compile(
-        r"\b\d+ (?:failed|failing|failures?|tests? (?:fail|are red))|\bFAIL(?:ED)?\b|\btest_\w+"
+    "tests": _shape(
+        r"\b\d+ (?:failed|failing|failures?|tests? (?:fail|are red))|\bFAIL(?:ED)?\b|\btest_\w+",
+        " fail", " test", "FAIL", "test_",
     ),
-    "shell": re.compile(r"^\$ |command not found|exit code|: line \d+:|No such file", re.MULTILINE),
-    "log": re.compile(r"\b(?:ERROR|WARN|FATAL)\b|^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d", re.MULTILINE),
-    "http": re.compile(r"(?<![\w.])(?:40[0134589]|413|422|429|50[0234])(?![\w.])"),
-    "caused": re.compile(r"Caused by:|Unhandled|Uncaught|Exception in thread"),
-}
+    "shell": _shape(
+        r"^\$ |command not found|exit code|: line \d+:|No such file",
+        "$ ", "command not found", "exit code", ": line ", "No such file",
+    ),
+    "log": _shape(
+        r"\b(?:ERROR|WARN|FATAL)\b|^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d",
+        "ERROR", "WARN", "FATAL", "-",
+    ),
+    "http": _shape(
+        r"(?<![\w.])(?:40[0134589]|413|422|429|50[0234])(?![\w.])", "40", "413", "42", "50"
+    ),
+    "caused": _shape(r"Caused by:|Unhandled|Uncaught|Exception in thread"),
+}  # fmt: skip
 _PASTED = ("python", "exception", "frame", "go", "rust", "native", "compiler", "caused", "log")
+_PROGRAM = re.compile("|".join(SHAPES[name].pattern.pattern for name in _PASTED), re.MULTILINE)
 
 
 #: Full-width marks of Chinese and Japanese, and typographic apostrophes.
@@ -59,7 +96,8 @@ def take_apart(text: str) -> Parts:
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     text = plain(text.strip())
-    shapes = tuple(bool(pattern.search(text)) for pattern in SHAPES.values())
+    lowered = text.lower()
+    shapes = tuple(shape.is_in(text, lowered) for shape in SHAPES.values())
     prose = _FENCE.sub("\n", text)
     if any(shapes):
         prose = "\n".join(line for line in prose.splitlines() if not _from_a_program(line))
@@ -69,13 +107,10 @@ def take_apart(text: str) -> Parts:
 
 def plain(text: str) -> str:
     """With marks that look alike written in one way."""
-    return text.translate(_PLAIN)
+    return text if text.isascii() else text.translate(_PLAIN)
 
 
 def _from_a_program(line: str) -> bool:
     """A sentence that only mentions an exception stays: it has words before it."""
-    for name in _PASTED:
-        match = SHAPES[name].search(line)
-        if match and match.start() < 25 and len(line.split()) < 40:
-            return True
-    return False
+    match = _PROGRAM.search(line)
+    return match is not None and match.start() < 25 and len(line.split()) < 40

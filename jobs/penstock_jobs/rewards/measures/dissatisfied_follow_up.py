@@ -23,16 +23,13 @@ many sessions, not sessions by one message.
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock_jobs.rewards.followups.finding import EVENT_TYPES, Tables, follow_ups, silences
 from penstock_jobs.rewards.followups.local import LocalJudge
+from penstock_jobs.rewards.followups.scoring import score_follow_ups
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns
 
 
 @cache
@@ -57,42 +54,7 @@ class Parameters:
 
 def dissatisfied_follow_up(bucket: Bucket, _parameters: Parameters) -> pa.Table:
     """The rows of this reward: module docstring."""
-    events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
-    tables = Tables(
-        turns=bucket.turns, model_calls=bucket.model_calls, edits=bucket.edits, events=events
-    )
-    scores = _judged(tables) | _silent(tables)
-    return score_turns("dissatisfied_follow_up", bucket, lambda turn: scores.get(_key(turn)))
-
-
-def _judged(tables: Tables) -> dict[tuple[str, int], Score]:
-    found = follow_ups(tables)
-    scores: dict[tuple[str, int], Score] = {}
-    judgements = _judge().judge([one.message for one in found])
-    for one, judgement in zip(found, judgements, strict=True):
-        if judgement.unjudged is not None:
-            score = Score(None, judgement.unjudged)
-        else:
-            score = Score(0.0 - judgement.dissatisfied)
-        turn = (one.session_id, one.target_turn(judgement))
-        scores[turn] = min(scores.get(turn, score), score, key=_badness)
-    return scores
-
-
-def _silent(tables: Tables) -> dict[tuple[str, int], Score]:
-    return {
-        (one.session_id, one.turn): Score(-1.0) if one.evidence else Score(None, "silence")
-        for one in silences(tables)
-    }
-
-
-def _badness(score: Score) -> float:
-    """What is not known is no worse than what is."""
-    return 1.0 if score.value is None else score.value
-
-
-def _key(turn: dict[str, Any]) -> tuple[str, int]:
-    return turn["session_id"], turn["turn"]
+    return score_follow_ups("dissatisfied_follow_up", bucket, _judge())
 
 
 REWARD = Reward("dissatisfied_follow_up", 1, dissatisfied_follow_up, Parameters)

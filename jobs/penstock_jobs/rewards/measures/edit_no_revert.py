@@ -43,6 +43,8 @@ def _size(edit: TrackedEdit) -> int:
 
 
 def _score(edit: TrackedEdit, seen: Seen) -> Score:
+    if edit.is_as_made(seen):
+        return Score(1.0)
     now = ranges_now(edit, seen)
     texts = [(one.before, one.after, text) for one, text in zip(edit.ranges, now, strict=True)]
     return Score(no_revert_range(texts))

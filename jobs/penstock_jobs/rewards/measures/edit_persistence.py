@@ -54,7 +54,9 @@ def edit_persistence(bucket: Bucket, parameters: Parameters) -> pa.Table:
 
 
 def _insertion(edit: TrackedEdit, seen: Seen) -> Score:
-    alive = survivors(edit.owner, seen.holders)
+    if edit.is_as_made(seen):
+        return Score(1.0)
+    alive = survivors(edit, seen)
     whole = [(origin, origin + length) for origin, _, _, length in alive] == edit.written
     if whole and not seen.reworked:
         return Score(1.0)

@@ -36,6 +36,8 @@ def four_gram_range(bucket: Bucket, parameters: Parameters) -> pa.Table:
 
 
 def _score(edit: TrackedEdit, seen: Seen) -> Score:
+    if edit.is_as_made(seen):
+        return Score(1.0)
     now = ranges_now(edit, seen)
     texts = [(one.after, text) for one, text in zip(edit.ranges, now, strict=True)]
     return Score(similarity.four_gram_range(texts))

@@ -14,8 +14,9 @@ it, as they are, by the names `length_thinking`, `length_calling`, `length_outpu
 
 Range: 0 and down.
 
-pending: never. censored: `no_usage`, a model call did not say how many tokens it took: unknown is
-not none. Turns without a model call have no row.
+pending: never. censored: `no_usage`, a model call did not say how many tokens it took, or said what
+cannot be: over 1e9, or more thinking than all. Unknown is not none. Turns without a model call have
+no row.
 
 To game it: stop early, or ask back instead of working. It has to stand beside what rewards work.
 Tokens of tool calls are all that a model call with tool calls completed but its thinking; those of
@@ -30,7 +31,7 @@ import pyarrow as pa
 
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns
+from penstock_jobs.rewards.turn_facts import Score, score_turns, turn_facts
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,10 @@ LENGTHS = ("thinking", "calling", "output", "final", "calls", "rounds")
 def length_penalty(bucket: Bucket, parameters: Parameters) -> pa.Table:
     """The rows of this reward and of its six lengths: module docstring."""
 
+    measured = {_key(turn): _lengths(turn, parameters) for turn in turn_facts(bucket)}
+
     def penalty(turn: dict[str, Any]) -> Score | None:
-        lengths = _lengths(turn, parameters)
+        lengths = measured[_key(turn)]
         if lengths is None:
             return None
         if turn["without_usage"]:
@@ -71,7 +74,7 @@ def length_penalty(bucket: Bucket, parameters: Parameters) -> pa.Table:
     for name in LENGTHS:
 
         def length(turn: dict[str, Any], name: str = name) -> Score | None:
-            lengths = _lengths(turn, parameters)
+            lengths = measured[_key(turn)]
             if lengths is None:
                 return None
             if turn["without_usage"] and name in ("thinking", "calling", "final"):
@@ -87,6 +90,10 @@ def bent(x: float, k: float, q: float) -> float:
     if abs(q - 1) < 1e-9:
         return log(1 + k * x) / k
     return float(((1 + k * x) ** (1 - q) - 1) / (k * (1 - q)))
+
+
+def _key(turn: dict[str, Any]) -> tuple[str, int]:
+    return turn["session_id"], turn["turn"]
 
 
 def _lengths(turn: dict[str, Any], parameters: Parameters) -> dict[str, float] | None:

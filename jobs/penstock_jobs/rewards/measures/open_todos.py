@@ -21,14 +21,15 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket, TargetKind, reward_row
+from penstock_jobs.rewards.rows import Bucket, RewardRows, TargetKind
 
 _NAME = "open_todos"
-_TOOLS = frozenset(
-    ("todowrite", "todo_write", "update_plan", "write_todos", "update_todo_list", "task_tracker")
-)
+_TOOLS = (
+    "todowrite", "todo_write", "update_plan", "write_todos", "update_todo_list", "task_tracker",
+)  # fmt: skip
 _DONE = frozenset(("completed", "complete", "done", "cancelled", "canceled"))
 _LISTS = ("todos", "plan", "items", "task_list", "tasks")
 
@@ -40,7 +41,7 @@ class Parameters:
 
 def open_todos(bucket: Bucket, _parameters: Parameters) -> pa.Table:
     """The rows of this reward: module docstring."""
-    rows = []
+    rows = RewardRows(_NAME)
     for session, (arguments, checkpoint) in sorted(_last_lists(bucket.tool_calls).items()):
         items = _statuses(arguments)
         if items == []:
@@ -50,10 +51,8 @@ def open_todos(bucket: Bucket, _parameters: Parameters) -> pa.Table:
             value = 0.0 - sum(status not in _DONE for status in items) / len(items)
         reason = "unreadable" if value is None else None
         target: tuple[TargetKind, str] = ("session", session)
-        rows.append(
-            reward_row(session, target, _NAME, value=value, reason=reason, checkpoint=checkpoint)
-        )
-    return pa.Table.from_pylist(rows, REWARD_ROWS)
+        rows.add(session, target, value=value, reason=reason, checkpoint=checkpoint)
+    return rows.table()
 
 
 def _last_lists(calls: pa.Table) -> dict[str, tuple[str | None, str | None]]:
@@ -69,9 +68,10 @@ def _last_lists(calls: pa.Table) -> dict[str, tuple[str | None, str | None]]:
 
 def _todo_calls(calls: pa.Table) -> Iterator[dict[str, Any]]:
     columns = ["session_id", "ts", "seq", "tool", "arguments", "ok", "checkpoint"]
-    for row in calls.select(columns).to_pylist() if calls.num_rows else ():
-        if (row["tool"] or "").lower() in _TOOLS and row["ok"] is not False:
-            yield row
+    if calls.num_rows:
+        writing = pc.is_in(pc.utf8_lower(calls["tool"]), pa.array(_TOOLS))
+        chosen = calls.select(columns).filter(writing)
+        yield from (row for row in chosen.to_pylist() if row["ok"] is not False)
 
 
 def _statuses(arguments: str | None) -> list[str] | None:

@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import REWARD_ROWS, Bucket, reward_row
+from penstock_jobs.rewards.rows import Bucket, RewardRows
 
 _NAME = "reasoning_in_comments"
 _BEGINNINGS: dict[str, tuple[str, ...]] = {
@@ -63,9 +63,11 @@ class Parameters:
 
 def reasoning_in_comments(bucket: Bucket, parameters: Parameters) -> pa.Table:
     """The rows of this reward: module docstring."""
-    rows = []
+    rows = RewardRows(_NAME)
     sessions: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
     for edit in _edits(bucket.edits):
+        if len(edit["after"] or "") < parameters.chars_min:
+            continue
         start = _BY_SUFFIX.get(PurePosixPath(edit["path"] or "").suffix[1:].lower())
         if start is None:
             continue
@@ -77,22 +79,18 @@ def reasoning_in_comments(bucket: Bucket, parameters: Parameters) -> pa.Table:
         sessions[edit["session_id"]].append((value, written))
         target = edit["edit_id"] or edit["event_id"]
         if target is not None:
-            rows.append(
-                reward_row(
-                    edit["session_id"],
-                    ("edit", target),
-                    _NAME,
-                    value=value,
-                    weight=written,
-                    checkpoint=edit["checkpoint"],
-                )
+            rows.add(
+                edit["session_id"],
+                ("edit", target),
+                value=value,
+                weight=written,
+                checkpoint=edit["checkpoint"],
             )
     for session, parts in sessions.items():
         written = sum(weight for _, weight in parts)
         value = sum(value * weight for value, weight in parts) / written
-        whole = reward_row(session, ("session", session), _NAME, value=value, weight=written)
-        rows.append(whole)
-    return pa.Table.from_pylist(rows, REWARD_ROWS)
+        rows.add(session, ("session", session), value=value, weight=written)
+    return rows.table()
 
 
 def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
@@ -101,15 +99,17 @@ def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
     comments = written = 0
     within = False
     for line in after.splitlines():
-        text = line.strip()
-        opens = text.count('"""') + text.count("'''") if start == "#" else 0
-        is_comment = within or _is_comment(text, start) or opens > 0
+        opens = line.count('"""') + line.count("'''") if start == "#" else 0
+        in_quotes = within or opens > 0
         within = within ^ (opens % 2 == 1)
-        if left[line] > 0:
-            left[line] -= 1
+        known = left.get(line)
+        if known:
+            left[line] = known - 1
             continue
+        text = line.strip()
         written += len(text)
-        comments += len(text) if is_comment else 0
+        if in_quotes or _is_comment(text, start):
+            comments += len(text)
     return comments, written
 
 

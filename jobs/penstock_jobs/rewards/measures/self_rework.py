@@ -37,7 +37,7 @@ def self_rework(bucket: Bucket, parameters: Parameters) -> pa.Table:
             return _deletion(edit, seen, Work(parameters.cells_max))
         if not seen.reworked:
             return Score(0.0)
-        alive = survivors(edit.owner, seen.holders)
+        alive = survivors(edit, seen)
         return Score(reworked_ink(edit, seen, alive) / edit.ink_size)
 
     return score_edits(NAME, bucket, parameters, score, ink_size)

@@ -224,11 +224,8 @@ def _by_table(a: list[int], b: list[int], work: Work) -> list[Block]:
     work.spend(len(a) * len(b))
     if not a or not b:
         return []
-    return [
-        Block(op.src_start, op.dest_start, op.src_end - op.src_start)
-        for op in Indel.opcodes(a, b)
-        if op.tag == "equal"
-    ]
+    alike = Indel.opcodes(a, b).as_matching_blocks()
+    return [Block(match.a, match.b, match.size) for match in alike if match.size]
 
 
 def _anchors(a: list[int], b: list[int], work: Work) -> list[tuple[int, int]]:
@@ -319,18 +316,15 @@ def _by_characters(
     one, other = a[slice(*within_a)], b[slice(*within_b)]
     if not one or not other:
         return []
-    return [
-        Block(i + op.src_start, j + op.dest_start, op.src_end - op.src_start)
-        for op in Levenshtein.opcodes(one, other)
-        if op.tag == "equal"
-    ]
+    alike = Levenshtein.opcodes(one, other).as_matching_blocks()
+    return [Block(i + match.a, j + match.b, match.size) for match in alike if match.size]
 
 
 def _lines(text: str, start: int, end: int) -> list[_Line]:
     """The lines that hold anything."""
     lines = []
     for raw in text[start:end].splitlines(keepends=True):
-        bare = ink(raw)
+        bare = "".join(raw.split())
         if bare:
             lines.append(_Line(start, raw, bare))
         start += len(raw)
@@ -372,14 +366,16 @@ def _starts(units: list[str]) -> list[int]:
 
 def _merged(blocks: Sequence[Block]) -> list[Block]:
     merged: list[Block] = []
-    for block in blocks:
-        if not block.n:
-            continue
-        last = merged[-1] if merged else None
-        if last and last.i + last.n == block.i and last.j + last.n == block.j:
-            merged[-1] = Block(last.i, last.j, last.n + block.n)
-        else:
-            merged.append(block)
+    at = to = size = 0
+    for i, j, n in blocks:
+        if at + size == i and to + size == j:
+            size += n
+        elif n:
+            if size:
+                merged.append(Block(at, to, size))
+            at, to, size = i, j, n
+    if size:
+        merged.append(Block(at, to, size))
     return merged
 
 
@@ -392,11 +388,10 @@ def _joined(blocks: Sequence[Block], old: str, new: str) -> list[Block]:
         if joined:
             last = joined[-1]
             i, j = last.i + last.n, last.j + last.n
-            between = old[i : block.i]
             if (
                 block.i - i == block.j - j >= 0
-                and between == new[j : block.j]
-                and not between.strip()
+                and old[i : block.i] == new[j : block.j]
+                and not old[i : block.i].strip()
             ):
                 joined[-1] = Block(last.i, last.j, block.i + block.n - last.i)
                 continue
@@ -429,7 +424,7 @@ def _segments(lines: list[_Line]) -> list[tuple[int, int, int]]:
     at = 0
     for line in lines:
         for found in _INK.finditer(line.raw):
-            size = found.end() - found.start()
-            segments.append((at, line.start + found.start(), size))
-            at += size
+            start, end = found.span()
+            segments.append((at, line.start + start, end - start))
+            at += end - start
     return segments

@@ -46,7 +46,10 @@ class State:
 class KnownFile:
     """What is known of a file: one state, or several parts as long as nobody saw all of it."""
 
+    path: str
     parts: list[State]
+    #: Where it puts itself down when it changes.
+    changed: set["KnownFile"]
     #: Text → the latest state with that text.
     known: dict[str, State] = field(default_factory=dict)
 
@@ -56,21 +59,48 @@ class KnownFile:
 
     def put(self, part: int, state: State) -> None:
         self.parts[part] = state
+        self.changed.add(self)
         if len(self.parts) == 1:
             self.known[state.text] = state
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loose:
-    """Lines in a row that went from a text or came into it."""
+    """Lines in a row that went from a text or came into it: where they are in the state."""
 
-    at: int
-    raw: list[str]
-    runs: list[list[Run]]
+    state: State
+    start: int
+    end: int
+
+    @cached_property
+    def raw(self) -> list[str]:
+        """A blank line belongs to the line before it; before the first it is left out."""
+        lines: list[str] = []
+        for line in self.state.text[self.start : self.end].splitlines(keepends=True):
+            if lines and line.isspace():
+                lines[-1] += line
+            elif not line.isspace():
+                lines.append(line)
+        return lines
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Where each line begins."""
+        first = self.end - sum(map(len, self.raw))
+        return [*accumulate(map(len, self.raw), initial=first)][:-1]
+
+    def owners(self, line: int, start: int, size: int) -> list[Run]:
+        """Of a stretch of a line."""
+        at = self.places[line] + start
+        return cut(self.state.runs, self.state.starts, at, at + size)
 
     @cached_property
     def ink(self) -> list[str]:
         return [ink(line) for line in self.raw]
+
+    @cached_property
+    def distinct(self) -> frozenset[str]:
+        return frozenset(self.ink)
 
 
 def first_state(text: str, *, whole: bool) -> State:
@@ -139,15 +169,18 @@ def lost(state: State, change: Change, ink_min: int) -> list[Loose]:
         return []
     blocks = [(block.i, block.n) for block in change.kept + change.moved]
     gaps = _uncovered(blocks, state.text, ink_min)
-    found = [_loose(state, start, end) for start, end in gaps]
-    return [loose for loose in found if any(r.owner for runs in loose.runs for r in runs)]
+    return [
+        Loose(state, start, end)
+        for start, end in gaps
+        if any(run.owner for run in cut(state.runs, state.starts, start, end))
+    ]
 
 
 def arrived(state: State, change: Change | None, ink_min: int) -> list[Loose]:
     """Stretches of lines that came into the text by the change, or all of it."""
     blocks = change.kept + change.moved if change else []
     gaps = _uncovered([(block.j, block.n) for block in blocks], state.text, ink_min)
-    return [_loose(state, start, end) for start, end in gaps]
+    return [Loose(state, start, end) for start, end in gaps]
 
 
 def reclaim(
@@ -155,15 +188,15 @@ def reclaim(
 ) -> State | None:
     """The state with the owners of `gone` where it came again, if it did, in text that belongs
     to `maker` so far."""
+    if gone.distinct.isdisjoint(came.distinct):
+        return None
     blocks: list[tuple[int, int, list[Run]]] = []
-    at = [came.at, *accumulate((len(line) for line in came.raw), initial=came.at)][1:]
     for i, j, n in find_moves(gone.ink, came.ink, ink_min):
         for k in range(n):
             old, new = gone.raw[i + k], came.raw[j + k]
-            starts = [0, *accumulate(run.length for run in gone.runs[i + k])]
             for start, to, size in compare(old, new, work).kept:
-                place = at[j + k] + to
-                owners = cut(gone.runs[i + k], starts, start, start + size)
+                place = came.places[j + k] + to
+                owners = gone.owners(i + k, start, size)
                 free = cut(state.runs, state.starts, place, place + size)
                 if all(run.owner == maker for run in free):
                     blocks.append((place, size, owners))
@@ -211,21 +244,3 @@ def between(covered: Iterable[tuple[int, int]], length: int) -> list[tuple[int, 
 def _uncovered(covered: list[tuple[int, int]], text: str, ink_min: int) -> list[tuple[int, int]]:
     found = between(sorted(covered), len(text))
     return [(start, end) for start, end in found if len(ink(text[start:end])) >= ink_min]
-
-
-def _loose(state: State, start: int, end: int) -> Loose:
-    raw: list[str] = []
-    runs: list[list[Run]] = []
-    at = start
-    for line in state.text[start:end].splitlines(keepends=True):
-        if line.strip():
-            raw.append(line)
-            runs.append(cut(state.runs, state.starts, at, at + len(line)))
-        elif not raw:
-            start += len(line)
-        else:
-            # A blank line belongs to the line before it.
-            raw[-1] += line
-            runs[-1] += cut(state.runs, state.starts, at, at + len(line))
-        at += len(line)
-    return Loose(start, raw, runs)

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import cut
-from penstock_jobs.rewards.texts.survival import Survivor, reworked_places, survivors
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+from penstock_jobs.rewards.texts.survival import reworked_places, survivors
+from penstock_jobs.rewards.texts.trail import Seen, Survivor, TrackedEdit
 
 
 class Line(NamedTuple):
-    """A line as the edit left it, without white space, and which of the edit's text is in it."""
+    """A line as the edit left it, and which of the edit's text is in it."""
 
-    ink: str
+    text: str
     start: int
     end: int
 
@@ -25,18 +25,20 @@ def written_lines(edit: TrackedEdit) -> list[Line]:
     lines: list[Line] = []
     last = -1
     for origin, at, length in edit.made.pieces.get(edit.owner, ()):
-        done = at
+        done, moved = at, origin - at
+        start = text.rfind("\n", 0, at) + 1
         while done < at + length:
-            start, stop = _line_at(text, done)
+            stop = text.find("\n", done)
+            stop = len(text) if stop < 0 else stop
             end = min(stop + 1, at + length)
-            if text[done:end].strip():
-                where = (origin + done - at, origin + end - at)
+            if not text[done:end].isspace():
                 if start == last:
-                    lines[-1] = Line(lines[-1].ink, min(lines[-1].start, where[0]), where[1])
+                    line = lines[-1]
+                    lines[-1] = Line(line.text, min(line.start, done + moved), end + moved)
                 else:
-                    lines.append(Line(ink(text[start:stop]), *where))
+                    lines.append(Line(text[start:stop], done + moved, end + moved))
                 last = start
-            done = end
+            start = done = end
     return sorted(lines, key=lambda line: line.start)
 
 
@@ -44,7 +46,7 @@ def surviving_lines(edit: TrackedEdit, lines: Sequence[Line], seen: Seen) -> tup
     """How many of the edit's lines survive, and how many later edits of the session changed."""
     if seen.holders == (edit.made,):
         return len(lines), 0
-    alive = survivors(edit.owner, seen.holders)
+    alive = survivors(edit, seen)
     taken = reworked_places(seen, alive)
     surviving = reworked = at = 0
     for line in lines:
@@ -62,7 +64,8 @@ def surviving_lines(edit: TrackedEdit, lines: Sequence[Line], seen: Seen) -> tup
 
 def _is_there(line: Line, here: Survivor) -> bool:
     start, stop = _now(line, here)
-    return ink(here.state.text[start:stop]) == line.ink
+    now = here.state.text[start:stop]
+    return now == line.text or ink(now) == ink(line.text)
 
 
 def _is_reworked(edit: TrackedEdit, line: Line, here: Survivor) -> bool:

@@ -85,9 +85,19 @@ class Places:
         self._starts = [block.i for block in kept]
         self._ends = [block.i + block.n for block in kept]
         self._length = length
+        nothing = Block(0, 0, 0)
+        head, self._tail = (kept[0], kept[-1]) if kept else (nothing, nothing)
+        self._head_end = head.n if head.i == head.j == 0 else 0
+        self._tail_end = self._tail.i + self._tail.n
 
     def stretch(self, start: int, end: int) -> tuple[int, int]:
         """The stretch between two places. What was put at its edges joins it."""
+        # Most changes are of one place: what lies before stays, what lies behind goes along.
+        if end < self._head_end:
+            return start, end
+        if self._tail.i < start and end < self._tail_end:
+            by = self._tail.j - self._tail.i
+            return start + by, end + by
         left = bisect_left(self._ends, start)
         # The block that holds the character before `start`, or else the last one before it.
         if left < len(self._kept) and self._kept[left].i < start:

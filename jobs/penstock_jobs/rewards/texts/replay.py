@@ -8,7 +8,6 @@ regions that its edits named, and a further one is not in contradiction to them.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Change, TooExpensive, Work, compare, gaps, ink
@@ -87,6 +86,7 @@ class _Replay:
         self._as_of = as_of_us
         self._terms = terms
         self._work = Work(terms.cells_max)
+        self._compared: tuple[str, str, Change] = ("", "", Change([], []))
         self._files: dict[str, KnownFile] = {}
         self._watches = Watches(self._files, terms)
         self._moves = Moves(self._files, turns_us, terms.move_min, self._work)
@@ -104,7 +104,7 @@ class _Replay:
         events = _in_order(edits, observations, commits)
         tracked: list[TrackedEdit] = []
         ids: dict[str, int] = {}
-        for ts, _, kind, _, row in events:
+        for ts, kind, row in events:
             if kind == 0:
                 edit = self._tracked(len(tracked) + 1, row, ids)
                 tracked.append(edit)
@@ -155,7 +155,7 @@ class _Replay:
         region = (located.start, located.start + len(located.before))
         self._watches.sight_region(edit.ts_us, edit.path, state, region)
         try:
-            change = compare(located.before, located.after, self._work, self._terms.move_min)
+            change = self._compare(located.before, located.after)
         except TooExpensive:
             edit.problem = "too_expensive"
             change = None
@@ -187,9 +187,9 @@ class _Replay:
         """Where the edit was made. A file that is not known yet is known by its edits."""
         file = self._files.get(edit.path)
         if file is None:
-            file = self._files[edit.path] = KnownFile([])
-            file.parts.append(first_state(before, whole=not before))
-            file.put(0, file.parts[0])
+            state = first_state(before, whole=not before)
+            file = self._files[edit.path] = KnownFile(edit.path, [state], self._watches.changed)
+            file.put(0, state)
             return _Located(0, 0, before, after)
         for part, state in enumerate(file.parts):
             if state.text == before:
@@ -223,7 +223,7 @@ class _Replay:
         known = file.parts[0].text
         size = max(len(ink(known)), len(ink(before)))
         try:
-            change = compare(known, before, self._work, self._terms.move_min)
+            change = self._compare(known, before)
         except TooExpensive:
             return False
         kept = sum(len(ink(known[i : i + n])) for i, _, n in change.kept)
@@ -256,14 +256,16 @@ class _Replay:
             path, old = entry["path"], entry.get("renamed_from")
             if isinstance(old, str) and old in self._files and path not in self._files:
                 self._files[path] = self._files.pop(old)
+                self._files[path].path = path
                 self._watches.renamed(old, path)
-            if entry.get("deleted") or isinstance(entry.get("text"), str):
+            deleted = entry.get("deleted") is True
+            if deleted or isinstance(entry.get("text"), str):
                 self._look(
                     ts,
                     {
                         "path": path,
                         "text": entry.get("text"),
-                        "deleted": bool(entry.get("deleted")),
+                        "deleted": deleted,
                         "branch_changed": None,
                     },
                 )
@@ -273,7 +275,7 @@ class _Replay:
         file = self._files.get(path)
         if file is None:
             state = first_state(text, whole=True)
-            file = self._files[path] = KnownFile([state])
+            file = self._files[path] = KnownFile(path, [state], self._watches.changed)
             change = None
         else:
             only = file.parts[0]
@@ -282,7 +284,7 @@ class _Replay:
                     file.put(0, State(text, only.runs, only.ranges, True))
                 return
             base = together(file.parts, text)
-            change = compare(base.text, text, self._work, self._terms.move_min)
+            change = self._compare(base.text, text)
             known = file.known.get(text)
             state = changed(base, text, change, self._watches.live, known=known, whole=whole)
             gone = self._moves.vanish(ts, base, change, OTHERS)
@@ -293,6 +295,13 @@ class _Replay:
             state = self._moves.claimed(ts, state, change, OTHERS)
             self._moves.appear(ts, path, state, change)
         file.put(0, state)
+
+    def _compare(self, old: str, new: str) -> Change:
+        """Raises TooExpensive. What was compared just before is not compared again."""
+        if self._compared[:2] != (old, new):
+            change = compare(old, new, self._work, self._terms.move_min)
+            self._compared = (old, new, change)
+        return self._compared[2]
 
     def _flush(self) -> None:
         """What was looked at in the last moment answers the horizons that it falls into."""
@@ -353,14 +362,24 @@ def _places(text: str, part: str) -> list[int]:
 
 def _in_order(
     edits: Iterable[Row], observations: Iterable[Row], commits: Iterable[Row]
-) -> list[tuple[int, int, int, tuple[str, ...], Row]]:
+) -> list[tuple[int, int, Row]]:
     """By (ts, seq), whatever the order of the rows; the same row twice is there once."""
-    events = {}
+    events: dict[tuple[int, int, int], list[Row]] = {}
     for kind, rows in enumerate((edits, observations, commits)):
         for row in rows:
             seq = row["seq"]
-            # Rows of one moment without a number have to stand in some order: any, but the same.
-            tie = tuple(str(row.get(column) or "") for column in _TIES)
-            order = (row["ts"], _SEQ_LAST if seq is None else seq, kind, tie)
-            events[order] = (*order, row)
-    return sorted(events.values(), key=itemgetter(0, 1, 2, 3))
+            place = (row["ts"], _SEQ_LAST if seq is None else seq, kind)
+            events.setdefault(place, []).append(row)
+    return [
+        (ts, kind, row)
+        for ts, seq, kind in sorted(events)
+        for row in _untied(events[ts, seq, kind])
+    ]
+
+
+def _untied(rows: list[Row]) -> list[Row]:
+    """Rows of one moment without a number have to stand in some order: any, but the same."""
+    if len(rows) == 1:
+        return rows
+    ties = {tuple(str(row.get(column) or "") for column in _TIES): row for row in rows}
+    return [ties[tie] for tie in sorted(ties)]

@@ -4,15 +4,15 @@ Lengths and grams are of UTF-16 code units, as in the published arithmetic.
 """
 
 from array import array
-from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 from sys import byteorder
 
+import numpy as np
+from numpy.typing import NDArray
 from rapidfuzz.distance import Postfix, Prefix
 
 GRAM = 4
-#: How many characters of a file are read in search of pieces before its grams are put down.
-_READ_MAX = 8_000_000
 _UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 
 
@@ -40,21 +40,15 @@ def sim4(a: str, b: str) -> float:
     end = min(Postfix.similarity(a, b), min(len(a), len(b)) - start)
     first = max(start - GRAM + 1, 0)
     last = max(end - GRAM + 1, 0)
-    one = list(_grams(a[first : len(a) - last]))
-    other = list(_grams(b[first : len(b) - last]))
-    return (total - len(one) - len(other) + 2 * _common(one, other)) / total
+    one = _grams(a[first : len(a) - last])
+    other = _grams(b[first : len(b) - last])
+    return (total - _apart(one, other)) / total
 
 
 def presence(chunk: str, file: str) -> float:
     """The share of the chunk's 4-grams, by position, that occur anywhere in the file; a chunk
     that has none is there or is not."""
-    chunk, file = code_units(chunk), code_units(file)
-    if chunk in file:
-        return 1.0
-    positions = len(chunk) - GRAM + 1
-    if positions < 1:
-        return 0.0
-    return _present(chunk, file) / positions
+    return _Searched(file).presence(chunk)
 
 
 def presence_weight(chunk: str) -> int:
@@ -64,7 +58,8 @@ def presence_weight(chunk: str) -> int:
 def four_gram_presence(chunks: Iterable[str], file: str) -> float:
     """The chunk form: the mean of the chunks' presence, by their number of grams. 0 without
     chunks, as published; report the similarity of the whole files then."""
-    weighted = [(presence_weight(chunk), presence(chunk, file)) for chunk in chunks]
+    searched = _Searched(file)
+    weighted = [(presence_weight(chunk), searched.presence(chunk)) for chunk in chunks]
     total = sum(weight for weight, _ in weighted)
     return sum(weight * value for weight, value in weighted) / total if total else 0.0
 
@@ -96,39 +91,41 @@ def no_revert_range(ranges: Iterable[tuple[str, str, str]]) -> float:
     return sum(size * no_revert(*texts) for size, *texts in sized if size) / total
 
 
-def _grams(text: str) -> Iterable[str]:
-    return map("".join, zip(text, text[1:], text[2:], text[3:], strict=False))
+def _grams(text: str) -> NDArray[np.uint64]:
+    """The text's grams, each as one number: its units are two bytes each, and a gram begins at
+    every one of them."""
+    units = text.encode(_UTF16, "surrogatepass")
+    count = max(len(units) // 2 - GRAM + 1, 0)
+    return np.ndarray((count,), np.uint64, units, strides=(2,))
 
 
-def _common(one: list[str], other: list[str]) -> int:
-    """How many grams both have, each as often as it is in both."""
-    distinct, distinct_other = set(one), set(other)
-    if len(distinct) == len(one) and len(distinct_other) == len(other):
-        return len(distinct & distinct_other)
-    return (Counter(one) & Counter(other)).total()
+def _apart(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> int:
+    """Σ |count in one − count in the other|."""
+    if not (len(one) and len(other)):
+        return len(one) + len(other)
+    both = np.concatenate((one, other))
+    order = both.argsort()
+    both = both[order]
+    begins = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
+    return int(np.abs(np.add.reduceat(np.where(order < len(one), 1, -1), begins)).sum())
 
 
-def _present(chunk: str, file: str) -> int:
-    """How many grams of the chunk occur. What occurs as a whole needs no look at its grams; where
-    that would read the file too often, all its grams are put down once."""
-    found = read = 0
-    grams: set[str] | None = None
-    waiting = [chunk]
-    while waiting:
-        piece = waiting.pop()
-        positions = len(piece) - GRAM + 1
-        if grams is None and read > _READ_MAX:
-            grams = set(_grams(file))
-        if grams is not None:
-            found += sum(gram in grams for gram in _grams(piece))
-            continue
-        read += len(file)
-        if piece in file:
-            found += positions
-        elif positions <= 8:
-            read += positions * len(file)
-            found += sum(piece[at : at + GRAM] in file for at in range(positions))
-        else:
-            half = positions // 2
-            waiting += (piece[: half + GRAM - 1], piece[half:])
-    return found
+class _Searched:
+    """A file in which many pieces are searched: its grams are sorted once, if at all."""
+
+    def __init__(self, file: str) -> None:
+        self._units = code_units(file)
+
+    @cached_property
+    def _sorted(self) -> NDArray[np.uint64]:
+        return np.sort(_grams(self._units))
+
+    def presence(self, chunk: str) -> float:
+        chunk = code_units(chunk)
+        if chunk in self._units:
+            return 1.0
+        if len(chunk) < GRAM or len(self._units) < GRAM:
+            return 0.0
+        asked = np.sort(_grams(chunk))
+        at = np.minimum(np.searchsorted(self._sorted, asked), len(self._sorted) - 1)
+        return int((self._sorted[at] == asked).sum()) / len(asked)

@@ -1,29 +1,26 @@
 """What of a written text is still there, at the place and in the way that its owner wrote it."""
 
-from collections.abc import Container, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence, Set
 
 from penstock_jobs.rewards.texts.changes import Work, compare, ink
 from penstock_jobs.rewards.texts.files import State
 from penstock_jobs.rewards.texts.provenance import OTHERS, cut
 from penstock_jobs.rewards.texts.similarity import sim4
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+from penstock_jobs.rewards.texts.trail import Seen, Survivor, TrackedEdit
 
 #: A longer line is looked at in stretches of this length, so that one change in a file without
 #: line breaks does not discount all of it.
 LINE_MAX = 400
 
 
-class Survivor(NamedTuple):
-    """`written[origin : origin + length]` stands in the state's text at `at`."""
-
-    origin: int
-    state: State
-    at: int
-    length: int
+def survivors(edit: TrackedEdit, seen: Seen) -> list[Survivor]:
+    """What of the edit is still there: looked for once for all measures."""
+    if seen.holders not in edit.survivors:
+        edit.survivors[seen.holders] = _survivors(edit.owner, seen.holders)
+    return edit.survivors[seen.holders]
 
 
-def survivors(owner: int, holders: Iterable[State]) -> list[Survivor]:
+def _survivors(owner: int, holders: Iterable[State]) -> list[Survivor]:
     """In the order in which they were written; what stands several times counts once."""
     found = [
         Survivor(piece.origin, state, piece.at, piece.length)
@@ -45,7 +42,7 @@ def credit(
     written: str,
     stretches: Iterable[tuple[int, int]],
     alive: Sequence[Survivor],
-    taken: Container[int] = (),
+    taken: Set[int] = frozenset(),
 ) -> float:
     """Characters that are still there, without white space. Inside a line that others changed
     they are discounted by how like it the line still is; what the session's agent itself took
@@ -64,9 +61,13 @@ def credit(
             here.append(Survivor(origin + skip, state, place + skip, size))
             k += 1
         line = written[start:end]
-        if taken:
+        if not taken.isdisjoint(range(start, end)):
             line = "".join(written[place] for place in range(start, end) if place not in taken)
-        total += _line_credit(line, here)
+        elif len(here) == 1 and here[0].length == end - start:
+            total += len(ink(line))
+            continue
+        if here:
+            total += _line_credit(line, here)
     return total
 
 
@@ -88,6 +89,8 @@ def reworked_places(seen: Seen, alive: Iterable[Survivor]) -> set[int]:
     """Places of the edit's text that later edits of the session replaced, and nobody brought
     back."""
     taken: set[int] = set()
+    if not seen.reworked:
+        return taken
     for start, length in seen.reworked:
         taken.update(range(start, start + length))
     for origin, _, _, length in alive:

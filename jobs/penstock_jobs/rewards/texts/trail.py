@@ -37,6 +37,17 @@ class Seen(NamedTuple):
     holders: tuple[State, ...] = ()
     #: Stretches of the edit's text that later edits of the session replaced: (start, length).
     reworked: tuple[tuple[int, int], ...] = ()
+    #: Of what is pending: when the window ends, in microseconds since 1970.
+    due_us: int | None = None
+
+
+class Survivor(NamedTuple):
+    """`written[origin : origin + length]` stands in the state's text at `at`."""
+
+    origin: int
+    state: State
+    at: int
+    length: int
 
 
 @dataclass(eq=False)
@@ -59,6 +70,12 @@ class TrackedEdit:
     ranges: list[Range] = field(default_factory=list)
     #: By horizon.
     seen: list[Seen] = field(default_factory=list)
+    #: By the states that hold its text; filled when somebody asks.
+    survivors: dict[tuple[State, ...], list[Survivor]] = field(default_factory=dict, repr=False)
+
+    def is_as_made(self, seen: Seen) -> bool:
+        """Whether nothing at all has happened to its file; most looks find that."""
+        return seen.home is self.made and seen.holders == (self.made,) and not seen.reworked
 
     @cached_property
     def ink_size(self) -> int:

@@ -1,7 +1,14 @@
-"""Edits whose horizons are still open, and what answers them."""
+"""Edits whose horizons are still open, and what answers them.
 
-from collections.abc import Iterable, Mapping, Sequence
+A look costs what it can answer, however many edits are watched: a window is looked at from when it
+begins, edits are known by the paths at which a look says something about them, and which files
+hold whose text is worked out again only for files that changed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from penstock_jobs.rewards.texts.changes import Change
 from penstock_jobs.rewards.texts.files import KnownFile, State, between
@@ -31,33 +38,52 @@ class Watches:
     def __init__(self, files: Mapping[str, KnownFile], terms: Terms) -> None:
         self._files = files
         self._terms = terms
-        self._open: list[_Watch] = []
-        self._done: list[_Watch] = []
+        self._all: dict[int, _Watch] = {}
         self._reworked: dict[int, list[tuple[int, int]]] = {}
         #: The owners that are watched.
         self.live: set[int] = set()
+        #: Path → owners to whom a look at it says something.
+        self._about: defaultdict[str, set[int]] = defaultdict(set)
+        # Time: windows that have not begun, as (begin, owner, number of the horizon); owner →
+        # those that have, and may be over; (end of the last, owner); owners without any left.
+        self._coming: list[tuple[int, int, int]] = []
+        self._begun: defaultdict[int, set[int]] = defaultdict(set)
+        self._ending: list[tuple[int, int]] = []
+        self._answered: set[int] = set()
+        #: Files that changed since it was last worked out whose text they hold.
+        self.changed: set[KnownFile] = set()
+        self._owners: dict[KnownFile, set[int]] = {}
+        self._holding: defaultdict[int, set[KnownFile]] = defaultdict(set)
+        #: Owners whose text came to other files since it was seen last.
+        self._moved: set[int] = set()
 
     def watch(self, edit: TrackedEdit, state: State) -> None:
         """From now on; `state` is the file right after the edit, and answers horizon 0."""
-        windows = {
-            number: (edit.ts_us + begin, edit.ts_us + end)
-            for number, (begin, end) in enumerate(self._terms.windows_us)
-        }
-        watch = _Watch(edit, windows, edit.path, paths={edit.path})
-        for number, (begin, _) in enumerate(self._terms.windows_us):
+        watch = _Watch(edit, {}, edit.path, paths={edit.path})
+        for number, (begin, end) in enumerate(self._terms.windows_us):
             if begin == 0:
-                del windows[number]
                 watch.found[number] = Seen("scored", None, state, (state,))
-        self._open.append(watch)
+            else:
+                watch.windows[number] = (edit.ts_us + begin, edit.ts_us + end)
+                heappush(self._coming, (edit.ts_us + begin, edit.owner, number))
+        if watch.windows:
+            last = max(end for _, end in watch.windows.values())
+            heappush(self._ending, (last, edit.owner))
+        else:
+            self._answered.add(edit.owner)
+        self._all[edit.owner] = watch
+        self._about[edit.path].add(edit.owner)
         self.live.add(edit.owner)
 
     def renamed(self, old: str, new: str) -> None:
         """The file has another name from now on, also for edits of which nothing is left in it."""
-        for watch in self._open:
+        for owner in self._about.pop(old, set()):
+            watch = self._all[owner]
             if watch.home == old:
                 watch.home = new
             if old in watch.paths:
                 watch.paths = watch.paths - {old} | {new}
+            self._about[new].add(owner)
 
     def rework(self, state: State, change: Change) -> None:
         """An edit of the session takes away what earlier ones wrote."""
@@ -69,13 +95,13 @@ class Watches:
 
     def lose(self, state: State) -> None:
         """From here on nothing can be said about edits with text in this state."""
-        for watch in self._open:
-            if watch.edit.owner in state.pieces:
-                watch.broken = True
+        for owner in self.live.intersection(state.pieces):
+            self._all[owner].broken = True
 
     def note(self, ts: int, path: str | None, seen: Seen) -> None:
         """Why a look said nothing about a file."""
-        for watch in self._open:
+        for owner in self._about.get(path or "", ()):
+            watch = self._all[owner]
             if path in watch.paths:
                 for number, (begin, end) in watch.windows.items():
                     if begin <= ts <= end:
@@ -83,44 +109,46 @@ class Watches:
 
     def sight(self, ts: int, path: str) -> None:
         """The file was seen as it is known now."""
-        self._close(ts)
-        for watch in self._open:
-            self._sight(watch, ts, path)
+        self._pass(ts)
+        self._follow(ts)
+        for watch, due in self._due_at(ts, path):
+            if path in watch.paths:
+                self._answer(ts, watch, due)
+            else:
+                for number in due:
+                    watch.notes.setdefault(number, Seen("censored", "path_lost"))
 
     def sight_region(self, ts: int, path: str, state: State, region: tuple[int, int]) -> None:
         """A region of the file was seen: enough for an edit that has all of its text there."""
-        self._close(ts)
-        for watch in self._open:
-            due = _due(watch, ts)
-            if not due or path not in watch.paths:
-                continue
-            holders = self._holders(watch.edit.owner)
+        self._pass(ts)
+        whole = state.whole and region == (0, len(state.text))
+        for watch, due in self._due_at(ts, path):
             pieces = state.pieces.get(watch.edit.owner, [])
-            whole = state.whole and region == (0, len(state.text))
             inside = (
                 pieces
                 and pieces[0].at >= region[0]
                 and pieces[-1].at + pieces[-1].length <= region[1]
+                and self._holders(watch.edit.owner) == [state]
             )
-            if whole or (inside and holders == {path: [state]}):
-                self._answer(watch, due, holders)
+            if path in watch.paths and (whole or inside):
+                self._answer(ts, watch, due)
 
     def conclude(
         self, edits: Sequence[TrackedEdit], as_of_us: int, ended_us: int | None, last_look_us: int
     ) -> None:
         """Put down for each edit what it had become at each horizon, or why nobody knows."""
-        watches = {watch.edit.owner: watch for watch in self._done + self._open}
+        self.changed.clear()
         for edit in edits:
-            watch = watches.get(edit.owner)
+            watch = self._all.get(edit.owner)
             for number, (begin, end) in enumerate(self._terms.windows_us):
                 if edit.problem:
                     seen = Seen("invalid", edit.problem)
                 elif watch is None:
-                    seen = Seen("pending")
+                    seen = Seen("pending", due_us=edit.ts_us + end)
                 elif number in watch.found:
                     seen = watch.found[number]
                 elif edit.ts_us + end > as_of_us:
-                    seen = Seen("pending")
+                    seen = Seen("pending", due_us=edit.ts_us + end)
                 elif watch.broken:
                     seen = Seen("invalid", "too_expensive")
                 elif number in watch.notes:
@@ -135,58 +163,93 @@ class Watches:
                     seen = Seen("censored", "unobserved")
                 edit.seen.append(seen)
 
-    def _close(self, ts: int) -> None:
-        """Edits whose last horizon has passed are watched no longer."""
-        still = []
-        for watch in self._open:
-            if any(end >= ts for _, end in watch.windows.values()):
-                still.append(watch)
-            else:
-                self._done.append(watch)
-                self.live.discard(watch.edit.owner)
-        self._open = still
+    def _pass(self, ts: int) -> None:
+        """Time goes on: edits whose last horizon has passed are watched no longer, windows begin,
+        and it is known whose text is in which file."""
+        while self._ending and self._ending[0][0] < ts:
+            self._answered.add(heappop(self._ending)[1])
+        for owner in self._answered & self.live:
+            self._close(owner)
+        self._answered.clear()
+        while self._coming and self._coming[0][0] <= ts:
+            _, owner, number = heappop(self._coming)
+            if owner in self.live:
+                self._begun[owner].add(number)
+        for file in self.changed:
+            self._read(file)
+        self.changed.clear()
 
-    def _sight(self, watch: _Watch, ts: int, path: str) -> None:
-        due = _due(watch, ts)
-        if not due:
-            return
-        holders = self._holders(watch.edit.owner)
-        if holders:
-            watch.paths = set(holders)
-        if path in watch.paths:
-            self._answer(watch, due, holders)
-        elif path == watch.home:
-            for number in due:
-                watch.notes.setdefault(number, Seen("censored", "path_lost"))
+    def _close(self, owner: int) -> None:
+        watch = self._all[owner]
+        self.live.discard(owner)
+        self._begun.pop(owner, None)
+        for path in (watch.home, *watch.paths):
+            self._about[path].discard(owner)
 
-    def _answer(self, watch: _Watch, due: Iterable[int], holders: dict[str, list[State]]) -> None:
-        home = self._files.get(watch.home)
+    def _read(self, file: KnownFile) -> None:
+        owners = {owner for state in file.parts for owner in state.pieces if owner in self.live}
+        before = self._owners.get(file, set())
+        for owner in owners - before:
+            self._holding[owner].add(file)
+        for owner in before - owners:
+            self._holding[owner].discard(file)
+        self._moved |= owners ^ before
+        self._owners[file] = owners
+
+    def _follow(self, ts: int) -> None:
+        """Where the text is of the edits that any look could answer now."""
+        for owner in self._moved & self._begun.keys():
+            if self._due(owner, ts):
+                self._moved.discard(owner)
+                if self._holding[owner]:
+                    self._settle(self._all[owner], {file.path for file in self._holding[owner]})
+
+    def _settle(self, watch: _Watch, paths: set[str]) -> None:
+        for path in watch.paths - paths - {watch.home}:
+            self._about[path].discard(watch.edit.owner)
+        for path in paths:
+            self._about[path].add(watch.edit.owner)
+        watch.paths = paths
+
+    def _due_at(self, ts: int, path: str) -> Iterator[tuple[_Watch, list[int]]]:
+        """Edits that a look at this path is about, with the windows that it falls into."""
+        for owner in self._about.get(path, set()) & self._begun.keys():
+            if due := self._due(owner, ts):
+                yield self._all[owner], due
+
+    def _due(self, owner: int, ts: int) -> list[int]:
+        windows = self._all[owner].windows
+        due = [number for number in self._begun[owner] if windows[number][1] >= ts]
+        if due:
+            self._begun[owner] = set(due)
+        else:
+            del self._begun[owner]
+        return due
+
+    def _answer(self, ts: int, watch: _Watch, due: Iterable[int]) -> None:
+        owner = watch.edit.owner
         seen = Seen(
             "scored",
             None,
-            home.parts[0]
-            if home and len(home.parts) == 1
-            else _with_ranges_of(home, watch.edit.owner),
-            tuple(state for states in holders.values() for state in states),
-            tuple(self._reworked.get(watch.edit.owner, ())),
+            _with_ranges_of(self._files.get(watch.home), owner),
+            tuple(self._holders(owner)),
+            tuple(self._reworked.get(owner, ())),
         )
         if watch.broken:
             seen = Seen("invalid", "too_expensive")
         for number in due:
             del watch.windows[number]
             watch.found[number] = seen
+        self._begun.pop(owner, None)
+        if all(end < ts for _, end in watch.windows.values()):
+            self._answered.add(owner)
 
-    def _holders(self, owner: int) -> dict[str, list[State]]:
-        holders = {}
-        for path, file in self._files.items():
-            states = [state for state in file.parts if owner in state.pieces]
-            if states:
-                holders[path] = states
-        return holders
-
-
-def _due(watch: _Watch, ts: int) -> list[int]:
-    return [number for number, (begin, end) in watch.windows.items() if begin <= ts <= end]
+    def _holders(self, owner: int) -> list[State]:
+        """The states that hold text of the edit, in the order in which the files became known."""
+        files: Iterable[KnownFile] = self._holding[owner]
+        if len(self._holding[owner]) > 1:
+            files = (file for file in self._files.values() if file in self._holding[owner])
+        return [state for file in files for state in file.parts if owner in state.pieces]
 
 
 def _with_ranges_of(file: KnownFile | None, owner: int) -> State | None:

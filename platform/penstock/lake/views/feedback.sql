@@ -15,7 +15,7 @@ select session_id, ts, seq, checkpoint, "user", project, consent, event_id,
            when f[2] = 'thumbs' then case
                when lower(f[3]) in ('up', 'true', 'yes')    then true
                when lower(f[3]) in ('down', 'false', 'no')  then false
-               else try_cast(f[3] as double) > 0
+               when isfinite(try_cast(f[3] as double)) then try_cast(f[3] as double) > 0
            end
        end                      as positive
 from (

@@ -4,8 +4,8 @@
 -- Current:  where superseded_at is null. Sessions are computed again when they change or mature,
 --           and what was known before stays, with the time from which it was not the newest.
 select rewards.session_id, target_kind, target_id, name, horizon_s, value, state,
-       rewards.reason, weight, rewards.due_at, rewards.definition, rewards.definition_version,
-       rewards.checkpoint, rewards.computed_at, computed.superseded_at
+       rewards.reason, rewards.definition, rewards.definition_version,
+       rewards.checkpoint, rewards.computed_at, computed.superseded_at, weight, rewards.due_at
 from stored_rewards as rewards
 join (select session_id, definition_version, computed_at, superseded_at from stored_outcomes)
     as computed

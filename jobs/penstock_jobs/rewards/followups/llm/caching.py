@@ -4,66 +4,58 @@ Neither key nor value holds any text of a user, so that erasing a session leaves
 here.
 """
 
-import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import closing
-from pathlib import Path
 from typing import Protocol
 
-from penstock_jobs.rewards.followups.labels import LABELS
-from penstock_jobs.rewards.followups.llm.answers import Answer
+import msgspec
+import sqlalchemy as sa
 
-_LOCK_SECONDS = 10
+from penstock.database.engine import Database, now_us
+from penstock.database.inserting import insert_of
+from penstock.database.tables import judge_answer
+from penstock_jobs.rewards.followups.llm.answers import Answer, answer_in
+
+#: Below what any of the databases takes in one statement.
+_KEYS_A_QUERY = 500
 
 
 class Cache(Protocol):
+    """Shared by the processes of all runs."""
+
     def get(self, keys: Iterable[str]) -> dict[str, Answer]:
         """Those that are known."""
         ...
 
-    def put(self, answers: Mapping[str, Answer]) -> None: ...
-
-
-class MemoryCache:
-    def __init__(self) -> None:
-        self._answers: dict[str, Answer] = {}
-
-    def get(self, keys: Iterable[str]) -> dict[str, Answer]:
-        return {key: self._answers[key] for key in keys if key in self._answers}
-
     def put(self, answers: Mapping[str, Answer]) -> None:
-        self._answers.update(answers)
+        """Keeps them for good when it returns. An answer that is there stays as it is."""
+        ...
 
 
-class FileCache:
-    """A SQLite file, which processes may share. It is only a cache: it may be deleted."""
+class DatabaseCache:
+    """In the metadata database. Its rows may be deleted: then they are asked for again."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(self._open()) as connection, connection:
-            connection.execute("pragma journal_mode = wal")
-            connection.execute(
-                "create table if not exists answers (key text primary key, label text not null,"
-                " confidence real not null, dissatisfied real not null) without rowid"
-            )
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def get(self, keys: Iterable[str]) -> dict[str, Answer]:
         found: dict[str, Answer] = {}
-        known = {str(label): label for label in LABELS}
-        with closing(self._open()) as connection:
-            for key in keys:
-                row = connection.execute(
-                    "select label, confidence, dissatisfied from answers where key = ?", (key,)
-                ).fetchone()
-                if row and row[0] in known:
-                    found[key] = Answer(known[row[0]], row[1], row[2])
+        query = sa.select(judge_answer.c.key, judge_answer.c.answer)
+        wanted = list(keys)
+        with self._database.read() as connection:
+            for start in range(0, len(wanted), _KEYS_A_QUERY):
+                some = judge_answer.c.key.in_(wanted[start : start + _KEYS_A_QUERY])
+                for row in connection.execute(query.where(some)):
+                    if answer := answer_in(row.answer):
+                        found[row.key] = answer
         return found
 
     def put(self, answers: Mapping[str, Answer]) -> None:
-        rows = [(key, one.label, one.confidence, one.dissatisfied) for key, one in answers.items()]
-        with closing(self._open()) as connection, connection:
-            connection.executemany("insert or replace into answers values (?, ?, ?, ?)", rows)
-
-    def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=_LOCK_SECONDS)
+        rows = [
+            {"key": key, "answer": msgspec.json.encode(answer).decode()}
+            for key, answer in sorted(answers.items())  # so that no two wait for each other
+        ]
+        if not rows:
+            return
+        with self._database.write() as connection:
+            made = insert_of(connection)(judge_answer).values(created_at=now_us())
+            connection.execute(made.on_conflict_do_nothing(), rows)

@@ -6,7 +6,6 @@ on its neighbours.
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,23 +19,19 @@ from penstock_jobs.rewards.followups.llm.answers import (
     answer_in,
     asked,
     prompt,
-    prompt_version,
 )
-from penstock_jobs.rewards.followups.llm.asking import Asker, Endpoint, Reply
+from penstock_jobs.rewards.followups.llm.asking import Asker, Reply
 from penstock_jobs.rewards.followups.llm.budget import Budget
 from penstock_jobs.rewards.followups.llm.caching import Cache
+from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, version_of
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one run."""
+    """Of one judge."""
 
-    #: Requests, tries included.
-    requests_max: int = 10_000
-    #: Tokens, of questions and answers.
-    tokens_max: int = 10_000_000
     #: Requests under way at the same time.
     inflight_max: int = 8
     #: Characters of a user message that are shown; its middle is left out.
@@ -46,7 +41,8 @@ class Limits:
 
 
 class LlmJudge:
-    """Good for one run: its budget is used up, not renewed."""
+    """Good for one run: its budget is used up, not renewed. Safe between threads; raises what
+    cache and budget raise, DatabaseUnreachable."""
 
     name = "llm"
 
@@ -54,16 +50,16 @@ class LlmJudge:
         self,
         endpoint: Endpoint,
         cache: Cache,
+        budget: Budget,
         limits: Limits | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._limits = limits or Limits()
         self._cache = cache
-        self.budget = Budget(self._limits.requests_max, self._limits.tokens_max)
-        self._asker = Asker(endpoint, self.budget, sleep)
+        self._asker = Asker(endpoint, budget, sleep)
         self._failures = 0
         self._given_up = False
-        self.version = _version(endpoint, self._limits)
+        self.version = version_of(endpoint, self._limits.message_chars_max)
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
         shown = [asked(message, self._limits.message_chars_max) for message in messages]
@@ -73,6 +69,8 @@ class LlmJudge:
         unasked = {key: text for key, text in unasked.items() if key not in answers}
         with ThreadPoolExecutor(self._limits.inflight_max, "judge") as pool:
             answers |= zip(unasked, pool.map(self._ask, unasked, unasked.values()), strict=True)
+        # Where another process was told something else meanwhile, the first answer counts.
+        answers |= self._cache.get(unasked)
         return [self._judgement(answers[key]) for key in keys]
 
     def _key(self, shown: str) -> str:
@@ -113,15 +111,3 @@ class LlmJudge:
                 dissatisfied=answer.dissatisfied,
             )
         return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
-
-
-def _version(endpoint: Endpoint, limits: Limits) -> str:
-    """Of what the answers depend on; the address is not among it, the model's name is."""
-    shown = [
-        prompt_version(),
-        endpoint.model,
-        endpoint.parameters,
-        endpoint.answer_tokens_max,
-        limits.message_chars_max,
-    ]
-    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:12]

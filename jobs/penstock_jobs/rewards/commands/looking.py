@@ -1,7 +1,8 @@
-"""`penstock rewards`."""
+"""`penstock rewards list | show | judge`: what there is, and what a session is worth."""
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
+from uuid import uuid4
 
 import typer
 
@@ -10,34 +11,26 @@ from penstock.cli.opening import open_existing
 from penstock.cli.output import show_json, show_table
 from penstock.clock import SystemClock
 from penstock.events.tenants import TENANT_DEFAULT
-
-app = typer.Typer(help="What sessions were worth, by what users did next.", no_args_is_help=True)
-_Definition = Annotated[
-    Path | None,
-    typer.Option(
-        "--definition", parser=options.path, metavar="FILE",
-        help="A definition in TOML; else every reward with its defaults.",
-    ),
-]  # fmt: skip
+from penstock_jobs.rewards.commands import options as options_of
 
 
-@app.command("list")
 def list_(
-    name: Annotated[str, typer.Argument(help="Print this reward's page.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Print this reward's page, or the text of this definition.")
+    ] = "",
     json: options.Json = False,
 ) -> None:
     """The rewards that there are; with a name, what it measures and how it can be gamed.
 
+    The definitions that come with Penstock have names too: default, comparing.
+
     Example: penstock rewards list edit_persistence
     """
-    from penstock.errors import InvalidInput
     from penstock_jobs.rewards.registry import all_rewards
 
     known = all_rewards()
-    if name and name not in known:
-        raise InvalidInput(what=f"The reward {name!r}", why=f"known are {', '.join(known)}")
     if name:
-        page = known[name].page()
+        page = _page_of(name)
         show_json({"name": name, "page": page}) if json else typer.echo(page)
         return
     rows = [
@@ -50,12 +43,11 @@ def list_(
         show_table(["reward", "version", "measures"], [list(row.values()) for row in rows])
 
 
-@app.command("show")
 def show(
     session: Annotated[str, typer.Argument(help="The session's id.")],
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    definition: _Definition = None,
+    definition: options_of.Definition = None,
     json: options.Json = False,
 ) -> None:
     """A session's edits with what became of them, then its turns and the whole.
@@ -65,19 +57,25 @@ def show(
     Example: penstock rewards show s-81f3
     """
     from penstock.lake.buckets import SessionId
+    from penstock_jobs.rewards.definitions import find_definition
+    from penstock_jobs.rewards.followups.opening import check_judge, open_judge
     from penstock_jobs.rewards.gathering import gather_session
     from penstock_jobs.rewards.showing import compute, show_session
 
+    by = find_definition(definition) if definition else None
     with open_existing(data) as lake:
         bucket = gather_session(lake, SessionId(tenant, session), SystemClock().now_us())
-    rows = compute(bucket, definition).to_pylist()
+        if by is not None:
+            check_judge(by, lake.settings)
+            llm_judge = open_judge(lake.settings, lake.database, f"show-{uuid4()}")
+            bucket = replace(bucket, llm_judge=llm_judge)
+        rows = compute(bucket, by).to_pylist()
     if json:
         show_json(rows)
     else:
         show_session(bucket, rows)
 
 
-@app.command("judge")
 def judge(json: options.Json = False) -> None:
     """How good the local judge of follow-ups is, on labels that it never learned from.
 
@@ -101,6 +99,20 @@ def judge(json: options.Json = False) -> None:
         return
     for name, one in found.items():
         show_evaluation(name, one)
+
+
+def _page_of(name: str) -> str:
+    from penstock.errors import InvalidInput
+    from penstock_jobs.rewards.definitions import find_definition, shipped
+    from penstock_jobs.rewards.registry import all_rewards
+
+    known = all_rewards()
+    if name in known:
+        return known[name].page()
+    if name in shipped():
+        return find_definition(name).text
+    names = ", ".join([*known, *shipped()])
+    raise InvalidInput(what=f"The reward {name!r}", why=f"known are {names}")
 
 
 def _first_line(page: str) -> str:

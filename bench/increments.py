@@ -1,0 +1,59 @@
+"""What a run of rewards costs when little is new, while the lake grows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.figures import Figure, at_most
+from bench.measure import cpu_seconds
+from bench.traffic import make_traffic
+from penstock.execution.inline import InlineExecutor
+from penstock.lake.catalog import current
+from penstock.lake.compaction import merge_each
+from penstock.testing.lakes import HandLake, hand_lake
+from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.upkeep.compaction import choose_merges
+
+_HISTORY_EVENTS = 20_000
+_GROWTH = 10
+_NEW_EVENTS = 4_000
+_BATCHES_PER_SEGMENT = 50
+_TRIES = 3
+
+
+def measure_increments(directory: Path) -> Iterator[Figure]:
+    """The same new sessions, in a lake with some history and in one with ten times as much."""
+    with hand_lake(directory / "rewarded") as lake:
+        costs = []
+        for part in range(_GROWTH):
+            _take_in(lake, _HISTORY_EVENTS, seed=100 + part)
+            if part in (0, _GROWTH - 1):
+                costs.append(_increment(lake, seed=1000 * (part + 1)))
+    small, large = costs
+    what = f"rewards of {_NEW_EVENTS} new events, history grown tenfold"
+    yield at_most(what, large / small, 1.25)
+    yield Figure("  CPU seconds of it", f"{small:.2f}, then {large:.2f}")
+
+
+def _increment(lake: HandLake, seed: int) -> float:
+    """CPU seconds of a run in which only so many events are new: the best of a few."""
+    run(lake.lake, InlineExecutor(), Work(find_definition()))
+    costs = []
+    for number in range(_TRIES):
+        _take_in(lake, _NEW_EVENTS, seed=seed + number)
+        costs.append(cpu_seconds(lambda: run(lake.lake, InlineExecutor(), Work(find_definition()))))
+    return min(costs)
+
+
+def _take_in(lake: HandLake, events: int, seed: int) -> None:
+    """As serving would: many segments, and what is worth a merge is merged."""
+    bodies = make_traffic(events, seed=seed).plain
+    for start in range(0, len(bodies), _BATCHES_PER_SEGMENT):
+        for body in bodies[start : start + _BATCHES_PER_SEGMENT]:
+            lake.send(body)
+        lake.writer().drain()
+    settings = lake.lake.settings
+    live = current(lake.lake.database).segments
+    groups = choose_merges(live, settings.compaction_segments_min, settings.compaction_bytes_target)
+    for _ in merge_each(lake.lake, groups):
+        pass

@@ -1,0 +1,1 @@
+"""`make plots`: what the formulas of the rewards look like, drawn from the functions themselves."""

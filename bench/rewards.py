@@ -1,0 +1,52 @@
+"""What it costs to compute all rewards of a definition, from segments to rows."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.ceiling import measure_ceiling
+from bench.figures import Figure, at_least
+from bench.traffic import Traffic
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.buckets import Bucket, plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock.lake.lake import Lake
+from penstock.testing.lakes import hand_lake
+from penstock_jobs.rewards.collecting import uncollected
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.gathering import as_bucket, columns_of
+from penstock_jobs.rewards.scoring import score
+
+_GOAL = 20_000
+_TRIES = 5
+#: Long after the traffic: nothing is pending.
+_AS_OF_US = 2_000_000_000_000_000
+
+
+def measure_rewards(traffic: Traffic) -> Iterator[Figure]:
+    """Rewards, outcomes and tallies of the default definition, in one process."""
+    definition = find_definition()
+    with TemporaryDirectory() as directory, hand_lake(Path(directory) / "lake") as lake:
+        for body in traffic.plain:
+            lake.send(body)
+        lake.writer().drain()
+        buckets = plan_buckets(lake.lake, current(lake.lake.database))
+        # The first try imports and reads what the next ones have.
+        tries = [_cpu_seconds(lake.lake, buckets, definition) for _ in range(_TRIES + 1)][1:]
+    cpu_s = min(tries)
+    ceiling_s = measure_ceiling(traffic.plain).cpu_s
+    yield at_least("all rewards of events, per CPU second", traffic.events / cpu_s, _GOAL)
+    what = "rewards of an event against the ceiling of taking it in"
+    yield Figure(what, f"{cpu_s / ceiling_s:.2f}")
+
+
+def _cpu_seconds(lake: Lake, buckets: list[Bucket], definition: Definition) -> float:
+    columns = columns_of(term.reward for term in definition.terms)
+    started = time.process_time()
+    with uncollected():
+        for bucket in buckets:
+            rows = read_bucket(lake, bucket)
+            score(as_bucket(rows, TENANT_DEFAULT, _AS_OF_US, columns), definition)
+    return time.process_time() - started

@@ -1,0 +1,149 @@
+"""Credit: what a session is worth, put down for it and for each of its model calls.
+
+A chain is one piece of work that went through several sessions, by compactions and subagents. Each
+reward of the definition is put together over the sessions of the chain, as it is put together over
+the turns of a session; what the definition makes of that is worth the same for every session of the
+chain, and for every call in them, summaries included. A session that is negative by rule makes its
+whole chain so, except that what befell a subagent befell it alone. One that must not be learned
+from excludes the whole chain: the others go on with what was said in it.
+
+The rows are named `reward`. An outcome that is excluded is censored there: nobody trains on it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock_jobs.rewards.combine import NAME, Standing, combine
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.outcomes import Outcome, no_train
+from penstock_jobs.rewards.rows import REWARD_ROWS, State, latest_due
+
+Row = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """Of a session in its chain: the chain is named by the session that it began with."""
+
+    chain: str
+    subagent: bool = False
+
+
+_STATES: Mapping[str, State] = {
+    "scored": "scored",
+    "negative_by_rule": "scored",
+    "pending": "pending",
+    "censored": "censored",
+    "excluded": "censored",
+}
+
+
+def standings(
+    definition: Definition, rows: pa.Table, places: Mapping[str, Place]
+) -> dict[str, Standing]:
+    """What the definition makes of each session that rows name, or a place: of those of a chain
+    together."""
+    horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
+    of_sessions = rows.filter(pc.equal(rows["target_kind"], "session"))
+    members: defaultdict[str, set[str]] = defaultdict(set)
+    for session, place in places.items():
+        members[place.chain].add(session)
+    parts: defaultdict[str, defaultdict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    columns = ["session_id", "name", "horizon_s", "value", "state", "reason", "weight", "due_us"]
+    for row in of_sessions.select(columns).to_pylist():
+        session, name = row["session_id"], row["name"]
+        chain = places[session].chain if session in places else session
+        members[chain].add(session)
+        if name in horizons and row["horizon_s"] == horizons[name]:
+            parts[chain][name].append(row)
+    found: dict[str, Standing] = {}
+    for chain, sessions in members.items():
+        standing = combine(definition, {name: together(of) for name, of in parts[chain].items()})
+        found |= dict.fromkeys(sessions, standing)
+    return found
+
+
+def together(rows: Sequence[Row]) -> Standing:
+    """The weighted mean of parts, or why there is none."""
+    if len(rows) == 1:
+        [row] = rows
+        return Standing(row["state"], row["value"], row["reason"], row["due_us"])
+    waiting = [row for row in rows if row["state"] == "pending"]
+    if waiting:
+        return Standing("pending", due_us=latest_due(row["due_us"] for row in waiting))
+    scored = [row for row in rows if row["value"] is not None]
+    if weight := sum(row["weight"] for row in scored):
+        return Standing("scored", sum(row["weight"] * row["value"] for row in scored) / weight)
+    if scored:
+        return Standing("scored", sum(row["value"] for row in scored) / len(scored))
+    counts = Counter((row["state"], row["reason"]) for row in rows)
+    state, reason = min(counts, key=lambda one: (-counts[one], str(one)))
+    return Standing(state, reason=reason)
+
+
+def share(found: Sequence[Outcome], places: Mapping[str, Place]) -> list[Outcome]:
+    """The outcomes, where those of a chain are negative, or excluded, together."""
+    ruling: dict[str, Outcome] = {}
+    for one in found:
+        place = places.get(one.session_id)
+        if place is not None and _rules(one, place):
+            ruling[place.chain] = min(ruling.get(place.chain, one), one, key=_mildness)
+    return [_under(ruling, one, places.get(one.session_id)) for one in found]
+
+
+def _rules(one: Outcome, place: Place) -> bool:
+    if one.reason == no_train.__name__:
+        return True
+    return one.kind == "negative_by_rule" and not place.subagent
+
+
+def _mildness(one: Outcome) -> tuple[bool, float]:
+    return one.kind != "excluded", 0.0 if one.value is None else one.value
+
+
+def _under(ruling: Mapping[str, Outcome], one: Outcome, place: Place | None) -> Outcome:
+    shared = ruling.get(place.chain) if place else None
+    if shared is None or (one.kind == "excluded" and shared.kind != "excluded"):
+        return one
+    return Outcome(one.session_id, shared.kind, shared.reason, shared.value, one.checkpoint)
+
+
+def credit_rows(found: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
+    """A row for each session, and one for each of its model calls."""
+    by_session = {one.session_id: _columns_of(one) for one in found}
+    names = ("session_id", "call_id", "event_id", "checkpoint")
+    values = (model_calls[name].to_pylist() for name in names) if model_calls.num_rows else ()
+    rows = [(one.session_id, "session", one.session_id, one.checkpoint) for one in found]
+    rows += [
+        (session, "model_call", call or event, checkpoint)
+        for session, call, event, checkpoint in zip(*values, strict=True)
+        if session in by_session
+    ]
+    shared = [by_session[session] for session, *_ in rows]
+    sessions, kinds, targets, checkpoints = zip(*rows, strict=True) if rows else ((),) * 4
+    states, worths, reasons, dues = zip(*shared, strict=True) if shared else ((),) * 4
+    columns = {
+        "session_id": sessions,
+        "target_kind": kinds,
+        "target_id": targets,
+        "name": (NAME,) * len(rows),
+        "horizon_s": (None,) * len(rows),
+        "value": worths,
+        "state": states,
+        "reason": reasons,
+        "weight": (1.0,) * len(rows),
+        "due_us": dues,
+        "checkpoint": checkpoints,
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in REWARD_ROWS]
+    return pa.Table.from_arrays(arrays, schema=REWARD_ROWS)
+
+
+def _columns_of(one: Outcome) -> tuple[State, float | None, str | None, int | None]:
+    reason = one.without or one.reason
+    if one.kind in ("negative_by_rule", "excluded"):
+        reason = f"{one.kind}: {one.reason}"
+    return _STATES[one.kind], one.value, reason, one.due_us

@@ -1,0 +1,8 @@
+-- How the sessions of each checkpoint ended, by one definition, and what happened in them.
+-- Grain: one session, as it was computed last.
+select checkpoint, outcome, reason, first_ts, turns, edited_turns, answered_turns, asking_turns,
+       tool_calls, invalid_tool_calls
+from outcomes
+where definition_version = $version
+  and superseded_at is null
+  and ($since_us is null or last_ts >= make_timestamptz($since_us))

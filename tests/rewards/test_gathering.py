@@ -1,0 +1,74 @@
+"""A bucket with only the columns that its rewards read says what one with all says."""
+
+import gc
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock.testing.lakes import START_US, hand_lake
+from penstock.testing.sessions import batches, generate_sessions
+from penstock_jobs.rewards.collecting import uncollected
+from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.gathering import as_bucket, columns_of
+from penstock_jobs.rewards.registry import Reward
+from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
+from penstock_jobs.rewards.scoring import score
+from tests.rewards.lakes import DAY_US
+
+DEFINITION = find_definition()
+SHIPPED = [term.reward for term in DEFINITION.terms]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pa.Table]:
+    """Generated sessions."""
+    with hand_lake(tmp_path_factory.mktemp("lake")) as lake:
+        start = datetime(2026, 11, 2, tzinfo=UTC)
+        sessions = generate_sessions(12, seed=3, start=start)
+        events = (event for session in sessions for event in session)
+        for body in batches(events, 500):
+            lake.send(body)
+        lake.writer().drain()
+        (bucket,) = plan_buckets(lake.lake, current(lake.lake.database))
+        yield read_bucket(lake.lake, bucket)
+
+
+def test_only_what_is_read_gives_the_same(rows: pa.Table) -> None:
+    as_of_us = START_US + 10_000 * DAY_US
+    columns = columns_of(SHIPPED)
+    whole = as_bucket(rows, TENANT_DEFAULT, as_of_us)
+    part = as_bucket(rows, TENANT_DEFAULT, as_of_us, columns)
+    assert part.model_calls.num_columns < whole.model_calls.num_columns
+    assert {name: getattr(part, name).num_rows for name in TABLES} == {
+        name: getattr(whole, name).num_rows for name in TABLES
+    }
+    one, other = (score(bucket, DEFINITION) for bucket in (part, whole))
+    assert one.rewards.num_rows > 0
+    order = [(name, "ascending") for name in ("session_id", "target_kind", "target_id", "name")]
+    order.append(("horizon_s", "ascending"))
+    assert one.rewards.sort_by(order) == other.rewards.sort_by(order)
+    assert one.outcomes == other.outcomes
+
+
+def test_a_reward_of_ones_own_may_read_all_columns() -> None:
+    def compute(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+        return bucket.model_calls
+
+    assert columns_of([*SHIPPED, Reward("own", 1, compute, Parameters)]) is None
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_is_as_it_was(on: bool) -> None:
+    before = gc.isenabled()
+    try:
+        gc.enable() if on else gc.disable()
+        with uncollected():
+            assert not gc.isenabled()
+        assert gc.isenabled() == on
+    finally:
+        gc.enable() if before else gc.disable()
