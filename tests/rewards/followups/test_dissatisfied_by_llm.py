@@ -13,6 +13,7 @@ from penstock.errors import InvalidInput, JudgeUnfit
 from penstock.settings import Settings, load_settings
 from penstock.testing.lakes import Event, hand_lake, make_event
 from penstock_jobs.rewards.definition import Definition, load_definition, parse_definition
+from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.followups.llm.answers import prompt_version
 from penstock_jobs.rewards.followups.llm.budget import spent
 from penstock_jobs.rewards.followups.opening import check_judge, open_judge
@@ -213,7 +214,7 @@ def test_a_judge_that_is_not_the_definition_s_is_refused_before_any_work(
 
 def test_what_fits_and_what_needs_no_judge_pass(server: Completions) -> None:
     check_judge(definition(), settings_for(server))
-    check_judge(load_definition(EXAMPLE.with_name("default.toml")), load_settings(None, {}))
+    check_judge(find_definition(), load_settings(None, {}))
     with pytest.raises(InvalidInput, match="no http"):
         check_judge(definition(), settings_for(server, url="nowhere"))
 
