@@ -6,8 +6,8 @@ import pytest
 
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.bucket_views import bucket_views
-from penstock.lake.buckets import SessionId, bucket_of, plan_buckets, read_bucket
-from penstock.lake.catalog import current
+from penstock.lake.buckets import Bucket, SessionId, plan_buckets, plan_sessions, read_bucket
+from penstock.lake.catalog import Pin, current
 from penstock.testing.lakes import HandLake, hand_lake, make_event
 
 VIEWS = ["edits", "events", "feedback", "model_calls", "observations", "tool_calls", "turns"]
@@ -67,11 +67,15 @@ def test_a_session_is_found_by_the_segments_filters(tmp_path: Path) -> None:
         fill(lake)
         lake.store([make_event("late", 0)])
         pin = current(lake.lake.database)
-        late = bucket_of(lake.lake, pin, SessionId(TENANT_DEFAULT, "late"))
+        [late] = of_session(lake, pin, "late")
         assert len(late.segments) == 1
-        one = bucket_of(lake.lake, pin, SessionId(TENANT_DEFAULT, "s1"))
+        [one] = of_session(lake, pin, "s1")
         rows = read_bucket(lake.lake, one, ["tenant", "session_id"]).to_pylist()
         assert len(rows) == 15
         assert rows == [{"tenant": TENANT_DEFAULT, "session_id": "s1"}] * 15
-        none = bucket_of(lake.lake, pin, SessionId(TENANT_DEFAULT, "nobody"))
+        [none] = of_session(lake, pin, "nobody")
         assert read_bucket(lake.lake, none).num_rows == 0
+
+
+def of_session(lake: HandLake, pin: Pin, session: str) -> list[Bucket]:
+    return list(plan_sessions(lake.lake, pin, [(SessionId(TENANT_DEFAULT, session),)], 1000))

@@ -265,9 +265,10 @@ CASES: dict[str, tuple[list[Event], Said]] = {
     "tests that contradict themselves": (
         [asked(1), event(2, "test_result", passed=0, failed=0, ok=True),
          asked(3), event(4, "test_result", passed=2**70),
-         asked(5), event(6, "test_result", passed=1, failed=1, ok=True)],
-        {("tests_passing", "1", None): 1.0, ("tests_passing", "2", None): "censored: nothing_ran",
-         ("tests_passing", "3", None): 0.5},
+         asked(5), event(6, "test_result", passed=1, failed=1, ok=True),
+         asked(7), event(8, "test_result", passed=3, failed=2**70)],
+        {("tests_passing", "1", None): 1.0, ("tests_passing", "2", None): 1.0,
+         ("tests_passing", "3", None): 0.5, ("tests_passing", "4", None): 3 / 2**70},
     ),
     "a session without a turn": (
         [edit(2, BEFORE, AFTER), look(33, BEFORE), *tool(40, "read", "bad")],
@@ -376,7 +377,7 @@ def test_show_prints_no_control_characters(
 ) -> None:
     names = {"path": "\x1b[2J\n.py", "edit_id": "\x1b]0;x\a"}
     bucket = bucket_of(tmp_path, [edit(2, "\x1b[1m\n", "\r\x1b[0m\n\x85\n", **names)])
-    show_session(bucket, compute(bucket, None).to_pylist())
+    show_session("s", bucket, compute(bucket, None).to_pylist())
     lines = capsys.readouterr().out.split("\n")
     assert "edit_persistence" in "".join(lines)
     assert all(line.isprintable() for line in lines)

@@ -11,9 +11,10 @@ from penstock.lake.catalog import current
 from penstock.lake.changes import read_changes
 from penstock.testing.lakes import Event, HandLake, hand_lake, make_event
 from penstock_jobs.rewards.chains import chains_of, remember_links
-from penstock_jobs.rewards.credit import Place, credit_rows, share, standings, together
+from penstock_jobs.rewards.credit import Part, Place, credit_rows, share, standings, together
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.outcomes import Outcome
+from penstock_jobs.rewards.rows import REWARD_ROWS, State
 from tests.rewards.lakes import answered, said, tool
 from tests.rewards.runs import run_at, thumbs, whole
 
@@ -164,15 +165,9 @@ def test_many_links_are_found_in_pieces(lake: HandLake) -> None:
 # By hand
 
 
-def row(value: float | None, weight: float = 1.0, **facts: Any) -> dict[str, Any]:
-    state = "censored" if value is None else "scored"
-    return {
-        "state": state,
-        "value": value,
-        "reason": None,
-        "weight": weight,
-        "due_us": None,
-    } | facts
+def row(value: float | None, weight: float = 1.0, **facts: Any) -> Part:
+    state: State = "censored" if value is None else "scored"
+    return Part(state, value, None, weight)._replace(**facts)
 
 
 def test_parts_are_weighed_as_turns_are() -> None:
@@ -207,8 +202,6 @@ def test_outcomes_are_shared_only_within_a_chain() -> None:
 
 
 def test_nothing_gives_nothing() -> None:
-    from penstock_jobs.rewards.rows import REWARD_ROWS
-
     empty = REWARD_ROWS.empty_table()
     assert standings(LIKED, empty, {}) == {}
     assert credit_rows([], empty).equals(empty)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.combine import Standing, combine, session_rewards
+from penstock_jobs.rewards.combine import Standing, combine
+from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definition import Definition, load_definition, parse_definition
-from penstock_jobs.rewards.rows import REWARD_ROWS, reward_row
+from penstock_jobs.rewards.rows import REWARD_ROWS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
 TEXT = """
@@ -148,16 +149,44 @@ def test_nothing_is_worth_zero_because_nobody_looked() -> None:
 def test_the_rows_of_sessions_at_the_horizon_that_counts() -> None:
     text = 'name = "one"\n[[reward]]\nname = "edit_persistence"\nweight = 1\nhorizon_s = 600\n'
     rows = [
-        reward_row("a", ("session", "a"), "edit_persistence", value=value) | {"horizon_s": horizon}
-        for horizon, value in ((0, 1.0), (600, 0.25))
+        row_of("a", "session", 0, 1.0),
+        row_of("a", "session", 600, 0.25),
+        row_of("a", "turn", 600, 0.9),
+        row_of("b", "session", None, 0.5),
     ]
-    rows.append(reward_row("a", ("turn", "1"), "edit_persistence", value=0.9) | {"horizon_s": 600})
-    rows.append(reward_row("b", ("session", "b"), "edit_persistence", value=0.5))
-    found = session_rewards(definition(text), pa.Table.from_pylist(rows, REWARD_ROWS)).to_pylist()
-    assert [(row["session_id"], row["value"], row["state"]) for row in found] == [
-        ("a", 0.25, "scored"),
-        ("b", None, "censored"),
-    ]
+    found = standings(definition(text), pa.Table.from_pylist(rows, REWARD_ROWS), {})
+    assert found == {
+        "a": Standing("scored", 0.25),
+        "b": Standing("censored", reason="edit_persistence: no_rows"),
+    }
+
+
+def row_of(session: str, kind: str, horizon_s: int | None, value: float) -> dict[str, object]:
+    return {
+        "session_id": session,
+        "target_kind": kind,
+        "target_id": session,
+        "name": "edit_persistence",
+        "horizon_s": horizon_s,
+        "value": value,
+        "state": "scored",
+        "weight": 1.0,
+    }
+
+
+def test_a_session_of_which_nothing_is_known_that_counts_is_censored() -> None:
+    text = 'needs_any = ["tests_passing"]\n' + TEXT.replace('missing = "censor"', "")
+    needy = definition(text)
+    assert needy.version != definition(TEXT.replace('missing = "censor"', "")).version
+    away = Standing("censored", reason="nothing_ran")
+    assert combine(needy, {"tests_passing": away, "latency": scored(1)}) == Standing(
+        "censored", reason="tests_passing: nothing_ran"
+    )
+    assert combine(needy, {"tests_passing": scored(1)}).state == "scored"
+    with pytest.raises(InvalidInput, match="did you mean tests_passing"):
+        definition(text.replace('["tests_passing"]', '["test_passing"]'))
+    with pytest.raises(InvalidInput, match="a list of names"):
+        definition(text.replace('["tests_passing"]', "[1]"))
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))

@@ -14,7 +14,8 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock.testing.lakes import START_US as LAKE_START_US
 from penstock.testing.lakes import make_event
-from penstock_jobs.rewards.combine import Standing, combine, session_rewards
+from penstock_jobs.rewards.combine import Standing, combine
+from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.gathering import as_bucket, later
 from penstock_jobs.rewards.rows import TABLES, latest_due
@@ -88,9 +89,9 @@ def test_an_edit_is_due_when_its_window_ends_and_a_whole_with_its_last_part() ->
 def test_the_reward_of_a_session_is_due_with_the_last_term_that_it_waits_for() -> None:
     story = Story().edit(0, None, TEXTS[0])
     rows = computed("edit_persistence", story, START_US)
-    (whole,) = session_rewards(DEFAULT, rows).to_pylist()
-    assert (whole["state"], whole["reason"]) == ("pending", "edit_persistence")
-    assert whole["due_us"] == START_US + 750 * SECOND
+    (whole,) = standings(DEFAULT, rows, {}).values()
+    assert (whole.state, whole.reason) == ("pending", "edit_persistence")
+    assert whole.due_us == START_US + 750 * SECOND
     waiting = {
         "edit_persistence": Standing("pending", due_us=9),
         "tests_passing": Standing("pending", due_us=12),

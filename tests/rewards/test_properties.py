@@ -66,6 +66,28 @@ def test_a_replaced_line_that_is_put_back_is_0_in_the_range_forms(old: str, new:
     assert measured("four_gram_presence", story) == 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_code_that_is_put_back_is_0_in_no_revert_however_it_was_cut(seed: int) -> None:
+    """Texts that are alike everywhere: writing and putting back are cut into other stretches."""
+    dice = random.Random(seed)
+    words = ("cursor", "digest", "filter", "handle", "kernel", "ledger", "margin", "number")
+
+    def code() -> str:
+        lines = (dice.sample(words, 5) for _ in range(40))
+        return "".join(
+            f"{a}_{b} = {c}({d}.{e}, {dice.randrange(999)})\n" for a, b, c, d, e in lines
+        )
+
+    head, old, new, tail = code(), code(), code(), code()
+    before = head + old + tail
+    back = Story().edit(0, before, head + new + tail).look(31, before)
+    assert measured("edit_no_revert", back) == 0
+    elsewhere = Story().edit(0, before, head + new + tail).look(31, f"# one\n{before}# two\n")
+    left = measured("edit_no_revert", elsewhere)
+    assert isinstance(left, float)
+    assert left < 0.15, "how it is cut may leave a little"
+
+
 def test_an_insertion_that_is_taken_back_stays_1_in_no_revert() -> None:
     story = Story().edit(0, "first\nlast\n", "first\nwritten\nlast\n").look(31, "first\nlast\n")
     assert measured("edit_no_revert", story) == 1

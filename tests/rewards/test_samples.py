@@ -16,7 +16,7 @@ from penstock.lake.buckets import SessionId
 from penstock.testing.lakes import START_US, HandLake, hand_lake
 from penstock_jobs.rewards.combine import Standing
 from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.gathering import gather_session
+from penstock_jobs.rewards.gathering import gather_chain
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rows import Bucket
 from penstock_jobs.rewards.showing import compute, show_session
@@ -243,7 +243,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
 def buckets(lake: HandLake) -> dict[str, Bucket]:
     as_of_us = START_US + DAY_US
     ids = {session: SessionId(TENANT_DEFAULT, session) for session in EXPECTED}
-    return {session: gather_session(lake.lake, one, as_of_us) for session, one in ids.items()}
+    return {session: gather_chain(lake.lake, one, as_of_us)[0] for session, one in ids.items()}
 
 
 def said_of(rows: pa.Table) -> Expected:
@@ -302,7 +302,7 @@ def test_show_prints_each(
     buckets: dict[str, Bucket], session: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of_session = buckets[session]
-    show_session(of_session, compute(of_session, None).to_pylist())
+    show_session(session, of_session, compute(of_session, None).to_pylist())
     shown = capsys.readouterr().out
     for edit in of_session.edits.to_pylist():
         assert f"edit {edit['edit_id']}: {edit['path']}" in shown

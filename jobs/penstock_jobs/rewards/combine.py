@@ -9,15 +9,11 @@ left, or nothing of what the definition needs, the session is censored. So a ses
 nothing because nobody looked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock_jobs.rewards.definition import Definition, Term
-from penstock_jobs.rewards.rows import RewardRows, State, latest_due
+from penstock_jobs.rewards.rows import State, latest_due
 
 
 @dataclass(frozen=True)
@@ -57,28 +53,6 @@ def combine(definition: Definition, found: Mapping[str, Standing]) -> Standing:
     left_out = [term.reward.name for term, _ in missing]
     reason = f"without {_names(left_out)}" if left_out else None
     return Standing("scored", _total(definition, scored), reason)
-
-
-def session_rewards(definition: Definition, rows: pa.Table) -> pa.Table:
-    """The reward of each session that the rows of the definition's terms name."""
-    horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    of_sessions = rows.filter(pc.equal(rows["target_kind"], "session"))
-    sessions: dict[str, dict[str, Standing]] = {
-        session: {} for session in of_sessions["session_id"].unique().to_pylist()
-    }
-    counted = of_sessions.filter(pc.is_in(of_sessions["name"], pa.array(horizons, pa.string())))
-    for session, name, horizon_s, *standing in _listed(counted):
-        if horizon_s == horizons[name]:
-            sessions[session][name] = Standing(*standing)
-    made = RewardRows(NAME)
-    for session, found in sessions.items():
-        made.add(session, ("session", session), **vars(combine(definition, found)))
-    return made.table()
-
-
-def _listed(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    names = ("session_id", "name", "horizon_s", "state", "value", "reason", "due_us")
-    return zip(*(rows[name].to_pylist() for name in names), strict=True)
 
 
 def _total(definition: Definition, scored: list[tuple[Term, float]]) -> float:

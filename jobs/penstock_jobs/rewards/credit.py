@@ -11,7 +11,7 @@ The rows are named `reward`. An outcome that is excluded is censored there: nobo
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,7 +22,15 @@ from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.outcomes import Outcome, no_train
 from penstock_jobs.rewards.rows import REWARD_ROWS, State, latest_due
 
-Row = dict[str, Any]
+
+class Part(NamedTuple):
+    """A row of a reward of a session: a part of what its chain is worth."""
+
+    state: State
+    value: float | None
+    reason: str | None
+    weight: float
+    due_us: int | None = None
 
 
 class Place(NamedTuple):
@@ -49,16 +57,14 @@ def standings(
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
     of_sessions = rows.filter(pc.equal(rows["target_kind"], "session"))
     members: defaultdict[str, set[str]] = defaultdict(set)
+    for session in of_sessions["session_id"].unique().to_pylist():
+        members[_chain(session, places)].add(session)
     for session, place in places.items():
         members[place.chain].add(session)
-    parts: defaultdict[str, defaultdict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    columns = ["session_id", "name", "horizon_s", "value", "state", "reason", "weight", "due_us"]
-    for row in of_sessions.select(columns).to_pylist():
-        session, name = row["session_id"], row["name"]
-        chain = places[session].chain if session in places else session
-        members[chain].add(session)
-        if name in horizons and row["horizon_s"] == horizons[name]:
-            parts[chain][name].append(row)
+    parts: defaultdict[str, defaultdict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
+    for session, name, horizon_s, *part in _listed(of_sessions, horizons):
+        if horizon_s == horizons[name]:
+            parts[_chain(session, places)][name].append(Part(*part))
     found: dict[str, Standing] = {}
     for chain, sessions in members.items():
         standing = combine(definition, {name: together(of) for name, of in parts[chain].items()})
@@ -66,20 +72,30 @@ def standings(
     return found
 
 
-def together(rows: Sequence[Row]) -> Standing:
+def _chain(session: str, places: Mapping[str, Place]) -> str:
+    return places[session].chain if session in places else session
+
+
+def _listed(rows: pa.Table, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    chosen = rows.filter(pc.is_in(rows["name"], pa.array(names, pa.string())))
+    columns = ("session_id", "name", "horizon_s", *Part._fields)
+    return zip(*(chosen[one].to_pylist() for one in columns), strict=True)
+
+
+def together(parts: Sequence[Part]) -> Standing:
     """The weighted mean of parts, or why there is none."""
-    if len(rows) == 1:
-        [row] = rows
-        return Standing(row["state"], row["value"], row["reason"], row["due_us"])
-    waiting = [row for row in rows if row["state"] == "pending"]
+    if len(parts) == 1:
+        [one] = parts
+        return Standing(one.state, one.value, one.reason, one.due_us)
+    waiting = [one for one in parts if one.state == "pending"]
     if waiting:
-        return Standing("pending", due_us=latest_due(row["due_us"] for row in waiting))
-    scored = [row for row in rows if row["value"] is not None]
-    if weight := sum(row["weight"] for row in scored):
-        return Standing("scored", sum(row["weight"] * row["value"] for row in scored) / weight)
+        return Standing("pending", due_us=latest_due(one.due_us for one in waiting))
+    scored = [(one.weight, one.value) for one in parts if one.value is not None]
+    if weight := sum(each for each, _ in scored):
+        return Standing("scored", sum(each * value for each, value in scored) / weight)
     if scored:
-        return Standing("scored", sum(row["value"] for row in scored) / len(scored))
-    counts = Counter((row["state"], row["reason"]) for row in rows)
+        return Standing("scored", sum(value for _, value in scored) / len(scored))
+    counts = Counter((one.state, one.reason) for one in parts)
     state, reason = min(counts, key=lambda one: (-counts[one], str(one)))
     return Standing(state, reason=reason)
 

@@ -5,11 +5,8 @@ what was computed by another.
 """
 
 import hashlib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
-from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +14,16 @@ import msgspec
 
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.registry import Reward, all_rewards
+from penstock_jobs.toml_reading import (
+    choice,
+    number,
+    parse_toml,
+    read_text,
+    refuse_unknown,
+    table,
+    text,
+    unknown,
+)
 
 Combine = Literal["mean", "sum"]
 Missing = Literal["leave_out", "censor"]
@@ -63,44 +70,38 @@ _TERM = ("name", "version", "weight", "clip", "horizon_s", "missing", "parameter
 
 def load_definition(path: Path) -> Definition:
     """Raises InvalidInput."""
-    try:
-        return parse_definition(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(what=str(path), why=str(error)) from error
+    return parse_definition(read_text(path), str(path))
 
 
-def parse_definition(text: str, where: str) -> Definition:
+def parse_definition(content: str, where: str) -> Definition:
     """Raises InvalidInput, which names the key and the nearest known one."""
-    try:
-        found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(what=where, why=str(error)) from error
-    _refuse_unknown(found, _TOP, where)
-    name = _text(found, "name", where)
-    shared = _table(found, "parameters", where)
+    found = parse_toml(content, where)
+    refuse_unknown(found, _TOP, where)
+    name = text(found, "name", where)
+    shared = table(found, "parameters", where)
     rows = found.get("reward")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InvalidInput(what=where, why="it names no reward: [[reward]]")
     terms = tuple(_term(row, shared, where) for row in rows)
     _refuse_twice((term.reward.name for term in terms), where)
     _refuse_unused(shared, terms, where)
-    combine = _choice(found, "combine", get_args(Combine), "mean", where)
+    combine = choice(found, "combine", get_args(Combine), "mean", where)
     clip = _clip(found, where)
     needs_any = _needs_any(found, terms, where)
     version = _version(terms, combine, clip, needs_any)
-    definition = Definition(name, version, terms, combine, clip, needs_any, text)
+    definition = Definition(name, version, terms, combine, clip, needs_any, content)
     if not definition.counted():
         raise InvalidInput(what=where, why="no reward has a weight: nothing makes up the session's")
     return definition
 
 
 def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term:
-    name = _text(row, "name", where)
+    name = text(row, "name", where)
     known = all_rewards()
     if name not in known:
-        raise InvalidInput(what=f"The reward {name!r} in {where}", why=_unknown(name, known))
+        raise InvalidInput(what=f"The reward {name!r} in {where}", why=unknown(name, known))
     reward, where = known[name], f"{where}, reward {name}"
-    _refuse_unknown(row, _TERM, where)
+    refuse_unknown(row, _TERM, where)
     wanted = row.get("version", reward.version)
     if wanted != reward.version:
         why = f"this Penstock computes version {reward.version}, not {wanted}"
@@ -111,10 +112,10 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     return Term(
         reward=reward,
         parameters=_parameters(reward, row, shared, where),
-        weight=_number(row.get("weight", 0.0), "weight", where),
+        weight=number(row.get("weight", 0.0), "weight", where),
         clip=_clip(row, where),
         horizon_s=horizon_s,
-        missing=_choice(row, "missing", get_args(Missing), "leave_out", where),
+        missing=choice(row, "missing", get_args(Missing), "leave_out", where),
     )
 
 
@@ -122,8 +123,8 @@ def _parameters(
     reward: Reward, row: Mapping[str, Any], shared: Mapping[str, Any], where: str
 ) -> Any:
     names = [one.name for one in fields(reward.parameters)]
-    own = _table(row, "parameters", where)
-    _refuse_unknown(own, names, where)
+    own = table(row, "parameters", where)
+    refuse_unknown(own, names, where)
     given = {name: value for name, value in shared.items() if name in names} | dict(own)
     try:
         return msgspec.convert(given, reward.parameters)
@@ -135,7 +136,7 @@ def _needs_any(found: Mapping[str, Any], terms: Iterable[Term], where: str) -> t
     names = found.get("needs_any", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidInput(what=where, why=f"needs_any has to be a list of names: {names!r}")
-    _refuse_unknown(names, [term.reward.name for term in terms if term.weight], where)
+    refuse_unknown(names, [term.reward.name for term in terms if term.weight], where)
     return tuple(sorted(names))
 
 
@@ -163,20 +164,6 @@ def _version(
     return hashlib.sha256(content).hexdigest()[:_VERSION_HEX]
 
 
-def _refuse_unknown(found: Iterable[str], known: Iterable[str], where: str) -> None:
-    known = list(known)
-    for key in found:
-        if key not in known:
-            raise InvalidInput(what=f"{key!r} in {where}", why=_unknown(key, known))
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-    return f"there is no such name; {hint}"
-
-
 def _refuse_twice(names: Iterable[str], where: str) -> None:
     seen: set[str] = set()
     for name in names:
@@ -187,27 +174,7 @@ def _refuse_twice(names: Iterable[str], where: str) -> None:
 
 def _refuse_unused(shared: Mapping[str, Any], terms: Iterable[Term], where: str) -> None:
     known = {one.name for term in terms for one in fields(term.reward.parameters)}
-    _refuse_unknown(shared, known, f"{where}, parameters")
-
-
-def _text(found: Mapping[str, Any], key: str, where: str) -> str:
-    value = found.get(key)
-    if not isinstance(value, str) or not value:
-        raise InvalidInput(what=where, why=f"{key} has to be a text, and is {value!r}")
-    return value
-
-
-def _table(found: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    value = found.get(key, {})
-    if not isinstance(value, dict):
-        raise InvalidInput(what=where, why=f"{key} has to be a table, and is {value!r}")
-    return value
-
-
-def _number(value: Any, key: str, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {value!r}")
-    return float(value)
+    refuse_unknown(shared, known, f"{where}, parameters")
 
 
 def _clip(found: Mapping[str, Any], where: str) -> tuple[float, float] | None:
@@ -216,16 +183,7 @@ def _clip(found: Mapping[str, Any], where: str) -> tuple[float, float] | None:
         return None
     if not isinstance(value, list) or len(value) != 2:
         raise InvalidInput(what=where, why=f"clip has to be [low, high], and is {value!r}")
-    low, high = (_number(one, "clip", where) for one in value)
+    low, high = (number(one, "clip", where) for one in value)
     if low > high:
         raise InvalidInput(what=where, why=f"clip has its ends the wrong way round: {value!r}")
     return low, high
-
-
-def _choice(
-    found: Mapping[str, Any], key: str, of: tuple[Any, ...], default: Any, where: str
-) -> Any:
-    value = found.get(key, default)
-    if value not in of:
-        raise InvalidInput(what=where, why=f"{key} is {value!r}, not {' or '.join(of)}")
-    return value

@@ -7,9 +7,11 @@ import pyarrow.compute as pc
 
 from penstock.errors import SessionUnknown
 from penstock.lake.bucket_views import bucket_views
-from penstock.lake.buckets import SessionId, bucket_of, read_bucket
+from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
+from penstock_jobs.rewards.chains import chains_of
+from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import TABLES, Bucket
 
@@ -46,14 +48,18 @@ def columns_of(rewards: Iterable[Reward]) -> Columns | None:
     return None
 
 
-def gather_session(lake: Lake, session: SessionId, as_of_us: int) -> Bucket:
-    """One session as the segments have it now; what only the log holds is not in it. Raises
-    SessionUnknown, LakeDamaged, what the store raises."""
+def gather_chain(lake: Lake, session: SessionId, as_of_us: int) -> tuple[Bucket, dict[str, Place]]:
+    """A session with the others of its chain, as the segments have them now, and their places in
+    it; what only the log holds is not in it. Links are known of sessions that a run has seen.
+    Raises SessionUnknown, LakeDamaged, what the store raises."""
+    chains, places = chains_of(lake.database, [session])
     with pinned(lake.database, None, lake.settings.reader_lease_seconds) as pin:
-        rows = read_bucket(lake, bucket_of(lake, pin, session))
-    if not rows.num_rows:
+        [bucket] = plan_sessions(lake, pin, chains, lake.settings.rewards_bucket_bytes_target)
+        rows = read_bucket(lake, bucket)
+    if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)
-    return as_bucket(rows, session.tenant, as_of_us)
+    of_tenant = {one.session_id: place for one, place in places.items()}
+    return as_bucket(rows, session.tenant, as_of_us), of_tenant
 
 
 def as_bucket(rows: pa.Table, tenant: str, as_of_us: int, columns: Columns | None = None) -> Bucket:

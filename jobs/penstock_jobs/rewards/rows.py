@@ -97,13 +97,13 @@ class Bucket:
         return self._trails[terms]
 
     def _replayed(self, terms: Terms) -> Iterator[Trail]:
-        edits = _by_session(
+        edits = by_session(
             self.edits, "edit_id", "event_id", "path", "before", "after", "checkpoint"
         )
-        looks = _by_session(
+        looks = by_session(
             self.observations, "event_id", "path", "text", "deleted", "branch_changed"
         )
-        turns = _by_session(self.turns, "turn")
+        turns = by_session(self.turns, "turn")
         commits, ends = self._of_events()
         for session in sorted(edits):
             yield replay(
@@ -122,7 +122,7 @@ class Bucket:
         if not self.events.num_rows:
             return {}, {}
         kinds = pc.is_in(self.events["type"], pa.array(["vcs_commit", "session_end"]))
-        chosen = _by_session(self.events.filter(kinds), "event_id", "type", "payload")
+        chosen = by_session(self.events.filter(kinds), "event_id", "type", "payload")
         commits: dict[str, list[dict[str, Any]]] = {}
         ends: dict[str, int] = {}
         for session, rows in chosen.items():
@@ -136,7 +136,7 @@ class Bucket:
         return commits, ends
 
 
-def _by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:
+def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:
     """Rows with `ts` in microseconds, `seq` and the named columns."""
     if not table.num_rows:
         return {}
@@ -176,32 +176,6 @@ def latest_due(dues: Iterable[int | None]) -> int | None:
             return None
         latest = due if latest is None else max(latest, due)
     return latest
-
-
-def reward_row(
-    session: str,
-    target: tuple[TargetKind, str],
-    name: str,
-    *,
-    value: float | None,
-    reason: str | None = None,
-    weight: float = 1.0,
-    checkpoint: str | None = None,
-) -> dict[str, Any]:
-    """A row of a reward without horizons: scored, or censored for a reason."""
-    return {
-        "session_id": session,
-        "target_kind": target[0],
-        "target_id": target[1],
-        "name": name,
-        "horizon_s": None,
-        "value": value,
-        "state": "censored" if value is None else "scored",
-        "reason": reason,
-        "weight": float(weight),
-        "due_us": None,
-        "checkpoint": checkpoint,
-    }
 
 
 class RewardRows:

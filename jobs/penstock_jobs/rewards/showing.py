@@ -1,35 +1,40 @@
 """A session's rewards for a person: each edit's text, and beside it what became of it."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.cli.output import show_table
+from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.definition import Definition, Term
 from penstock_jobs.rewards.followups.evaluation import Bin, Evaluation, Quality
 from penstock_jobs.rewards.registry import all_rewards
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.rows import Bucket, by_session
 from penstock_jobs.rewards.scoring import rewards_of, score
+from penstock_jobs.rewards.texts.ordering import named
 
 _DIFF_LINES_MAX = 12
 _LINE_CHARS_MAX = 100
 Row = dict[str, Any]
 
 
-def compute(bucket: Bucket, definition: Definition | None) -> pa.Table:
+def compute(
+    bucket: Bucket, definition: Definition | None, places: Mapping[str, Place] | None = None
+) -> pa.Table:
     """All rewards that need nothing, with their defaults; by a definition its own, and what it
     makes of them. Raises InvalidInput, JudgeUnfit."""
     if definition is None:
         free = [reward for reward in all_rewards().values() if reward.check is None]
         return rewards_of(bucket, [Term(reward, reward.parameters()) for reward in free])
-    return score(bucket, definition).rewards
+    return score(bucket, definition, places=places).rewards
 
 
-def show_session(bucket: Bucket, rows: Sequence[Row]) -> None:
-    texts = {_edit_id(edit): edit for edit in bucket.edits.to_pylist()}
+def show_session(session: str, bucket: Bucket, rows: Sequence[Row]) -> None:
+    edits = by_session(bucket.edits, "edit_id", "event_id", "path", "before", "after")
+    texts = dict(named(edits.get(session, ())))
     for edit in _targets(rows, "edit"):
         if edit in texts:
             _show_text(edit, texts[edit])
@@ -79,10 +84,6 @@ def _duration(seconds: int) -> str:
 
 def _targets(rows: Iterable[Row], kind: str) -> Iterator[str]:
     yield from dict.fromkeys(row["target_id"] for row in rows if row["target_kind"] == kind)
-
-
-def _edit_id(edit: Row) -> str:
-    return str(edit["edit_id"] or edit["event_id"])
 
 
 def _say(text: str) -> None:

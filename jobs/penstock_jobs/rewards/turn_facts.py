@@ -39,11 +39,15 @@ Whole = Callable[[list[Score]], Score]
 
 def mean(scores: list[Score]) -> Score:
     """Weighted, of the turns that have a value; else the reason of the last turn."""
-    known = [one for one in scores if one.value is not None]
+    weight = total = 0.0
+    known = False
+    for value, _, each in scores:
+        if value is not None:
+            known = True
+            weight += each
+            total += each * value
     if not known:
         return Score(None, scores[-1].reason, sum(one.weight for one in scores))
-    weight = sum(one.weight for one in known)
-    total = sum(one.weight * (one.value or 0.0) for one in known)
     return Score(total / weight if weight else 0.0, None, weight)
 
 
@@ -67,16 +71,24 @@ def score_turns(name: str, bucket: Bucket, score: Scorer, whole: Whole = mean) -
             target = str(turn["turn"])
             checkpoint = turn["checkpoint"]
             rows.add(
-                session, ("turn", target),
-                value=value, reason=reason, weight=weight, checkpoint=checkpoint,
-            )  # fmt: skip
+                session,
+                ("turn", target),
+                value=value,
+                reason=reason,
+                weight=weight,
+                checkpoint=checkpoint,
+            )
         if scores:
             value, reason, weight = whole([one for _, one in scores])
             checkpoint = _only(turn for turn, _ in scores)
             rows.add(
-                session, ("session", session),
-                value=value, reason=reason, weight=weight, checkpoint=checkpoint,
-            )  # fmt: skip
+                session,
+                ("session", session),
+                value=value,
+                reason=reason,
+                weight=weight,
+                checkpoint=checkpoint,
+            )
     return rows.table()
 
 

@@ -72,8 +72,8 @@ select began.session_id,
        coalesce(liked, 0)                                              as liked,
        coalesce(disliked, 0)                                           as disliked,
        last_test is not null                                           as tested,
-       try_cast(last_test[1] as bigint)                                as tests_passed,
-       try_cast(last_test[2] as bigint)                                as tests_failed,
+       try_cast(last_test[1] as double)                                as tests_passed,
+       try_cast(last_test[2] as double)                                as tests_failed,
        try_cast(last_test[3] as boolean)                               as tests_ok
 from began
 left join counted using (session_id, turn)

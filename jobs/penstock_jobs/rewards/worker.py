@@ -12,11 +12,12 @@ from penstock.lake.buckets import Bucket, SessionId, read_bucket
 from penstock.lake.lake import Lake
 from penstock.lake.reward_files import MadeBy, RewardFile, write_rewards
 from penstock.settings import Settings
+from penstock_jobs.rewards.collecting import uncollected
 from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.files import Span, outcome_table, reward_table, spans_of
 from penstock_jobs.rewards.followups.opening import open_judge
-from penstock_jobs.rewards.gathering import as_bucket, later
+from penstock_jobs.rewards.gathering import as_bucket, columns_of, later
 from penstock_jobs.rewards.history import Repository, with_history
 from penstock_jobs.rewards.keeping import Progress
 from penstock_jobs.rewards.outcomes import Outcome
@@ -67,7 +68,7 @@ class Computed:
 def compute_bucket(task: Task) -> Computed:
     """Where it runs again, it writes another file. Raises what reading and rewards raise."""
     definition = parse_definition(task.progress.text, task.progress.name)
-    with Lake(task.settings) as lake:
+    with Lake(task.settings) as lake, uncollected():
         rows = read_bucket(lake, task.bucket)
         of_tenants = dict(_by_tenant(rows))
         scored = {
@@ -95,7 +96,8 @@ def _score(
 ) -> Scored:
     tenant, rows = of_tenant
     run = f"{task.progress.version}-{task.progress.run_at}"
-    bucket = as_bucket(rows, tenant, task.progress.run_at)
+    columns = columns_of(term.reward for term in definition.terms)
+    bucket = as_bucket(rows, tenant, task.progress.run_at, columns)
     bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run))
     if task.repository is not None:
         bucket = with_history(bucket, task.repository, horizons_s=_horizons(definition))

@@ -140,21 +140,6 @@ def make_buckets(points: Sequence[SessionId], extents: Sequence[Extent], pin: Pi
     ]
 
 
-def bucket_of(lake: Lake, pin: Pin, session: SessionId) -> Bucket:
-    """One session, of the segments whose filters name it."""
-    wanted = filters.prefixes([session_key(*session)])
-    with lake.database.read() as connection:
-        rows = connection.execute(
-            sa.select(segment.c.name, segment.c.session_filter).where(visible_at(pin.snap))
-        ).all()
-    names = tuple(sorted(row.name for row in rows if _holds(row.session_filter, wanted)))
-    behind = SessionId(session.tenant, session.session_id + "\0")
-    consents = tuple(
-        one for one in pin.consents if SessionId(one.tenant, one.session_id) == session
-    )
-    return Bucket(0, pin.snap, session, behind, names, consents)
-
-
 def plan_sessions(
     lake: Lake, pin: Pin, groups: Iterable[Sequence[SessionId]], bytes_target: int
 ) -> Iterator[Bucket]:

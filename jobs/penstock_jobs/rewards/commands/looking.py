@@ -59,21 +59,23 @@ def show(
     from penstock.lake.buckets import SessionId
     from penstock_jobs.rewards.definitions import find_definition
     from penstock_jobs.rewards.followups.opening import check_judge, open_judge
-    from penstock_jobs.rewards.gathering import gather_session
+    from penstock_jobs.rewards.gathering import gather_chain
     from penstock_jobs.rewards.showing import compute, show_session
 
     by = find_definition(definition) if definition else None
     with open_existing(data) as lake:
-        bucket = gather_session(lake, SessionId(tenant, session), SystemClock().now_us())
+        wanted = SessionId(tenant, session)
+        bucket, places = gather_chain(lake, wanted, SystemClock().now_us())
         if by is not None:
             check_judge(by, lake.settings)
             llm_judge = open_judge(lake.settings, lake.database, f"show-{uuid4()}")
             bucket = replace(bucket, llm_judge=llm_judge)
-        rows = compute(bucket, by).to_pylist()
+        found = compute(bucket, by, places)
+    rows = [row for row in found.to_pylist() if row["session_id"] == session]
     if json:
         show_json(rows)
     else:
-        show_session(bucket, rows)
+        show_session(session, bucket, rows)
 
 
 def judge(json: options.Json = False) -> None:

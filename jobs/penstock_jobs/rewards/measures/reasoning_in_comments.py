@@ -22,15 +22,14 @@ alone: a Python line in a C file is taken for code.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 import pyarrow as pa
 
 from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, RewardRows
+from penstock_jobs.rewards.rows import Bucket, RewardRows, by_session
+from penstock_jobs.rewards.texts.ordering import Row, named
 
 _NAME = "reasoning_in_comments"
 _BEGINNINGS: dict[str, tuple[str, ...]] = {
@@ -46,6 +45,7 @@ _BEGINNINGS: dict[str, tuple[str, ...]] = {
     "<!--": ("html", "xml", "svg"),
 }  # fmt: skip
 _BY_SUFFIX = {suffix: start for start, suffixes in _BEGINNINGS.items() for suffix in suffixes}
+_COLUMNS = ("edit_id", "event_id", "path", "before", "after", "checkpoint")
 _BLOCK_STYLE = ("/*", "*/", "* ")
 
 
@@ -65,32 +65,35 @@ def reasoning_in_comments(bucket: Bucket, parameters: Parameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     rows = RewardRows(_NAME)
     sessions: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
-    for edit in _edits(bucket.edits):
-        if len(edit["after"] or "") < parameters.chars_min:
-            continue
-        start = _BY_SUFFIX.get(PurePosixPath(edit["path"] or "").suffix[1:].lower())
-        if start is None:
-            continue
-        comments, written = comment_chars(edit["before"] or "", edit["after"] or "", start)
-        if written < parameters.chars_min:
-            continue
-        excess = max(comments / written - parameters.free_share, 0.0)
-        value = 0.0 - excess / (1 - parameters.free_share)
-        sessions[edit["session_id"]].append((value, written))
-        target = edit["edit_id"] or edit["event_id"]
-        if target is not None:
-            rows.add(
-                edit["session_id"],
-                ("edit", target),
-                value=value,
-                weight=written,
-                checkpoint=edit["checkpoint"],
-            )
+    for session, edits in by_session(bucket.edits, *_COLUMNS).items():
+        for target, edit in named(edits):
+            found = _scored(edit, parameters)
+            if found is not None:
+                value, written = found
+                sessions[session].append(found)
+                checkpoint = edit["checkpoint"]
+                rows.add(
+                    session, ("edit", target), value=value, weight=written, checkpoint=checkpoint
+                )
     for session, parts in sessions.items():
         written = sum(weight for _, weight in parts)
         value = sum(value * weight for value, weight in parts) / written
         rows.add(session, ("session", session), value=value, weight=written)
     return rows.table()
+
+
+def _scored(edit: Row, parameters: Parameters) -> tuple[float, int] | None:
+    """The value, and how many characters it is of."""
+    if len(edit["after"] or "") < parameters.chars_min:
+        return None
+    start = _BY_SUFFIX.get(PurePosixPath(edit["path"] or "").suffix[1:].lower())
+    if start is None:
+        return None
+    comments, written = comment_chars(edit["before"] or "", edit["after"] or "", start)
+    if written < parameters.chars_min:
+        return None
+    excess = max(comments / written - parameters.free_share, 0.0)
+    return 0.0 - excess / (1 - parameters.free_share), written
 
 
 def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
@@ -115,11 +118,6 @@ def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
 
 def _is_comment(text: str, start: str) -> bool:
     return text.startswith(start) or (start == "//" and text.startswith(_BLOCK_STYLE))
-
-
-def _edits(edits: pa.Table) -> Iterator[dict[str, Any]]:
-    columns = ["session_id", "edit_id", "event_id", "path", "before", "after", "checkpoint"]
-    yield from edits.select(columns).to_pylist() if edits.num_rows else ()
 
 
 REWARD = Reward(_NAME, 1, reasoning_in_comments, Parameters)

@@ -37,7 +37,7 @@ def tests_passing(bucket: Bucket, _parameters: Parameters) -> pa.Table:
 def _score(turn: dict[str, Any]) -> Score | None:
     if not turn["tested"]:
         return None
-    passed, failed = turn["tests_passed"] or 0, turn["tests_failed"] or 0
+    passed, failed = turn["tests_passed"] or 0.0, turn["tests_failed"] or 0.0
     if passed + failed > 0:
         return Score(passed / (passed + failed))
     if turn["tests_ok"] is None:

@@ -7,8 +7,8 @@ regions that its edits named, and a further one is not in contradiction to them.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Change, TooExpensive, Work, compare, gaps, ink
 from penstock_jobs.rewards.texts.files import (
@@ -22,6 +22,7 @@ from penstock_jobs.rewards.texts.files import (
     together,
 )
 from penstock_jobs.rewards.texts.moves import Moves
+from penstock_jobs.rewards.texts.ordering import EditNames, Row, in_order
 from penstock_jobs.rewards.texts.provenance import OTHERS
 from penstock_jobs.rewards.texts.trail import SECOND, Range, Seen, Terms, TrackedEdit, Trail
 from penstock_jobs.rewards.texts.watches import Watches
@@ -31,20 +32,6 @@ from penstock_jobs.rewards.texts.watches import Watches
 MOMENT_US = SECOND
 #: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
 SAME_FILE_SHARE = 0.8
-_SEQ_LAST = 2**63
-_TIES = (
-    "event_id",
-    "path",
-    "edit_id",
-    "text",
-    "after",
-    "before",
-    "deleted",
-    "branch_changed",
-    "payload",
-)
-
-Row = dict[str, Any]
 
 
 class _Mismatch(Exception):
@@ -101,12 +88,12 @@ class _Replay:
         observations: Sequence[Row],
         commits: Sequence[Row],
     ) -> Trail:
-        events = _in_order(edits, observations, commits)
+        events = in_order(edits, observations, commits)
         tracked: list[TrackedEdit] = []
-        ids: dict[str, int] = {}
+        names = EditNames()
         for ts, kind, row in events:
             if kind == 0:
-                edit = self._tracked(len(tracked) + 1, row, ids)
+                edit = self._tracked(len(tracked) + 1, row, names)
                 tracked.append(edit)
                 if ts <= self._as_of:
                     self._flush()
@@ -125,15 +112,9 @@ class _Replay:
 
     # Edits
 
-    def _tracked(self, owner: int, row: Row, ids: dict[str, int]) -> TrackedEdit:
+    def _tracked(self, owner: int, row: Row, names: EditNames) -> TrackedEdit:
         ts = row["ts"]
-        name = row["edit_id"] or row["event_id"]
-        if not name:
-            seq = row["seq"]
-            name = f"{ts}:{'' if seq is None else seq}"
-        ids[name] = count = ids.get(name, 0) + 1
-        target = name if count == 1 else f"{name}#{count}"
-        return TrackedEdit(owner, target, row["path"], ts, self._turn(ts), row["checkpoint"])
+        return TrackedEdit(owner, names.of(row), row["path"], ts, self._turn(ts), row["checkpoint"])
 
     def _turn(self, ts: int) -> int:
         return max(bisect_right(self._turns, ts) - 1, 0)
@@ -358,28 +339,3 @@ def _places(text: str, part: str) -> list[int]:
         return []
     second = text.find(part, first + 1)
     return [first] if second < 0 else [first, second]
-
-
-def _in_order(
-    edits: Iterable[Row], observations: Iterable[Row], commits: Iterable[Row]
-) -> list[tuple[int, int, Row]]:
-    """By (ts, seq), whatever the order of the rows; the same row twice is there once."""
-    events: dict[tuple[int, int, int], list[Row]] = {}
-    for kind, rows in enumerate((edits, observations, commits)):
-        for row in rows:
-            seq = row["seq"]
-            place = (row["ts"], _SEQ_LAST if seq is None else seq, kind)
-            events.setdefault(place, []).append(row)
-    return [
-        (ts, kind, row)
-        for ts, seq, kind in sorted(events)
-        for row in _untied(events[ts, seq, kind])
-    ]
-
-
-def _untied(rows: list[Row]) -> list[Row]:
-    """Rows of one moment without a number have to stand in some order: any, but the same."""
-    if len(rows) == 1:
-        return rows
-    ties = {tuple(str(row.get(column) or "") for column in _TIES): row for row in rows}
-    return [ties[tie] for tie in sorted(ties)]

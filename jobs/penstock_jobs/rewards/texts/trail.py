@@ -78,6 +78,25 @@ class TrackedEdit:
         return seen.home is self.made and seen.holders == (self.made,) and not seen.reworked
 
     @cached_property
+    def block_before(self) -> str:
+        """From its first range to its last, the text as it was before the edit."""
+        if self.made is None:
+            return ""
+        places = self.made.ranges
+        keys = [(self.owner, number) for number in range(len(self.ranges))]
+        placed = sorted(
+            (places[key], one.before)
+            for key, one in zip(keys, self.ranges, strict=True)
+            if key in places
+        )
+        parts: list[str] = []
+        for number, ((start, _), before) in enumerate(placed):
+            if number:
+                parts.append(self.made.text[placed[number - 1][0][1] : start])
+            parts.append(before)
+        return "".join(parts)
+
+    @cached_property
     def ink_size(self) -> int:
         """Characters written, or taken away where nothing was written; without white space."""
         if self.deleted:
@@ -95,7 +114,19 @@ def ranges_now(edit: TrackedEdit, seen: Seen) -> list[str]:
     """The text that each range of the edit has become; nothing, if its file is gone."""
     if seen.home is None:
         return [""] * len(edit.ranges)
-    stretches = (
-        seen.home.ranges.get((edit.owner, number), (0, 0)) for number in range(len(edit.ranges))
-    )
+    found = (seen.home.ranges.get((edit.owner, number)) for number in range(len(edit.ranges)))
+    stretches = [stretch or (0, 0) for stretch in found]
+    if _is_taken_back(edit, seen.home.text, stretches):
+        return [one.before for one in edit.ranges]
     return [seen.home.text[slice(*stretch)] for stretch in stretches]
+
+
+def _is_taken_back(edit: TrackedEdit, text: str, stretches: list[tuple[int, int]]) -> bool:
+    """Whether all that lies between the first range and the last is as it was before the edit.
+    Putting it back may have changed text that the edit had left alone between its ranges; then
+    nothing but this tells what became of which."""
+    before = edit.block_before
+    if len(stretches) < 2 or not before:
+        return False
+    start, end = min(one for one, _ in stretches), max(one for _, one in stretches)
+    return end - start == len(before) and text.startswith(before, start)

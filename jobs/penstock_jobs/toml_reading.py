@@ -1,0 +1,123 @@
+"""What users write in TOML, read key by key: what is unknown or cannot be meant is refused by name.
+
+`where` says in which file, and in which part of it. All raise InvalidInput.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import InvalidInput
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(what=str(path), why=str(error)) from error
+
+
+def parse_toml(content: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(what=where, why=str(error)) from error
+
+
+def refuse_unknown(found: Iterable[str], known: Iterable[str], where: str) -> None:
+    known = list(known)
+    for key in found:
+        if key not in known:
+            raise InvalidInput(what=f"{key!r} in {where}", why=unknown(key, known))
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """Why a name cannot be used, with the nearest known one."""
+    known = list(known)
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    return f"there is no such name; {hint}"
+
+
+def text(found: Mapping[str, Any], key: str, where: str) -> str:
+    value = found.get(key)
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(what=where, why=f"{key} has to be a text, and is {value!r}")
+    return value
+
+
+def text_or_none(found: Mapping[str, Any], key: str, where: str) -> str | None:
+    return text(found, key, where) if key in found else None
+
+
+def texts(found: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = found.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise InvalidInput(what=where, why=f"{key} has to be a list of texts, and is {value!r}")
+    return tuple(value)
+
+
+def table(found: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = found.get(key, {})
+    if not isinstance(value, dict):
+        raise InvalidInput(what=where, why=f"{key} has to be a table, and is {value!r}")
+    return value
+
+
+def number(value: Any, key: str, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {value!r}")
+    return float(value)
+
+
+def share(found: Mapping[str, Any], key: str, default: float, where: str) -> float:
+    """A number from 0 to 1."""
+    value = number(found.get(key, default), key, where)
+    if not 0 <= value <= 1:
+        raise InvalidInput(what=where, why=f"{key} has to lie between 0 and 1, and is {value!r}")
+    return value
+
+
+def whole(found: Mapping[str, Any], key: str, default: int, where: str, *, least: int) -> int:
+    value = found.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+        why = f"{key} has to be a whole number from {least} on, and is {value!r}"
+        raise InvalidInput(what=where, why=why)
+    return value
+
+
+def whole_or_none(found: Mapping[str, Any], key: str, where: str, *, least: int) -> int | None:
+    return whole(found, key, least, where, least=least) if key in found else None
+
+
+def flag(found: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
+    value = found.get(key, default)
+    if not isinstance(value, bool):
+        raise InvalidInput(what=where, why=f"{key} has to be true or false, and is {value!r}")
+    return value
+
+
+def duration_s(found: Mapping[str, Any], key: str, where: str) -> int | None:
+    """Seconds, of a text such as 90s, 30m, 6h, 7d or 2w."""
+    if key not in found:
+        return None
+    value = text(found, key, where)
+    digits, unit = value[:-1], value[-1]
+    if unit not in _SECONDS or not (digits.isascii() and digits.isdecimal()):
+        why = f"{key} has to be a time such as 90s, 30m, 6h or 7d, and is {value!r}"
+        raise InvalidInput(what=where, why=why)
+    return int(digits) * _SECONDS[unit]
+
+
+def choice(
+    found: Mapping[str, Any], key: str, of: tuple[Any, ...], default: Any, where: str
+) -> Any:
+    value = found.get(key, default)
+    if value not in of:
+        raise InvalidInput(what=where, why=f"{key} is {value!r}, not {' or '.join(of)}")
+    return value
