@@ -98,7 +98,10 @@ def _count(bucket: Bucket) -> Iterator[dict[str, Any]]:
         for name in _TABLES:
             connection.register(f"bucket_{name}", getattr(bucket, name))
         found = connection.sql(_SQL, params={"terminal_tools": list(TERMINAL_TOOLS)})
-        yield from found.to_arrow_table().to_pylist()
+        table = found.to_arrow_table()
+    columns = (column.to_pylist() for column in table.columns)
+    for row in zip(*columns, strict=True):
+        yield dict(zip(table.column_names, row, strict=True))
 
 
 def _only(turns: Iterable[dict[str, Any]]) -> str | None:

@@ -17,17 +17,18 @@ class Shape:
     is not searched for it: they are quicker to find. Where case does not count they are small."""
 
     pattern: re.Pattern[str]
-    marks: tuple[str, ...] = ()
+    marks: tuple[str, ...]
+    any_case: bool
 
     def is_in(self, text: str, lowered: str) -> bool:
-        held = lowered if self.pattern.flags & re.IGNORECASE else text
+        held = lowered if self.any_case else text
         if self.marks and not any(mark in held for mark in self.marks):
             return False
         return self.pattern.search(text) is not None
 
 
 def _shape(pattern: str, *marks: str, flags: int = 0) -> Shape:
-    return Shape(re.compile(pattern, re.MULTILINE | flags), marks)
+    return Shape(re.compile(pattern, re.MULTILINE | flags), marks, bool(flags & re.IGNORECASE))
 
 
 #: By what writes them.

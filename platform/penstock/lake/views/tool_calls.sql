@@ -12,39 +12,37 @@ with said as (
     from event_rows
     where type = 'model_call'
 ),
+asked as (
+    select *, json_extract_string(call, ['$.id', '$.name', '$.arguments']) as f from said
+),
 calls as (
-    select *,
-           json_extract_string(call, '$.id')        as call_id,
-           json_extract_string(call, '$.name')      as tool,
-           json_extract_string(call, '$.arguments') as arguments,
-           coalesce(json_extract_string(call, '$.id'), hex(key) || call::varchar) as link
-    from said
+    select *, coalesce(f[1], hex(key) || call::varchar) as link
+    from asked
     qualify row_number() over (partition by session_id, link order by ts, seq, key, call) = 1
 ),
-results as (
-    select session_id, ts, seq, key, checkpoint, "user", project, consent, payload,
-           json_extract_string(payload, '$.call_id')                     as call_id,
-           coalesce(json_extract_string(payload, '$.call_id'), hex(key)) as link
+told as (
+    select session_id, ts, seq, key, checkpoint, "user", project, consent,
+           json_extract_string(payload, ['$.call_id', '$.tool', '$.ok', '$.error_class',
+                                         '$.duration_ms', '$.output']) as f
     from event_rows
     where type = 'tool_result'
-    qualify row_number() over (partition by session_id, link order by ts, seq, key) = 1
 ),
-answers as (
-    select *,
-           json_extract_string(payload, ['$.tool', '$.ok', '$.error_class', '$.duration_ms']) as f
-    from results
+results as (
+    select *, coalesce(f[1], hex(key)) as link
+    from told
+    qualify row_number() over (partition by session_id, link order by ts, seq, key) = 1
 ),
 sides as (
     select session_id, link, ts as called_ts, seq as called_seq, null::timestamptz as result_ts,
-           null::bigint as result_seq, checkpoint, "user", project, consent, call_id,
-           model_call_id, tool, arguments, null::varchar as result_tool, null::boolean as ok,
-           null::varchar as error_class, null::varchar as output, null::double as duration_ms
+           null::bigint as result_seq, checkpoint, "user", project, consent, f[1] as call_id,
+           model_call_id, f[2] as tool, f[3] as arguments, null::varchar as result_tool,
+           null::boolean as ok, null::varchar as error_class, null::varchar as output,
+           null::double as duration_ms
     from calls
     union all
-    select session_id, link, null, null, ts, seq, checkpoint, "user", project, consent, call_id,
-           null, null, null, f[1], try_cast(f[2] as boolean), f[3],
-           json_extract_string(payload, '$.output'), try_cast(f[4] as double)
-    from answers
+    select session_id, link, null, null, ts, seq, checkpoint, "user", project, consent, f[1],
+           null, null, null, f[2], try_cast(f[3] as boolean), f[4], f[6], try_cast(f[5] as double)
+    from results
 )
 -- At most one row of each side is in a group; min takes the one value there is.
 select session_id,
