@@ -15,6 +15,7 @@ ROOMS = (*PACKAGES, "migrations", "tests", "bench", "examples")
 SHIPPED = {
     ".css",
     ".html",
+    ".jinja",
     ".js",
     ".json",
     ".jsonl",

@@ -10,10 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 from penstock.errors import PenstockError
 from penstock.lake.lake import Lake, Query
 from penstock.lake.lake import open_lake as open
+from penstock.shards.reader import read_shard
 
 try:
     __version__ = version("penstock")
 except PackageNotFoundError:  # a checkout that was not installed
     __version__ = "0"
 
-__all__ = ["Lake", "PenstockError", "Query", "__version__", "open"]
+__all__ = ["Lake", "PenstockError", "Query", "__version__", "open", "read_shard"]

@@ -294,6 +294,14 @@ class RewardFileLost(PenstockError):
     longer than PENSTOCK_COLLECTION_GRACE_SECONDS. Its sessions are as they were; run it again."""
 
 
+class RewardsPending(PenstockError):
+    """{count} of {asked} sessions have rewards that are still pending by the definition
+    {definition}; {until}. Nothing was built: build later, or leave such sessions out by
+    `pending = "drop"` in the recipe."""
+
+    http_status = 409
+
+
 class UpkeepBusy(PenstockError):
     """Another process does upkeep on this lake and has not finished within {seconds} s.
     Nothing was changed; try again later."""
@@ -337,5 +345,47 @@ class JudgeUnfit(PenstockError):
     """The reward {reward} cannot be computed: {why}. It goes by PENSTOCK_JUDGE_URL,
     PENSTOCK_JUDGE_MODEL={model} and PENSTOCK_JUDGE_MESSAGE_CHARS_MAX={chars}: set them so, or
     change the reward's parameters in its definition."""
+
+    exit_status = 2
+
+
+# Shards
+
+
+class ShardMissing(PenstockError):
+    """There is no shard {shard}: {where} is not there. `penstock shards list` shows those there
+    are; a shard that is being built appears when it is complete."""
+
+    exit_status = 2
+    http_status = 404
+
+
+class ShardUnknown(PenstockError):
+    """The shard {shard!r} was not found: {why}. `penstock shards list` shows them."""
+
+    exit_status = 2
+    http_status = 404
+
+
+class NothingToBuild(PenstockError):
+    """Of the {asked} sessions that the query of {recipe} named, none is left: {why}. Nothing was
+    built. `no_reward` means that `penstock rewards run` has not computed them by the recipe's
+    definition."""
+
+    exit_status = 2
+
+
+class ShardDamaged(PenstockError):
+    """The shard file {path} cannot be used: {why}. `penstock shards verify` says what else is
+    wrong with the shard; the recipe and the snapshot of its manifest make the same one again."""
+
+
+class ShardInvalid(PenstockError):
+    """The shard was refused: {file}, row {row}, sample {sample} breaks the rule {rule}: {why}."""
+
+
+class PositionRefused(PenstockError):
+    """The reader cannot go on from this state: {why}. Open the reader for what the state was
+    saved from, or start without a state."""
 
     exit_status = 2

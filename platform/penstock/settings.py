@@ -104,6 +104,19 @@ class Settings:
     query_answer_bytes_max: int = _setting(64 * MIB, "answer of POST /v1/query", 1)
     queries_max: int = _setting(4, "queries over HTTP at the same time; others wait", 1)
 
+    shard_part_bytes_target: int = _setting(
+        512 * MIB, "bytes of a part of a shard before compression, to the end of a group", 1
+    )
+    shard_part_rows_target: int = _setting(200_000, "rows of a part of a shard, likewise", 1)
+    shard_row_group_bytes_max: int = _setting(
+        4 * MIB, "bytes in a row group of a shard before compression; at most 64 MiB", 1
+    )
+    shard_cache_bytes_max: int = _setting(
+        64 * GIB, "local copies of shard files; the least recently used are deleted", 0
+    )
+    loader_batches_max: int = _setting(2, "batches that a reader of shards makes ahead", 1)
+    loader_threads: int = _setting(2, "threads of a reader of shards that decode", 1)
+
     executor: str = _setting("inline", "heavy jobs: inline, processes or ray://HOST:PORT")
     executor_workers: int = _setting(0, "worker processes; 0 is one for each core", 0)
     executor_inflight_max: int = _setting(64, "tasks of a run given to Ray and not back yet", 1)

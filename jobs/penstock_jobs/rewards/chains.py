@@ -24,7 +24,9 @@ SUBAGENT = "subagent"
 _ASKED_AT_ONCE = 500
 
 
-class _Link(NamedTuple):
+class Link(NamedTuple):
+    """With whose work a session goes on."""
+
     parent: SessionId
     subagent: bool
 
@@ -53,20 +55,25 @@ def chains_of(
     asked = set(sessions)
     with database.read() as connection:
         links = _links_around(connection, asked)
+    places = places_of(links)
     chains: dict[SessionId, list[SessionId]] = {}
-    places: dict[SessionId, Place] = {}
-    for session in asked | links.keys() | {link.parent for link in links.values()}:
-        root = _root(session, links)
-        chains.setdefault(root, []).append(session)
-        if session in links or root != session:
-            places[session] = Place(root.session_id, session in links and links[session].subagent)
-    for root, members in chains.items():
-        if len(members) > 1:
-            places.setdefault(root, Place(root.session_id))
+    for session in asked | places.keys():
+        chain = places[session].chain if session in places else session.session_id
+        chains.setdefault(SessionId(session.tenant, chain), []).append(session)
     return sorted(tuple(sorted(members)) for members in chains.values()), places
 
 
-def _root(session: SessionId, links: Mapping[SessionId, _Link]) -> SessionId:
+def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, Place]:
+    """Of all sessions that a link names."""
+    places: dict[SessionId, Place] = {}
+    for session in links.keys() | {link.parent for link in links.values()}:
+        root = _root(session, links)
+        subagent = session in links and links[session].subagent
+        places[session] = Place(root.session_id, subagent)
+    return places
+
+
+def _root(session: SessionId, links: Mapping[SessionId, Link]) -> SessionId:
     """The session that the chain began with; of a ring, which nobody should send, the least."""
     seen = [session]
     while (link := links.get(seen[-1])) is not None:
@@ -76,9 +83,9 @@ def _root(session: SessionId, links: Mapping[SessionId, _Link]) -> SessionId:
     return seen[-1]
 
 
-def _links_around(connection: Connection, asked: set[SessionId]) -> dict[SessionId, _Link]:
+def _links_around(connection: Connection, asked: set[SessionId]) -> dict[SessionId, Link]:
     """All links of the chains of these sessions."""
-    links: dict[SessionId, _Link] = {}
+    links: dict[SessionId, Link] = {}
     seen, upwards = set(asked), set(asked)
     while upwards:
         found = dict(_read(connection, session_link.c.session_id, upwards))
@@ -96,7 +103,7 @@ def _links_around(connection: Connection, asked: set[SessionId]) -> dict[Session
 
 def _read(
     connection: Connection, column: sa.ColumnElement[str], sessions: Iterable[SessionId]
-) -> Iterator[tuple[SessionId, _Link]]:
+) -> Iterator[tuple[SessionId, Link]]:
     by_tenant: dict[str, list[str]] = {}
     for one in sorted(sessions):
         by_tenant.setdefault(one.tenant, []).append(one.session_id)
@@ -106,4 +113,4 @@ def _read(
             query = sa.select(session_link).where(session_link.c.tenant == tenant, some)
             for row in connection.execute(query):
                 parent = SessionId(tenant, row.parent_session)
-                yield SessionId(tenant, row.session_id), _Link(parent, row.link == SUBAGENT)
+                yield SessionId(tenant, row.session_id), Link(parent, row.link == SUBAGENT)

@@ -1,9 +1,8 @@
 """Which files make up the lake at a snap, and claims on them."""
 
-import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +11,7 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database, hold, now_us
 from penstock.database.inserting import insert_of
+from penstock.database.repeating import repeating
 from penstock.database.tables import (
     consent_change,
     lake_commit,
@@ -120,24 +120,14 @@ def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
     hold(connection, reader_lease, alone=to_collect)
 
 
-@contextmanager
-def _renewing(database: Database, lease: str, lease_s: float) -> Iterator[None]:
-    over = threading.Event()
-
+def _renewing(database: Database, lease: str, lease_s: float) -> AbstractContextManager[None]:
     def renew() -> None:
-        while not over.wait(lease_s / 3):
-            until = now_us() + round(lease_s * 1_000_000)
-            mine = sa.update(reader_lease).where(reader_lease.c.id == lease).values(until=until)
-            with suppress(DatabaseUnreachable), database.write() as connection:
-                connection.execute(mine)
+        until = now_us() + round(lease_s * 1_000_000)
+        mine = sa.update(reader_lease).where(reader_lease.c.id == lease).values(until=until)
+        with database.write() as connection:
+            connection.execute(mine)
 
-    thread = threading.Thread(target=renew, name="lease", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return repeating(renew, lease_s / 3, "lease")
 
 
 def current(database: Database) -> Pin:
@@ -193,6 +183,21 @@ def create_snapshot(database: Database, name: str, note: str = "") -> Snapshot:
     return Snapshot(**made._mapping)
 
 
+def name_snap(database: Database, as_of: str, name: str, snap: int, note: str = "") -> str:
+    """The snapshot that keeps this snap: the one that `as_of` names, or `name`, which is there
+    afterwards. The caller holds the files of the snap."""
+    with database.write() as connection:
+        claim_files(connection)
+        named = sa.select(snapshot.c.name).where(snapshot.c.name == as_of, snapshot.c.snap == snap)
+        if connection.execute(named).first() is not None:
+            return as_of
+        made = insert_of(connection)(snapshot).values(
+            name=name, snap=snap, note=note, created_at=now_us()
+        )
+        connection.execute(made.on_conflict_do_nothing())
+    return name
+
+
 def list_snapshots(database: Database) -> list[Snapshot]:
     with database.read() as connection:
         rows = connection.execute(sa.select(snapshot).order_by(snapshot.c.created_at))
@@ -205,6 +210,15 @@ def drop_snapshot(database: Database, name: str) -> None:
         dropped = connection.execute(sa.delete(snapshot).where(snapshot.c.name == name))
         if dropped.rowcount == 0:
             raise SnapshotUnknown(name=name)
+
+
+def content_snap(database: Database) -> int:
+    """The newest snap at which what queries of events and rewards see changed: that a shard was
+    built changes nothing about what the next is built from."""
+    content = lake_commit.c.kind != "shard"
+    query = sa.select(sa.func.max(lake_commit.c.snap)).where(content)
+    with database.read() as connection:
+        return int(connection.execute(query).scalar() or 0)
 
 
 def _resolve(connection: Connection, as_of: str | int | None) -> int:

@@ -6,6 +6,7 @@ segment nor an intent names was not made here.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
+from penstock.database.repeating import repeating
 from penstock.database.tables import (
     consent_change,
     lake_commit,
@@ -27,7 +29,7 @@ from penstock.errors import FencedOff
 from penstock.lake.partitions import Claim, check_shape, move
 from penstock.lake.segments import SegmentFile
 
-INGEST, COMPACT = "ingest", "compact"
+INGEST, COMPACT, SHARD = "ingest", "compact", "shard"
 #: In the intent of a file that belongs to no partition.
 NO_PARTITION = -1
 
@@ -79,6 +81,22 @@ def announce(
     with database.write() as connection:
         intent = {"name": name, "partition": partition, "epoch": epoch, "owner": owner}
         connection.execute(sa.insert(segment_intent).values(**intent, created_at=now_us()))
+
+
+def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractContextManager[None]:
+    """Collection takes none of the owner's intents for those of one that is gone, however long
+    the block takes. What is left of them afterwards, it does."""
+    mine = sa.update(segment_intent).where(segment_intent.c.owner == owner)
+
+    def renew() -> None:
+        with database.write() as connection:
+            connection.execute(mine.values(created_at=now_us()))
+
+    return repeating(renew, max(grace_s / 3, 0.1), "intents")
+
+
+def withdraw_intents(connection: Connection, owner: str) -> None:
+    connection.execute(sa.delete(segment_intent).where(segment_intent.c.owner == owner))
 
 
 def advance(database: Database, claim: Claim, change: Advance, *, lease_s: float) -> Claim:

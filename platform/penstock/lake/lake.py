@@ -49,7 +49,7 @@ class Lake:
         return self._executor
 
     def query(
-        self, sql: str | OwnQuery, *, as_of: str | None = None, tenant: str = TENANT_DEFAULT
+        self, sql: str | OwnQuery, *, as_of: str | int | None = None, tenant: str = TENANT_DEFAULT
     ) -> "Query":
         """A query to be run; see docs/sql.md for the views."""
         return Query(self, sql, as_of, tenant)
@@ -75,7 +75,7 @@ class Query:
 
     lake: Lake
     sql: str | OwnQuery
-    as_of: str | None
+    as_of: str | int | None
     tenant: str
 
     def arrow(self) -> pa.Table:

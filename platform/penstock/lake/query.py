@@ -30,6 +30,7 @@ from penstock.lake.reward_files import (
 )
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import sessions_name
+from penstock.lake.shards import SAMPLE_ROWS, SHARD_PATHS, shard_files_at, shards_at
 from penstock.lake.summary import Summariser
 from penstock.lake.summary_schema import SESSION_PARTS
 from penstock.settings import Settings
@@ -48,6 +49,8 @@ VIEWS = frozenset(
 #: Views that read summaries and never events, and those that read what jobs made.
 _SESSIONS = "sessions"
 _REWARDS = frozenset({"rewards", "outcomes"})
+_SHARDS = frozenset({"shards", "samples"})
+_MADE_BY_JOBS = _REWARDS | _SHARDS
 _OUTCOMES = OUTCOME_FILE_ROWS.append(pa.field("superseded_at", pa.timestamp("us", tz="UTC")))
 _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ConsentChange.__dataclass_fields__])
 
@@ -79,7 +82,7 @@ class QueryEngine:
 
     @contextmanager
     def run(
-        self, sql: "str | OwnQuery", *, tenant: str, as_of: str | None = None
+        self, sql: "str | OwnQuery", *, tenant: str, as_of: str | int | None = None
     ) -> Iterator["Answer"]:
         """The answer can be read until the block ends. Raises QueryRefused, QueryFailed,
         QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
@@ -88,7 +91,7 @@ class QueryEngine:
             query = sql if isinstance(sql, OwnQuery) else _checked(connection, sql)
             views = query.views
             with ExitStack() as claims:
-                pin, fresh = self._pin(claims, as_of, with_fresh=bool(views - _REWARDS))
+                pin, fresh = self._pin(claims, as_of, with_fresh=bool(views - _MADE_BY_JOBS))
                 files = PinnedFiles(self.store, self.tails)
                 with _limits(connection, self.settings), files.telling():
                     self._prepare(connection, files, views, pin=pin, fresh=fresh, tenant=tenant)
@@ -99,7 +102,9 @@ class QueryEngine:
         finally:
             connection.close()
 
-    def _pin(self, claims: ExitStack, as_of: str | None, *, with_fresh: bool) -> tuple[Pin, Fresh]:
+    def _pin(
+        self, claims: ExitStack, as_of: str | int | None, *, with_fresh: bool
+    ) -> tuple[Pin, Fresh]:
         """The lake, and what the log holds beyond it, as of one moment."""
         lease_s = max(self.settings.reader_lease_seconds, self.settings.query_seconds_max)
         for _ in range(_PINS_MAX):
@@ -150,7 +155,9 @@ class QueryEngine:
             _create_base(connection, "session_parts")
         if views & _REWARDS:
             paths += self._prepare_rewards(connection, files, pin.snap, views)
-        if views - {_SESSIONS} - _REWARDS:
+        if views & _SHARDS:
+            paths += self._prepare_shards(connection, files, pin.snap, views, tenant)
+        if views - {_SESSIONS} - _MADE_BY_JOBS:
             events = files.bind(connection, [one.name for one in pin.segments])
             connection.register("fresh_events", fresh.rows)
             connection.register("consent_changes", _consent_table(pin, fresh))
@@ -177,6 +184,29 @@ class QueryEngine:
             rewards = files.bind(connection, names)
             paths = paths + _bind(connection, "stored_rewards", rewards, REWARD_FILE_ROWS)
         return paths
+
+    def _prepare_shards(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        files: PinnedFiles,
+        snap: int,
+        views: frozenset[str],
+        tenant: str,
+    ) -> list[str]:
+        if "shards" in views:
+            connection.register("shard_list", shards_at(self.database, snap, tenant))
+        if "samples" not in views:
+            return []
+        names = shard_files_at(self.database, snap, tenant)
+        paths = files.bind(connection, list(names))
+        columns = [paths, list(names.values())]
+        connection.register(
+            "shard_paths",
+            pa.Table.from_arrays(
+                [pa.array(column, pa.string()) for column in columns], schema=SHARD_PATHS
+            ),
+        )
+        return _bind(connection, "stored_samples", paths, SAMPLE_ROWS)
 
     def _configuration(self) -> dict[str, str | bool | int | float | list[str]]:
         spill = Path(self.settings.data) / "tmp"

@@ -1,0 +1,15 @@
+-- Sessions whose longest context fits, by the counts that the model's server gave; where it gave
+-- none, by four characters a token of what was said and written.
+with calls as (
+    select
+        session_id,
+        max(coalesce(prompt_tokens, 0) + coalesce(completion_tokens, 0)) as counted,
+        sum(coalesce(length(text), 0) + coalesce(length(thinking), 0)) // 4 as estimated
+    from model_calls
+    group by session_id
+)
+
+select session_id
+from calls
+where case when counted > 0 then counted else estimated end between 1 and 32768
+order by session_id

@@ -1,0 +1,1 @@
+"""Shards: from what a recipe asks for to files that a trainer reads."""

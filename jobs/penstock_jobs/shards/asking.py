@@ -1,0 +1,90 @@
+"""What a recipe's sessions are, asked of the lake as of one snap: by SQL of our own."""
+
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+
+import pyarrow as pa
+
+from penstock.lake.buckets import SessionId
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
+from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
+from penstock_jobs.rewards.credit import Place
+
+_HERE = files("penstock_jobs.shards").joinpath("sql")
+
+
+class Asking:
+    """One tenant's lake as of one snap."""
+
+    def __init__(self, lake: Lake, snap: int, tenant: str) -> None:
+        self._lake = lake
+        self._snap = snap
+        self._tenant = tenant
+
+    def query(self, sql: str) -> pa.Table:
+        """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
+        return self._lake.query(sql, as_of=self._snap, tenant=self._tenant).arrow()
+
+    def links(self) -> "Links":
+        """Of all sessions of the tenant: who goes on with whom is short, and chains are closed
+        under it."""
+        rows = self._ask("links", "sessions", {})
+        return Links(self._tenant, rows.to_pylist())
+
+    def facts(self, sessions: Iterable[str]) -> pa.Table:
+        return self._ask("facts", "sessions", {"sessions": sorted(sessions)})
+
+    def outcomes(self, sessions: Iterable[str], version: str) -> pa.Table:
+        parameters = {"sessions": sorted(sessions), "version": version}
+        return self._ask("outcomes", "outcomes", parameters)
+
+    def rewards(self, sessions: Iterable[str], version: str) -> pa.Table:
+        parameters = {"sessions": sorted(sessions), "version": version}
+        return self._ask("rewards", "rewards", parameters)
+
+    def repeated(self, sessions: Iterable[str], repeating: Iterable[str]) -> pa.Table:
+        parameters = {"sessions": sorted(sessions), "repeating": sorted(repeating)}
+        return self._ask("repeated", "events", parameters)
+
+    def _ask(self, name: str, view: str, parameters: Mapping[str, object]) -> pa.Table:
+        sql = _HERE.joinpath(f"{name}.sql").read_text(encoding="utf-8")
+        query = OwnQuery(sql, frozenset({view}), parameters)
+        return self._lake.query(query, as_of=self._snap, tenant=self._tenant).arrow()
+
+
+class Links:
+    """Who goes on with whose work, and who repeats it."""
+
+    def __init__(self, tenant: str, rows: Iterable[Mapping[str, str]]) -> None:
+        rows = list(rows)
+        self._tenant = tenant
+        links = {
+            SessionId(tenant, row["session_id"]): Link(
+                SessionId(tenant, row["parent_session"]), row["link"] == SUBAGENT
+            )
+            for row in rows
+            if row["link"] in LINKS
+        }
+        self._places: dict[SessionId, Place] = places_of(links)
+        #: Of those that repeat another session, which.
+        self.repeats = {
+            row["session_id"]: row["parent_session"]
+            for row in rows
+            if row["link"] in ("resume", "fork")
+        }
+        self._members: dict[str, set[str]] = {}
+        for session, place in self._places.items():
+            self._members.setdefault(place.chain, set()).add(session.session_id)
+
+    def chain(self, session: str) -> str:
+        place = self._places.get(SessionId(self._tenant, session))
+        return place.chain if place else session
+
+    def members(self, chain: str) -> set[str]:
+        """All sessions of a chain, those too that no event is known of."""
+        return self._members.get(chain, {chain})
+
+    def closed(self, sessions: Iterable[str]) -> set[str]:
+        """These, and all others of their chains."""
+        return {one for session in sessions for one in self.members(self.chain(session))}

@@ -1,0 +1,315 @@
+"""Branches: the token sequences that an inference engine saw, each as long as it went on exactly.
+
+A call whose prompt begins with all tokens of a branch goes on with it. Any other begins a branch of
+its own: its prompt is context as it was, never tokenized again. What the model wrote is trained in
+the branch of its call alone; where other prompts repeat it, it is context. Within a branch policy
+versions never go back: after a rollback of the model a branch forks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.shards.schema import ROLES, TokenSource
+from penstock_jobs.shards.engine_tokens import (
+    ANY,
+    EngineTokens,
+    Expected,
+    Floats,
+    Ids,
+    Routes,
+    Runs,
+    read_tokens,
+)
+from penstock_jobs.shards.messages import Conversation, ModelCall, Problem
+
+Link = Literal["fork", "compaction"]
+
+
+class Span(NamedTuple):
+    """Consecutive tokens of one origin. Those that are not sampled are what the model read before
+    it went on; they have the role and the event of the last message among them."""
+
+    start: int
+    end: int
+    turn: int
+    role: int
+    sampled: bool
+    event_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    input_ids: Ids
+    spans: tuple[Span, ...]
+    #: By number in the conversation: those whose completions are trained here.
+    calls: tuple[int, ...]
+    #: As long as the ids, 0 where nothing is trained. None: nobody said them.
+    rollout_logprobs: Floats | None = None
+    #: Each holds up to the next, and over what was read in between. None: not known of all.
+    version_runs: Runs | None = None
+    #: The one that all calls share.
+    temperature: float | None = None
+    routes: Routes | None = None
+    #: The branch before it in the session, and why it did not go on.
+    parent: int | None = None
+    link: Link | None = None
+    token_source: TokenSource = "engine"
+    tokenizer: str | None = None
+    template: str | None = None
+    #: What is wrong with calls that would have been trained here, or with parts of those that are.
+    problems: tuple[str, ...] = ()
+    #: Its last calls are not there.
+    was_cut: bool = False
+
+    @property
+    def loss_mask(self) -> NDArray[np.uint8]:
+        mask = np.zeros(len(self.input_ids), dtype=np.uint8)
+        for span in self.spans:
+            if span.sampled:
+                mask[span.start : span.end] = 1
+        return mask
+
+    @property
+    def n_trainable(self) -> int:
+        return sum(span.end - span.start for span in self.spans if span.sampled)
+
+    @property
+    def prompt_len(self) -> int:
+        return next((span.start for span in self.spans if span.sampled), len(self.input_ids))
+
+
+class Branched(NamedTuple):
+    branches: list[Branch]
+    problems: list[Problem]
+    #: Calls that have no ids.
+    text_only: int
+
+
+def engine_branches(conversation: Conversation, expected: Expected = ANY) -> Branched:
+    """Of the calls that the model wrote here for the first time and that carry ids. Where some
+    calls of a session have log-probabilities, those without are read and not trained."""
+    tree = _Tree()
+    problems: list[Problem] = []
+    text_only = 0
+    for call in conversation.calls:
+        if call.flags & {"copied", "synthetic"}:
+            continue
+        tokens = read_tokens(call.tokens, expected)
+        if tokens is None:
+            text_only += 1
+            continue
+        if isinstance(tokens, str):
+            tree.broken(tokens)
+            problems.append(_problem(tokens, call))
+        else:
+            problems += [_problem(kind, call) for kind in tokens.lacks]
+            tree.add(call, tokens)
+    problems += [_problem("logprobs_missing", call) for call in tree.leave_out_bare()]
+    return Branched(tree.branches(), problems, text_only)
+
+
+def cut(branch: Branch, max_length: int) -> Branch | None:
+    """Without the last calls, so that it is no longer than that; None if not even the first fits.
+    What stays was sampled under what stands before it, as it was: cutting at the left would leave
+    log-probabilities of a context that is not there."""
+    kept = [span.sampled and span.end <= max_length for span in branch.spans]
+    if not any(kept):
+        return None
+    count = len(kept) - kept[::-1].index(True)
+    end = branch.spans[count - 1].end
+    sampled = sum(span.sampled for span in branch.spans[:count])
+    routes = branch.routes
+    if routes is not None:
+        last = min(routes.start + routes.rows, end)
+        rows, data = last - routes.start, routes.part(routes.start, last)
+        routes = replace(routes, rows=rows, data=data) if rows > 0 else None
+    runs = branch.version_runs
+    return replace(
+        branch,
+        input_ids=branch.input_ids[:end],
+        spans=branch.spans[:count],
+        calls=branch.calls[:sampled],
+        rollout_logprobs=None if (found := branch.rollout_logprobs) is None else found[:end],
+        version_runs=None if runs is None else tuple(run for run in runs if run[0] < end),
+        routes=routes,
+        was_cut=True,
+    )
+
+
+def _problem(kind: str, call: ModelCall) -> Problem:
+    return Problem(kind, call.seq, call.event_id, call.call_id)
+
+
+@dataclass(slots=True, eq=False)
+class _Growing:
+    """A branch that calls may still go on with."""
+
+    context: int
+    tokenizer: str | None
+    template: str | None
+    parent: int | None
+    link: Link | None
+    #: The last that is known.
+    version: int | None = None
+    ids: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    spans: list[Span] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    logprobs: list[tuple[int, Floats]] = field(default_factory=list)
+    runs: list[Runs | None] = field(default_factory=list)
+    temperatures: set[float | None] = field(default_factory=set)
+    routes: list[Routes | None] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    #: Calls without log-probabilities, and their spans.
+    bare: list[tuple[ModelCall, int]] = field(default_factory=list)
+
+    def goes_on_in(self, tokens: EngineTokens) -> bool:
+        length = len(self.ids)
+        if length > len(tokens.prompt) or tokens.tokenizer != self.tokenizer:
+            return False
+        if self.version is not None and tokens.runs and tokens.runs[0][1] < self.version:
+            return False
+        # The last token alone tells most that do not.
+        same_end = tokens.prompt[length - 1] == self.ids[-1]
+        return bool(same_end) and np.array_equal(tokens.prompt[:length], self.ids)
+
+    def add(self, call: ModelCall, tokens: EngineTokens) -> None:
+        known, read, end = len(self.ids), len(tokens.prompt), len(tokens)
+        if read > known:
+            role = ROLES.index(call.after)
+            self.spans.append(Span(known, read, call.turn, role, False, call.after_seq))
+        self.spans.append(Span(read, end, call.turn, ROLES.index("assistant"), True, call.seq))
+        self.ids = np.concatenate([tokens.prompt, tokens.completion])
+        self.calls.append(call.number)
+        if tokens.logprobs is None:
+            self.bare.append((call, len(self.spans) - 1))
+        else:
+            self.logprobs.append((read, tokens.logprobs))
+        runs = tokens.runs
+        self.version = runs[-1][1] if runs else self.version
+        self.runs.append(runs and tuple((read + start, version) for start, version in runs))
+        self.temperatures.add(call.temperature)
+        self.routes.append(_own(tokens.routes, self.routes))
+        self.problems += tokens.lacks
+        self.context = call.context
+
+    def leave_out_bare(self) -> None:
+        for call, position in self.bare:
+            self.spans[position] = self.spans[position]._replace(sampled=False)
+            self.calls.remove(call.number)
+            self.problems.append("logprobs_missing")
+
+    def finished(self) -> Branch:
+        routes, problems = _joined(self.routes, len(self.ids)), list(self.problems)
+        if routes is None and any(self.routes):
+            problems.append("routes_incomplete")
+        shared = len(self.temperatures) == 1
+        return Branch(
+            input_ids=self.ids,
+            spans=tuple(self.spans),
+            calls=tuple(self.calls),
+            rollout_logprobs=self._all_logprobs(),
+            version_runs=_merged(self.runs),
+            temperature=next(iter(self.temperatures)) if shared else None,
+            routes=routes,
+            parent=self.parent,
+            link=self.link,
+            tokenizer=self.tokenizer,
+            template=self.template,
+            problems=tuple(dict.fromkeys(problems)),
+        )
+
+    def _all_logprobs(self) -> Floats | None:
+        if not self.logprobs:
+            return None
+        found = np.zeros(len(self.ids), dtype=np.float32)
+        for start, values in self.logprobs:
+            found[start : start + len(values)] = values
+        return found
+
+
+class _Tree:
+    def __init__(self) -> None:
+        self._growing: list[_Growing] = []
+        self._current: int | None = None
+        self._waiting: list[str] = []
+
+    def broken(self, kind: str) -> None:
+        """A call is not trained: said of the branch that it stands in or before."""
+        if self._current is None:
+            self._waiting.append(kind)
+        else:
+            self._growing[self._current].problems.append(kind)
+
+    def add(self, call: ModelCall, tokens: EngineTokens) -> None:
+        going_on = (one for one in self._growing if one.goes_on_in(tokens))
+        chosen = max(going_on, key=lambda one: len(one.ids), default=None)
+        if chosen is None:
+            chosen = self._begin(call, tokens)
+        chosen.add(call, tokens)
+        self._current = self._growing.index(chosen)
+
+    def leave_out_bare(self) -> list[ModelCall]:
+        if not any(one.logprobs for one in self._growing):
+            return []
+        for one in self._growing:
+            one.leave_out_bare()
+        return [call for one in self._growing for call, _ in one.bare]
+
+    def branches(self) -> list[Branch]:
+        return [one.finished() for one in self._growing]
+
+    def _begin(self, call: ModelCall, tokens: EngineTokens) -> _Growing:
+        parent = self._current
+        link: Link | None = None
+        if parent is not None:
+            same = self._growing[parent].context == call.context
+            link = "fork" if same else "compaction"
+        begun = _Growing(call.context, tokens.tokenizer, tokens.template, parent, link)
+        begun.problems, self._waiting = self._waiting, []
+        self._growing.append(begun)
+        return begun
+
+
+def _merged(runs: Sequence[Runs | None]) -> Runs | None:
+    found: list[tuple[int, int]] = []
+    for some in runs:
+        if some is None:
+            return None
+        for start, version in some:
+            if not found or found[-1][1] != version:
+                found.append((start, version))
+    return tuple(found)
+
+
+# Experts
+
+
+def _own(routes: Routes | None, before: Iterable[Routes | None]) -> Routes | None:
+    """Without the rows of tokens that earlier calls gave: what they were sampled with counts, and
+    a long session would hold its beginning once for each call."""
+    if routes is None:
+        return None
+    covered = max((one.start + one.rows for one in before if one), default=routes.start)
+    start = min(max(covered, routes.start), routes.start + routes.rows)
+    rows = routes.start + routes.rows - start
+    return replace(routes, start=start, rows=rows, data=routes.part(start, start + rows))
+
+
+def _joined(parts: Sequence[Routes | None], length: int) -> Routes | None:
+    """One run of rows, up to the last token or the one before it; None where there are gaps."""
+    found = [part for part in parts if part is not None and part.rows]
+    if not found:
+        return None
+    first, end = found[0], found[0].start
+    kind = (first.layers, first.topk, first.dtype)
+    for part in found:
+        if part.start != end or (part.layers, part.topk, part.dtype) != kind:
+            return None
+        end += part.rows
+    if end not in (length, length - 1):
+        return None
+    return replace(first, rows=end - first.start, data=b"".join(part.data for part in found))

@@ -1,0 +1,55 @@
+"""messages-jsonl: conversations in OpenAI's form, one JSON object a line.
+
+Files: `train-00000.jsonl`, `eval-00000.jsonl`: one for each part and split of the shard.
+
+| column of the shard | becomes |
+|---|---|
+| `messages` | `messages`, the same text |
+| `tools` | `tools`, the same text; no such key where there are none |
+
+Alignment: none, there are no tokens. An assistant's message with `weight` 0 is read and not
+trained; OpenAI's fine-tuning leaves it out of the loss, other trainers do not know the key.
+
+Lost: tokens, masks, log-probabilities, policy versions, rewards, advantages, loss weights, lineage.
+
+Left out: `not_trained` (nothing is, or the loss weight is 0), `no_messages`,
+`unknown_message_form`.
+
+Written for OpenAI's chat form of 2026-10: `reasoning_content` is what inference servers add to it.
+"""
+
+import msgspec
+
+from penstock_jobs.shards.exporters.dialogue import Dialogue, read_dialogue
+from penstock_jobs.shards.exporters.outputs import Output
+from penstock_jobs.shards.exporters.reading import WEIGHING, Source, file_of, keep, untrained
+from penstock_jobs.shards.exporting import Exporter
+
+_COLUMNS = ("split", "messages", "tools", *WEIGHING)
+
+
+def write(source: Source, output: Output) -> None:
+    for number, part in source.parts():
+        for table in source.tables(part, _COLUMNS):
+            for row in keep(table, output, ("not_trained", untrained(table))).to_pylist():
+                dialogue = read_dialogue(row["messages"])
+                if not isinstance(dialogue, Dialogue):
+                    output.leave_out(dialogue)
+                    continue
+                output.line(file_of(row["split"], number, "jsonl"), _line(row))
+                output.rows += 1
+        output.end_files()
+
+
+def _line(row: dict[str, str]) -> bytes:
+    shown = {name: _one_line(row[name]) for name in ("messages", "tools") if row[name]}
+    return msgspec.json.encode(shown)
+
+
+def _one_line(text: str) -> msgspec.Raw:
+    """The text itself, unless it has line breaks; those inside strings are always escaped."""
+    content = text.encode()
+    return msgspec.Raw(msgspec.json.format(content, indent=-1) if b"\n" in content else content)
+
+
+EXPORTER = Exporter("messages-jsonl", 1, "OpenAI chat messages, 2026-10", write)

@@ -1,0 +1,71 @@
+"""messages-parquet: conversations in OpenAI's form as a dataset of Hugging Face.
+
+Files: `train-00000.parquet`, `eval-00000.parquet`: one for each part and split of the shard.
+
+| column of the shard | becomes |
+|---|---|
+| `messages` | `messages`, a list of structs; fields that a message does not have are null |
+| `tools` | `tools`, the same JSON text, or null |
+
+A message has `role`, `content`, `reasoning_content`, `tool_calls`, `tool_call_id`, `name`,
+`weight`; with `weight` 0 it is read and not trained.
+
+Alignment: none, there are no tokens. Arguments of tool calls stay the text that the model wrote.
+Row groups have at most 16 MiB, since readers of nested columns fail on large ones.
+
+Lost: tokens, masks, log-probabilities, policy versions, rewards, advantages, loss weights, lineage;
+the order of keys in a message.
+
+Left out: `not_trained`, `no_messages`, `unknown_message_form`.
+
+Written for datasets 5.2.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock_jobs.shards.exporters.dialogue import (
+    WEIGHTED_MESSAGES,
+    Dialogue,
+    plain,
+    read_dialogue,
+)
+from penstock_jobs.shards.exporters.outputs import Output
+from penstock_jobs.shards.exporters.reading import (
+    WEIGHING,
+    Source,
+    by_split,
+    file_of,
+    keep,
+    untrained,
+)
+from penstock_jobs.shards.exporting import Exporter
+
+_COLUMNS = ("split", "messages", "tools", *WEIGHING)
+_SCHEMA = pa.schema({"messages": WEIGHTED_MESSAGES, "tools": pa.large_string()})
+
+
+def write(source: Source, output: Output) -> None:
+    for number, part in source.parts():
+        for table in source.tables(part, _COLUMNS):
+            kept = keep(table, output, ("not_trained", untrained(table)))
+            for split, rows in by_split(kept):
+                shown = _shown(rows, output)
+                output.table(file_of(split, number), pa.Table.from_pylist(shown, _SCHEMA))
+                output.rows += len(shown)
+        output.end_files()
+
+
+def _shown(rows: pa.Table, output: Output) -> list[dict[str, Any]]:
+    shown = []
+    for row in rows.select(["messages", "tools"]).to_pylist():
+        dialogue = read_dialogue(row["messages"])
+        if isinstance(dialogue, Dialogue):
+            shown.append({"messages": plain(dialogue.messages), "tools": row["tools"]})
+        else:
+            output.leave_out(dialogue)
+    return shown
+
+
+EXPORTER = Exporter("messages-parquet", 1, "datasets 5.2", write)

@@ -1,0 +1,51 @@
+"""skyrl: SkyRL's pretokenized Parquet.
+
+Files: `train-00000.parquet`, `eval-00000.parquet`: one for each part and split of the shard.
+
+| column of the shard | becomes |
+|---|---|
+| `input_ids` | `input_ids`, unpadded |
+| `loss_mask` | `loss_mask`, as long as they are |
+
+Alignment: `loss_mask[i]` is of `input_ids[i]`, nothing is shifted.
+
+Lost: everything else: log-probabilities, rewards, advantages, loss weights, lineage. The branches
+of a session stay neighbours.
+
+Left out: `not_trained` (nothing is, or the loss weight is 0).
+
+Written for SkyRL 0.4, whose form has exactly these two columns.
+"""
+
+import pyarrow as pa
+
+from penstock.shards.rules import Rows
+from penstock_jobs.shards.exporters.outputs import Output
+from penstock_jobs.shards.exporters.reading import (
+    WEIGHING,
+    Source,
+    by_split,
+    file_of,
+    keep,
+    untrained,
+    whole,
+)
+from penstock_jobs.shards.exporting import Exporter
+
+_COLUMNS = ("split", "input_ids", "loss_mask", "n_tokens", *WEIGHING)
+_SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.uint8())})
+
+
+def write(source: Source, output: Output) -> None:
+    for number, part in source.parts():
+        for table in source.tables(part, _COLUMNS):
+            kept = keep(table, output, ("not_trained", untrained(table)))
+            for split, some in by_split(kept):
+                rows = Rows(some)
+                columns = [whole(rows, name) for name in _SCHEMA.names]
+                output.table(file_of(split, number), pa.Table.from_arrays(columns, schema=_SCHEMA))
+                output.rows += rows.count
+        output.end_files()
+
+
+EXPORTER = Exporter("skyrl", 1, "SkyRL 0.4, pretokenized", write)

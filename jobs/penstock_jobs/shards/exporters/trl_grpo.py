@@ -1,0 +1,87 @@
+"""trl-grpo: what TRL's GRPO takes from a rollout, from a shard.
+
+Files: `train-00000.parquet`, `eval-00000.parquet`: one for each part and split of the shard.
+
+| column of the shard | becomes |
+|---|---|
+| `input_ids` before `prompt_len` | `prompt_ids` |
+| `input_ids` from `prompt_len` on | `completion_ids`: answers, and results of tools between them |
+| `rollout_logprobs` from `prompt_len` on | `logprobs`, 0.0 where the model wrote nothing |
+| `loss_mask` from `prompt_len` on | `env_mask`: 1 the model's own, 0 the environment's |
+| `advantage` | `advantage` |
+
+Alignment: `completion_ids`, `logprobs` and `env_mask` have one length; nothing is shifted or
+padded. Rows of a group follow each other.
+
+Lost: groups' and sessions' names, rewards and their parts, policy versions, temperature, loss
+weights other than 0.
+
+Left out: `not_trained`; `no_logprobs` (rendered text has none); `no_advantage`; `no_prompt`.
+
+Written for TRL 1.16: the keys that a `rollout_func` returns (`prompt_ids`, `completion_ids`,
+`logprobs`, and `env_mask`), and `advantage` as asynchronous GRPO has it.
+"""
+
+import pyarrow as pa
+
+from penstock.shards.rules import Rows
+from penstock_jobs.shards.exporters.outputs import Output
+from penstock_jobs.shards.exporters.reading import (
+    WEIGHING,
+    Source,
+    by_split,
+    cut,
+    file_of,
+    keep,
+    missing,
+    untrained,
+    without_prompt,
+)
+from penstock_jobs.shards.exporting import Exporter
+
+_COLUMNS = (
+    "split", "input_ids", "loss_mask", "rollout_logprobs", "prompt_len", "n_tokens", "advantage",
+    *WEIGHING,
+)  # fmt: skip
+_SCHEMA = pa.schema(
+    {
+        "prompt_ids": pa.list_(pa.int32()),
+        "completion_ids": pa.list_(pa.int32()),
+        "logprobs": pa.list_(pa.float32()),
+        "env_mask": pa.list_(pa.uint8()),
+        "advantage": pa.float32(),
+    }
+)
+
+
+def write(source: Source, output: Output) -> None:
+    for number, part in source.parts():
+        for table in source.tables(part, _COLUMNS):
+            kept = keep(
+                table,
+                output,
+                ("not_trained", untrained(table)),
+                ("no_logprobs", missing(table, "rollout_logprobs")),
+                ("no_advantage", missing(table, "advantage")),
+                ("no_prompt", without_prompt(table)),
+            )
+            for split, some in by_split(kept):
+                output.table(file_of(split, number), _shown(Rows(some)))
+                output.rows += some.num_rows
+        output.end_files()
+
+
+def _shown(rows: Rows) -> pa.Table:
+    first = rows.numbers("prompt_len").astype("int64")
+    columns = [
+        cut(rows, "input_ids", 0 * first, first),
+        *(
+            cut(rows, name, first, rows.tokens)
+            for name in ("input_ids", "rollout_logprobs", "loss_mask")
+        ),
+        rows.column("advantage"),
+    ]
+    return pa.Table.from_arrays(columns, schema=_SCHEMA)
+
+
+EXPORTER = Exporter("trl-grpo", 1, "TRL 1.16", write)

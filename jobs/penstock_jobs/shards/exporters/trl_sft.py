@@ -1,0 +1,100 @@
+"""trl-sft: supervised fine-tuning with TRL.
+
+Files: `tokens/train-00000.parquet` and `messages/train-00000.parquet`, or `eval-…`, for each part
+and split of the shard. TRL takes one of the two forms at a time.
+
+| column of the shard | becomes |
+|---|---|
+| `input_ids` | `tokens/…`: `input_ids`, unpadded |
+| `loss_mask` | `tokens/…`: `completion_mask` |
+| `messages` | `messages/…`: `messages`, a list of structs; fields that do not apply are null |
+| `tools` | `messages/…`: `tools`, the same JSON text, or null |
+
+A row is written once. What an engine read and wrote goes to `tokens`, for it is exact. Rendered
+text goes to `messages`, so that the trainer's own template renders it; where the messages cannot
+say what is trained, because TRL knows no weight of a message, its ids go to `tokens` too.
+
+Alignment: `completion_mask[i]` is of `input_ids[i]`; results of tools inside are 0. With messages
+set `assistant_only_loss=True`: every answer in them is to be trained.
+
+Lost: log-probabilities, policy versions, rewards, advantages, loss weights other than 0, lineage.
+
+Left out: `not_trained` (nothing is, or the loss weight is 0).
+
+Written for TRL 1.16.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.shards.rules import Rows
+from penstock_jobs.shards.exporters.dialogue import (
+    MESSAGES,
+    Dialogue,
+    Message,
+    has_untrained,
+    plain,
+    read_dialogue,
+)
+from penstock_jobs.shards.exporters.outputs import Output
+from penstock_jobs.shards.exporters.reading import (
+    WEIGHING,
+    Source,
+    by_split,
+    file_of,
+    keep,
+    untrained,
+    whole,
+)
+from penstock_jobs.shards.exporting import Exporter
+
+_COLUMNS = (
+    "split", "token_source", "input_ids", "loss_mask", "n_tokens", "messages", "tools", *WEIGHING,
+)  # fmt: skip
+_TOKENS = pa.schema({"input_ids": pa.list_(pa.int32()), "completion_mask": pa.list_(pa.uint8())})
+_MESSAGES = pa.schema({"messages": MESSAGES, "tools": pa.large_string()})
+
+
+def write(source: Source, output: Output) -> None:
+    for number, part in source.parts():
+        for table in source.tables(part, _COLUMNS):
+            kept = keep(table, output, ("not_trained", untrained(table)))
+            for split, some in by_split(kept):
+                name = file_of(split, number)
+                as_messages, told = _told(some)
+                output.table(f"messages/{name}", pa.Table.from_pylist(told, _MESSAGES))
+                others = some.filter(pa.array(~as_messages))
+                output.table(f"tokens/{name}", _tokens(Rows(others)))
+                output.rows += some.num_rows
+        output.end_files()
+
+
+def _told(rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Which rows are given as messages, and those."""
+    as_messages = np.zeros(rows.num_rows, bool)
+    told = []
+    rendered = pc.equal(rows["token_source"], "renderer").to_numpy()
+    for at in np.flatnonzero(rendered).tolist():
+        messages = _fit(rows["messages"][at].as_py())
+        if messages is not None:
+            as_messages[at] = True
+            told.append({"messages": plain(messages), "tools": rows["tools"][at].as_py()})
+    return as_messages, told
+
+
+def _fit(text: str) -> list[Message] | None:
+    dialogue = read_dialogue(text)
+    if not isinstance(dialogue, Dialogue) or has_untrained(dialogue.messages):
+        return None
+    return dialogue.messages
+
+
+def _tokens(rows: Rows) -> pa.Table:
+    columns = [whole(rows, "input_ids"), whole(rows, "loss_mask")]
+    return pa.Table.from_arrays(columns, schema=_TOKENS)
+
+
+EXPORTER = Exporter("trl-sft", 1, "TRL 1.16", write)

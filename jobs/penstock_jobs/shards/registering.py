@@ -1,0 +1,196 @@
+"""What the metadata database keeps of shards: which there are, and which hold what they should not.
+
+A shard appears in one transaction, when all its files and its manifest are there.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import numpy as np
+import sqlalchemy as sa
+
+from penstock.database.engine import Database, now_us
+from penstock.database.inserting import insert_of
+from penstock.database.tables import consent_change, segment_intent, shard, shard_file, shard_mark
+from penstock.errors import RewardFileLost, ShardUnknown
+from penstock.events.identity import session_key
+from penstock.lake import filters
+from penstock.lake.buckets import SessionId
+from penstock.lake.commit import NO_PARTITION, SHARD, next_snap
+from penstock.shards.files import read_part
+from penstock.shards.manifest import folder_of, read_manifest
+from penstock.storage import ObjectStore
+
+#: Of a session that said so after the shard was built.
+NO_TRAIN = "no_train"
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A shard in the database."""
+
+    id: str
+    tenant: str
+    name: str
+    snapshot: str
+    snap: int
+    samples: int
+    tokens: int
+    trainable: int
+    bytes: int
+    created_at: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A shard that is finished: its files are in the store, and announced."""
+
+    id: str
+    tenant: str
+    name: str
+    snapshot: str
+    snap: int
+    samples: int
+    tokens: int
+    trainable: int
+    bytes: int
+    sessions: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+_KEPT = [one.name for one in fields(Registered)]
+
+
+def is_registered(database: Database, id_: str) -> bool:
+    query = sa.select(shard.c.id).where(shard.c.id == id_)
+    with database.read() as connection:
+        return connection.execute(query).first() is not None
+
+
+def announce_once(database: Database, name: str, owner: str) -> None:
+    """Say that a file of this name is about to be written. Another build may be writing the same
+    bytes to it: then the name is this one's, and neither deletes it."""
+    row = {"name": name, "partition": NO_PARTITION, "owner": owner, "created_at": now_us()}
+    mine = {"owner": owner, "created_at": now_us(), "claimed_at": None}
+    with database.write() as connection:
+        insert = insert_of(connection)(segment_intent).values(**row)
+        connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=mine))
+
+
+def register(database: Database, entry: Entry, owner: str) -> bool:
+    """Whether it is new: the same shard may be built twice. From then on its files are known, and
+    no longer announced. Raises RewardFileLost where one was cleared away meanwhile."""
+    keys = [session_key(entry.tenant, one) for one in entry.sessions]
+    facts = {name: getattr(entry, name) for name in _KEPT if name != "created_at"}
+    with database.write() as connection:
+        known = connection.execute(sa.select(shard.c.id).where(shard.c.id == entry.id)).first()
+        if known is not None:
+            return False
+        kept = folder_of(entry.id) + "/"
+        announced = sa.delete(segment_intent).where(
+            segment_intent.c.owner == owner,
+            segment_intent.c.claimed_at.is_(None),
+            segment_intent.c.name.startswith(kept, autoescape=True),
+        )
+        if connection.execute(announced).rowcount <= len(entry.files):
+            raise RewardFileLost(name=kept)
+        snap = next_snap(connection, SHARD)
+        row = facts | {"session_filter": filters.make_filter(keys), "created_at": now_us()}
+        connection.execute(sa.insert(shard).values(**row, added_snap=snap))
+        files = [{"name": name, "shard": entry.id} for name in entry.files]
+        connection.execute(sa.insert(shard_file), files)
+    return True
+
+
+def forget(database: Database, owner: str) -> None:
+    """Of what was announced nothing is left."""
+    with database.write() as connection:
+        connection.execute(sa.delete(segment_intent).where(segment_intent.c.owner == owner))
+
+
+def list_shards(database: Database, tenant: str) -> list[Registered]:
+    """The newest comes last."""
+    columns = [shard.c[name] for name in _KEPT]
+    query = sa.select(*columns).where(shard.c.tenant == tenant)
+    with database.read() as connection:
+        rows = connection.execute(query.order_by(shard.c.created_at, shard.c.id))
+        return [Registered(*row) for row in rows]
+
+
+def find_shard(database: Database, tenant: str, text: str) -> Registered:
+    """By its id, the beginning of it, or a name: then the newest of it. Raises ShardUnknown."""
+    known = list_shards(database, tenant)
+    digits = text.removeprefix("sha256:")
+    found = [one for one in known if one.id == text]
+    found = found or [one for one in known if one.name == text][-1:]
+    found = found or [
+        one for one in known if digits and one.id.removeprefix("sha256:").startswith(digits)
+    ]
+    if len(found) != 1:
+        raise ShardUnknown(shard=text, why="several begin so" if found else "there is none")
+    return found[0]
+
+
+# Marks: a shard that holds a session which it should hold no more
+
+
+def mark_sessions(
+    database: Database, store: ObjectStore, sessions: Iterable[SessionId], reason: str
+) -> int:
+    """Mark every shard that holds one of these sessions; how many marks are new."""
+    by_tenant: dict[str, list[str]] = {}
+    for one in sessions:
+        by_tenant.setdefault(one.tenant, []).append(one.session_id)
+    return sum(_mark_of(database, store, *one, reason) for one in by_tenant.items())
+
+
+def _mark_of(
+    database: Database, store: ObjectStore, tenant: str, ids: list[str], reason: str
+) -> int:
+    wanted = filters.prefixes([session_key(tenant, one) for one in ids])
+    columns = (shard.c.id, shard.c.session_filter)
+    with database.read() as connection:
+        rows = connection.execute(sa.select(*columns).where(shard.c.tenant == tenant)).all()
+    marks = []
+    for row in rows:
+        hits = filters.may_hold(filters.read_filter(row.session_filter), wanted)
+        held = {ids[at] for at in np.flatnonzero(hits)}
+        marks += [(row.id, one) for one in sorted(held and held & _sessions_of(store, row.id))]
+    return sum(_mark(database, tenant, mark, reason) for mark in marks)
+
+
+def _sessions_of(store: ObjectStore, id_: str) -> set[str]:
+    """A filter may be wrong about a session; the files are not."""
+    manifest = read_manifest(store, id_)
+    found: set[str] = set()
+    for part in manifest.files:
+        for rows in read_part(store, f"{folder_of(id_)}/{part.name}", part, ["session_id"]):
+            found.update(rows["session_id"].unique().to_pylist())
+    return found
+
+
+def _mark(database: Database, tenant: str, mark: tuple[str, str], reason: str) -> bool:
+    id_, session = mark
+    row = {"shard": id_, "tenant": tenant, "session_id": session, "reason": reason}
+    with database.write() as connection:
+        insert = insert_of(connection)(shard_mark).values(**row, marked_at=now_us())
+        return connection.execute(insert.on_conflict_do_nothing()).rowcount == 1
+
+
+def mark_consent(database: Database, store: ObjectStore) -> int:
+    """Mark the shards of sessions that said `no_train` since the oldest of them was built."""
+    oldest = sa.select(sa.func.min(shard.c.snap)).scalar_subquery()
+    query = sa.select(consent_change.c.tenant, consent_change.c.session_id).where(
+        consent_change.c.consent == NO_TRAIN, consent_change.c.added_snap > oldest
+    )
+    with database.read() as connection:
+        sessions = sorted({SessionId(*row) for row in connection.execute(query)})
+    return mark_sessions(database, store, sessions, NO_TRAIN)
+
+
+def marks_of(database: Database, id_: str) -> list[tuple[str, str]]:
+    """(session, reason)."""
+    columns = (shard_mark.c.session_id, shard_mark.c.reason)
+    query = sa.select(*columns).where(shard_mark.c.shard == id_).order_by(*columns)
+    with database.read() as connection:
+        return [(row.session_id, row.reason) for row in connection.execute(query)]

@@ -1,0 +1,1 @@
+"""Shards: content-addressed sets of trainable sequences, and the reader that feeds a trainer."""

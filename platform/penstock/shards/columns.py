@@ -1,0 +1,154 @@
+"""Columns of a shard as numpy: views of what Arrow decoded wherever numpy can have one.
+
+Missing texts are None, missing numbers NaN or -1, and a list that is missing is an empty one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidInput
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
+
+#: What a trainer needs of a row when it does not say.
+TRAINING_COLUMNS = (
+    *("sample_id", "group_id", "input_ids", "loss_mask", "rollout_logprobs"),
+    *("prompt_len", "n_tokens", "advantage", "reward", "loss_weight"),
+)
+ROUTE_COLUMNS = tuple(name for name in ROUTE_ROWS.names if name not in SHARD_ROWS.names)
+
+
+class Ragged:
+    """A list for each row. `[row]` is a view of what was decoded, always; so are `values` where the
+    rows lie beside each other in one row group, else they are copied when first asked for. Those of
+    row i are `values[offsets[i]:offsets[i + 1]]`."""
+
+    def __init__(
+        self,
+        buffers: Sequence[np.ndarray],
+        which: np.ndarray,
+        starts: np.ndarray,
+        lengths: np.ndarray,
+    ) -> None:
+        """Row i is `lengths[i]` values from `starts[i]` on of the buffer `which[i]`."""
+        self._buffers = buffers
+        self._which = which
+        self._starts = starts
+        self._lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        start = self._starts[row]
+        own: np.ndarray = self._buffers[self._which[row]][start : start + self._lengths[row]]
+        return own
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[row] for row in range(len(self)))
+
+    def zeros(self) -> "Ragged":
+        """As long, and all zeros."""
+        zeros = np.zeros_like(self.values)
+        return Ragged([zeros], np.zeros_like(self._which), self.offsets[:-1], self._lengths)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        return np.append(0, np.cumsum(self._lengths))
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        which, starts = self._which, self._starts
+        if not len(starts):
+            return np.zeros(0, self._buffers[0].dtype)
+        ends = starts + self._lengths
+        breaks = np.flatnonzero((which[1:] != which[:-1]) | (starts[1:] != ends[:-1])) + 1
+        first = np.append(0, breaks)
+        last = np.append(breaks, len(starts)) - 1
+        runs = zip(which[first].tolist(), starts[first].tolist(), ends[last].tolist(), strict=True)
+        pieces = [self._buffers[one][start:end] for one, start, end in runs]
+        return pieces[0] if len(pieces) == 1 else _in_one(pieces)
+
+
+def _in_one(pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """In memory of Arrow's pool, which keeps what was given back: fresh pages of the system cost
+    as much as the copy."""
+    count, kind = sum(map(len, pieces)), pieces[0].dtype
+    values = np.frombuffer(pa.allocate_buffer(count * kind.itemsize), kind)
+    return np.concatenate(pieces, out=values)
+
+
+class Lists(NamedTuple):
+    """A column of lists in one buffer, as Arrow has it."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one rank gets of a global batch. A rank that gets nothing of it has one row that is
+    padding: nothing of it is trained, its loss weight is 0.
+
+    Columns of records are flattened: `turn_spans.start` and the like. `state` is where a reader
+    stands once it gave out this batch.
+    """
+
+    columns: Mapping[str, np.ndarray | Ragged]
+    rows: int
+    padding: bool
+    state: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name]
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Those that are to be read. Raises InvalidInput."""
+    if names is None:
+        return TRAINING_COLUMNS
+    known = (*SHARD_ROWS.names, *ROUTE_COLUMNS)
+    if unknown := [name for name in names if name not in known]:
+        raise InvalidInput(what=f"The column {unknown[0]!r}", why=f"a shard has {', '.join(known)}")
+    return tuple(names)
+
+
+def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Lists]:
+    """One column, or several where it holds records."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # none: a column without rows
+        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
+    kind = array.type
+    if pa.types.is_large_binary(kind):
+        return {name: _bytes(array)}
+    if not (pa.types.is_large_list(kind) or pa.types.is_list(kind)):
+        return {name: _plain(array)}
+    offsets = array.offsets.to_numpy().astype(np.int64, copy=False)
+    values = array.values[offsets[0] : offsets[-1]]
+    offsets = offsets - offsets[0] if offsets[0] else offsets
+    if not pa.types.is_struct(values.type):
+        return {name: Lists(_plain(values), offsets)}
+    fields = zip(values.type, values.flatten(), strict=True)
+    return {f"{name}.{field.name}": Lists(_plain(one), offsets) for field, one in fields}
+
+
+def _plain(array: pa.Array) -> np.ndarray:
+    if array.null_count and pa.types.is_integer(array.type):
+        array = pc.fill_null(array, -1)
+    values: np.ndarray = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _bytes(array: pa.Array) -> Lists:
+    _, offsets, content = array.buffers()
+    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    values = np.frombuffer(content, np.uint8) if content else np.zeros(0, np.uint8)
+    return Lists(values[ends[0] : ends[-1]], ends - ends[0])

@@ -1,0 +1,150 @@
+"""What a shard is and where it came from. Its digest is the shard's name.
+
+The same bytes come out for the same manifest, always: keys are sorted, there are no spaces, and
+text is UTF-8. It is written last, so a folder without one is nothing.
+"""
+
+import hashlib
+import re
+from typing import Any
+
+import msgspec
+
+from penstock.errors import InvalidInput, ShardDamaged, ShardMissing
+from penstock.shards.schema import FORMAT
+from penstock.storage import ObjectStore
+
+FOLDER = "shards"
+MANIFEST_NAME = "manifest.json"
+ID_PREFIX = "sha256:"
+_FOLDER_HEX = 16
+_ID = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{_FOLDER_HEX},64}}")
+
+
+class RoutesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The side file with the routed experts of a part."""
+
+    name: str
+    sha256: str
+    bytes: int
+    row_groups: list[int]
+
+
+class PartFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of rows. `first` and `last` are its groups at both ends."""
+
+    name: str
+    sha256: str
+    bytes: int
+    rows: int
+    tokens: int
+    trainable: int
+    groups: int
+    first: str
+    last: str
+    #: Rows in each row group.
+    row_groups: list[int]
+    #: Which of them begin in the middle of a group, because it is larger than a row group.
+    continued: list[int] = []
+    routes: RoutesFile | None = None
+
+
+class SnapshotNamed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    snap: int
+
+
+class RewardNamed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    definition: str
+    version: str
+
+
+class PolicyRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    min: int
+    max: int
+
+
+class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sha256: str
+    id: str
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`excluded` says how many sessions were left out for each reason."""
+
+    status: dict[str, int] = {}
+    excluded: dict[str, int] = {}
+    pending: int = 0
+    sessions: int = 0
+    samples: int = 0
+    tokens: int = 0
+    trainable: int = 0
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """File names are relative to the shard's folder."""
+
+    name: str
+    recipe: str = ""
+    query: str = ""
+    query_parameters: dict[str, Any] = {}
+    snapshot: SnapshotNamed | None = None
+    seed: int = 0
+    rewards: list[RewardNamed] = []
+    policy: PolicyRange | None = None
+    tokenizer: Tokenizer | None = None
+    template_sha256: str | None = None
+    files: list[PartFile]
+    counts: Counts
+    code_version: str = ""
+    format: int = FORMAT
+
+    def canonical(self) -> bytes:
+        return msgspec.json.encode(self, order="sorted")
+
+    @property
+    def id(self) -> str:
+        return ID_PREFIX + hashlib.sha256(self.canonical()).hexdigest()
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.files)
+
+
+def folder_of(shard_id: str) -> str:
+    """Where in the store a shard lies. Raises InvalidInput for what is no id."""
+    if not _ID.fullmatch(shard_id):
+        why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
+        raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
+    return f"{FOLDER}/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
+
+
+def manifest_name(shard_id: str) -> str:
+    return f"{folder_of(shard_id)}/{MANIFEST_NAME}"
+
+
+def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
+    """Raises ShardMissing; ShardDamaged when it is not the manifest with this id."""
+    name = manifest_name(shard_id)
+    try:
+        with store.open(name) as source:
+            content = bytes(source.read())
+    except FileNotFoundError:
+        raise ShardMissing(shard=shard_id, where=store.address(name)) from None
+    found = ID_PREFIX + hashlib.sha256(content).hexdigest()
+    if not found.startswith(shard_id):
+        raise ShardDamaged(path=name, why=f"it is the manifest of {found}")
+    try:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise ShardDamaged(path=name, why=f"this Penstock cannot read it: {error}") from error
+    if manifest.format != FORMAT:
+        why = f"it has the format {manifest.format}, and this Penstock reads {FORMAT}"
+        raise ShardDamaged(path=name, why=why)
+    return manifest
+
+
+def write_manifest(store: ObjectStore, manifest: Manifest) -> None:
+    """The shard exists from here on. All its files must be there."""
+    with store.create(manifest_name(manifest.id)) as file:
+        file.write(manifest.canonical())

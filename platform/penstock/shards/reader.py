@@ -1,0 +1,391 @@
+"""Reading shards for training: the same samples in the same order, whoever reads, from any place.
+
+Which samples come, in which order and in which global batches depends on the shard, the seed and
+the epoch. How many ranks, threads and batches made ahead there are changes nothing of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self, get_args
+
+import numpy as np
+
+from penstock.errors import InvalidInput, PositionRefused
+from penstock.settings import Settings, load_settings
+from penstock.shards.batching import Budget, divide
+from penstock.shards.cache import LocalCopies
+from penstock.shards.columns import Batch, Ragged, check_columns
+from penstock.shards.drawing import Drawing, Group, Position
+from penstock.shards.manifest import read_manifest
+from penstock.shards.mixing import Exhausted, check_weights, furthest_behind
+from penstock.shards.opened import OpenShard
+from penstock.shards.order import Order
+from penstock.shards.prefetching import Closed, Prefetched
+from penstock.shards.windows import Taken, gather
+from penstock.storage.opening import open_store
+
+BATCH_SAMPLES = 64
+_STATE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of each global batch a reader gets."""
+
+    rank: int
+    world: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            why = f"of {self.world} ranks the first is 0 and the last {self.world - 1}"
+            raise InvalidInput(what=f"The rank {self.rank}", why=why)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reader gives out."""
+
+    weights: tuple[float, ...]
+    budget: Budget
+    share: Share
+    seed: int
+    shuffled: bool
+    exhausted: Exhausted
+    batches_max: int
+    threads: int
+
+
+class ShardReader:
+    """An iterable of batches. A loop over it is an epoch, or what is left of one; the next loop is
+    the next epoch. One loop at a time: a second one ends the first."""
+
+    def __init__(self, shards: Sequence[OpenShard], plan: Plan, epoch: int) -> None:
+        self._shards = list(shards)
+        self._plan = plan
+        self._positions = [Position(epoch) for _ in shards]
+        self._batches: Prefetched[Batch] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.close()
+        batches = Prefetched(self._make, self._plan.batches_max, "penstock-reader")
+        self._batches = batches
+        try:
+            for batch in batches:
+                self._positions = _positions_in(batch.state)
+                yield batch
+            self._positions = [_next_round(one) for one in self._positions]
+        except Closed:
+            what = "The loop over a reader"
+            why = "the reader was closed, or another loop over it began"
+            raise InvalidInput(what=what, why=why) from None
+        finally:
+            batches.close()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the first source."""
+        return self._positions[0].epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the reader stands: after the batch that it gave out last, whatever was made
+        ahead. It can be kept as JSON."""
+        return self._state(self._positions)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there, with any number of ranks, and batches of any size. Raises
+        PositionRefused for a state of other shards, another seed or another mixture."""
+        positions = self._checked(state)
+        self.close()
+        self._positions = positions
+
+    def close(self) -> None:
+        """End the threads. A later loop goes on where the last one was left."""
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _make(self) -> Iterator[Batch]:
+        plan = self._plan
+        with ExitStack() as closing:
+            for shard in self._shards:
+                closing.callback(shard.close)
+            pool = closing.enter_context(ThreadPoolExecutor(plan.threads, "penstock-decode"))
+            try:
+                sources = [
+                    Drawing(shard, partial(self._order, shard), position, pool)
+                    for shard, position in zip(self._shards, self._positions, strict=True)
+                ]
+                for groups in _global_batches(sources, plan):
+                    state = self._state([one.position for one in sources])
+                    yield _batch_of(groups, plan, state)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _order(self, shard: OpenShard, epoch: int) -> Order:
+        return Order(shard.id, shard.chunks, self._plan.seed, epoch, self._plan.shuffled)
+
+    def _state(self, positions: Sequence[Position]) -> dict[str, Any]:
+        plan = self._plan
+        return {
+            "format": _STATE_FORMAT,
+            "seed": plan.seed,
+            "shuffled": plan.shuffled,
+            "exhausted": plan.exhausted,
+            "batch_samples": plan.budget.samples,
+            "batch_tokens": plan.budget.tokens,
+            "world": plan.share.world,
+            "sources": [
+                {"shard": shard.id, "weight": weight, **asdict(position)}
+                for shard, weight, position in zip(
+                    self._shards, plan.weights, positions, strict=True
+                )
+            ],
+        }
+
+    def _checked(self, state: Mapping[str, Any]) -> list[Position]:
+        try:
+            if state["format"] != _STATE_FORMAT:
+                raise PositionRefused(why=f"it has the format {state['format']!r}")
+            own = self.state_dict()
+            for name in ("seed", "shuffled", "exhausted"):
+                _refuse_other(name, state[name], own[name])
+            theirs, ours = state["sources"], own["sources"]
+            _refuse_other("number of shards", len(theirs), len(ours))
+            for one, other in zip(theirs, ours, strict=True):
+                _refuse_other("shard", one["shard"], other["shard"])
+                _refuse_other("weight", one["weight"], other["weight"])
+            positions = _positions_in(state)
+        except (KeyError, TypeError) as error:
+            raise PositionRefused(why=f"it is no state of a reader: {error!r}") from error
+        for shard, position in zip(self._shards, positions, strict=True):
+            rows = shard.manifest.rows
+            if not 0 <= position.samples_consumed <= rows or position.epoch < 0:
+                why = f"sample {position.samples_consumed} of epoch {position.epoch}, of {rows}"
+                raise PositionRefused(why=f"there is no such place: {why}")
+        return positions
+
+
+def read_shard(
+    data: str | Path,
+    shard_id: str,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    seed: int = 0,
+    epoch: int = 0,
+    batch_samples: int | None = None,
+    batch_tokens: int | None = None,
+    columns: Sequence[str] | None = None,
+    shuffle: bool = True,
+    prefetch: int | None = None,
+    threads: int | None = None,
+    cache: bool | str | Path | None = None,
+) -> ShardReader:
+    """A reader of the shard `shard_id` in a data directory, or in a store named by its URL.
+
+    A global batch has at most `batch_samples` samples or `batch_tokens` tokens, over all `world`
+    ranks; 64 samples when neither is given. `columns` are those of docs/loader.md. `cache` says
+    where copies of files from S3 are kept, or whether any are.
+    """
+    return read_mixture(
+        data,
+        [(shard_id, 1.0)],
+        exhausted="stop",
+        rank=rank,
+        world=world,
+        seed=seed,
+        epoch=epoch,
+        batch_samples=batch_samples,
+        batch_tokens=batch_tokens,
+        columns=columns,
+        shuffle=shuffle,
+        prefetch=prefetch,
+        threads=threads,
+        cache=cache,
+    )
+
+
+def read_mixture(
+    data: str | Path,
+    shards: Sequence[tuple[str, float]],
+    *,
+    exhausted: Exhausted,
+    rank: int = 0,
+    world: int = 1,
+    seed: int = 0,
+    epoch: int = 0,
+    batch_samples: int | None = None,
+    batch_tokens: int | None = None,
+    columns: Sequence[str] | None = None,
+    shuffle: bool = True,
+    prefetch: int | None = None,
+    threads: int | None = None,
+    cache: bool | str | Path | None = None,
+) -> ShardReader:
+    """Like `read_shard` over several shards with weights: each batch has samples of them in that
+    proportion. `exhausted` says what happens when one is read to its end: `stop`, `drop` it and go
+    on with the others, or `repeat` it until all were read once."""
+    weights = tuple(float(weight) for _, weight in shards)
+    check_weights(weights)
+    if exhausted not in get_args(Exhausted):
+        what, why = f"exhausted={exhausted!r}", f"it is one of {', '.join(get_args(Exhausted))}"
+        raise InvalidInput(what=what, why=why)
+    if batch_samples is None and batch_tokens is None:
+        batch_samples = BATCH_SAMPLES
+    settings = _settings_of(data)
+    plan = Plan(
+        weights=weights,
+        budget=Budget(batch_samples, batch_tokens),
+        share=Share(rank, world),
+        seed=seed,
+        shuffled=shuffle,
+        exhausted=exhausted,
+        batches_max=prefetch or settings.loader_batches_max,
+        threads=threads or settings.loader_threads,
+    )
+    names = check_columns(columns)
+    store = open_store(settings)
+    copies = _copies(settings, cache, local=store.local)
+    opened = [
+        OpenShard(store, read_manifest(store, shard_id), names, copies) for shard_id, _ in shards
+    ]
+    return ShardReader(opened, plan, epoch)
+
+
+def _settings_of(data: str | Path) -> Settings:
+    if isinstance(data, str) and "://" in data:
+        return load_settings(flags={"store_url": data})
+    return load_settings(data)
+
+
+def _copies(
+    settings: Settings, cache: bool | str | Path | None, *, local: bool
+) -> LocalCopies | None:
+    if cache is False or (local and cache in (None, True)):
+        return None
+    directory = settings.data / "cache" / "shards" if cache in (None, True) else Path(str(cache))
+    return LocalCopies(directory, settings.shard_cache_bytes_max)
+
+
+def _positions_in(state: Mapping[str, Any]) -> list[Position]:
+    names = ("epoch", "samples_consumed", "drawn", "finished")
+    return [Position(**{name: int(one[name]) for name in names}) for one in state["sources"]]
+
+
+def _next_round(position: Position) -> Position:
+    """Where a source goes on after the end of a loop: at the start of an epoch of its own."""
+    return Position(position.epoch + 1)
+
+
+def _refuse_other(what: str, found: object, own: object) -> None:
+    if found != own:
+        raise PositionRefused(why=f"its {what} is {found}, and the reader's {own}")
+
+
+def _global_batches(sources: Sequence[Drawing], plan: Plan) -> Iterator[list[Group]]:
+    """Groups in order, as many at a time as fit."""
+    by_samples = plan.budget.samples is not None
+    groups: list[Group] = []
+    room = plan.budget.limit
+    while (source := _next_source(sources, plan)) is not None:
+        group = source.peek()
+        assert group is not None  # a source that goes next has one
+        size = group.samples if by_samples else group.tokens
+        if groups and size > room:
+            yield groups
+            groups, room = [], plan.budget.limit
+        source.take()
+        groups.append(group)
+        room -= size
+    if groups:
+        yield groups
+
+
+def _next_source(sources: Sequence[Drawing], plan: Plan) -> Drawing | None:
+    """None at the end of the loop."""
+    if len(sources) == 1 and plan.exhausted != "repeat":
+        return sources[0] if sources[0].peek() else None
+    left = [_is_left(one, plan.exhausted) for one in sources]
+    if not any(left):
+        return None
+    drawn = [one.drawn for one in sources]
+    source = sources[furthest_behind(drawn, plan.weights, left)]
+    if source.peek() is None:
+        if plan.exhausted == "stop" or _all_finished(sources):
+            return None
+        source.begin_next_epoch()
+    return source
+
+
+def _is_left(source: Drawing, exhausted: Exhausted) -> bool:
+    """Whether it may be the next one, or the one that ends the loop."""
+    if exhausted == "drop":
+        return source.peek() is not None
+    return exhausted == "stop" or not source.empty
+
+
+def _all_finished(sources: Sequence[Drawing]) -> bool:
+    return all(one.finished or one.peek() is None for one in sources)
+
+
+def _batch_of(groups: Sequence[Group], plan: Plan, state: dict[str, Any]) -> Batch:
+    """What this rank gets of a global batch."""
+    taken = _rows_of(groups)
+    padding = False
+    if plan.share.world > 1:
+        tokens = np.concatenate([window.tokens[rows] for window, rows in taken])
+        begins = np.cumsum([0] + [one.samples for one in groups[:-1]])
+        own = divide(tokens, begins, plan.budget, plan.share.world)[plan.share.rank]
+        padding = not len(own)
+        taken = _select(taken, np.array([np.argmin(tokens)]) if padding else own)
+    columns = gather(taken)
+    rows = sum(len(one.rows) for one in taken)
+    return Batch(_as_padding(columns) if padding else columns, rows, padding, state)
+
+
+def _rows_of(groups: Sequence[Group]) -> list[Taken]:
+    """The rows of a batch, one piece for each stretch that comes from the same window."""
+    taken = []
+    for _, stretch in groupby(groups, lambda one: id(one.window)):
+        found = list(stretch)
+        firsts = np.array([one.first for one in found])
+        samples = np.array([one.samples for one in found])
+        begins = np.cumsum(samples) - samples
+        rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
+        taken.append(Taken(found[0].window, rows))
+    return taken
+
+
+def _select(taken: Sequence[Taken], own: np.ndarray) -> list[Taken]:
+    """Only these rows, numbered through all pieces, in order."""
+    ends = np.cumsum([len(one.rows) for one in taken])
+    cuts = np.searchsorted(own, ends)
+    selected, begun = [], 0
+    for one, end, cut in zip(taken, ends, cuts, strict=True):
+        if cut > begun:
+            selected.append(Taken(one.window, one.rows[own[begun:cut] - (end - len(one.rows))]))
+        begun = cut
+    return selected
+
+
+def _as_padding(columns: dict[str, np.ndarray | Ragged]) -> dict[str, np.ndarray | Ragged]:
+    """A row of which nothing is trained."""
+    padding = dict(columns)
+    for name in ("loss_weight", "n_trainable"):
+        if name in columns:
+            padding[name] = np.zeros(1, columns[name].dtype)  # type: ignore[union-attr]
+    mask = columns.get("loss_mask")
+    if isinstance(mask, Ragged):
+        padding["loss_mask"] = mask.zeros()
+    return padding

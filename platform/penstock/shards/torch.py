@@ -1,0 +1,72 @@
+"""Shards as a dataset of PyTorch. Importing this imports torch; nothing else does.
+
+dataset = ShardDataset(partial(read_shard, "penstock-data", "sha256:…", rank=0, world=8))
+for batch in DataLoader(dataset, batch_size=None):
+    …  # batch["state"] is where to go on
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InvalidInput
+from penstock.shards.columns import Batch, Ragged
+from penstock.shards.reader import ShardReader
+
+try:
+    from torch import from_numpy
+    from torch.utils.data import IterableDataset, get_worker_info
+except ImportError as error:
+    raise InvalidInput(what="PyTorch", why="it is not here: pip install torch") from error
+
+
+class ShardDataset(IterableDataset):  # type: ignore[misc]  # torch may be absent, and is Any then
+    """Gives out batches of a reader as dictionaries of tensors; use it with batch_size=None.
+
+    `open_reader` makes the reader in each worker. Worker w of n gives out every n-th batch, so that
+    a DataLoader's sequence is the same for any number of them. Each decodes everything, though: a
+    reader reads ahead by itself, and more than one worker only helps where work on batches is slow.
+
+    A batch's `state` is where to go on after it: `load_state_dict(batch["state"])`. What workers
+    made ahead is no part of it.
+    """
+
+    def __init__(self, open_reader: Callable[[], ShardReader]) -> None:
+        super().__init__()
+        self._open_reader = open_reader
+        self._state: Mapping[str, Any] | None = None
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next loop goes on from there, with any number of workers and ranks."""
+        with self._open_reader() as reader:
+            reader.load_state_dict(state)  # refused here, not in a worker
+        self._state = dict(state)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        worker = get_worker_info()
+        number, count = (worker.id, worker.num_workers) if worker else (0, 1)
+        with self._open_reader() as reader:
+            if self._state is not None:
+                reader.load_state_dict(self._state)
+            for step, batch in enumerate(reader):
+                if step % count == number:
+                    yield as_tensors(batch)
+
+
+def as_tensors(batch: Batch) -> dict[str, Any]:
+    """Texts are lists; lists of numbers are their values, and `NAME.offsets` where each begins."""
+    found: dict[str, Any] = {"state": dict(batch.state), "padding": batch.padding}
+    for name, column in batch.columns.items():
+        if isinstance(column, Ragged):
+            found[name] = _tensor(column.values)
+            found[f"{name}.offsets"] = _tensor(column.offsets)
+        else:
+            found[name] = _tensor(column)
+    return found
+
+
+def _tensor(values: np.ndarray) -> Any:
+    if values.dtype.kind in "OM":  # texts and times
+        return values.tolist()
+    return from_numpy(values if values.flags.writeable else values.copy())

@@ -1,0 +1,154 @@
+"""Advantages, by hand and by simulation."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_jobs.shards.advantages import SHRINK, advantages, alone
+
+
+def table(*rows: tuple[float | None, str, str | None], chains: Any = None) -> pa.Table:
+    """Of (reward, group, stratum); each session is a chain, if nothing else is said."""
+    rewards, groups, strata = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(
+        {
+            "reward": pa.array(rewards, pa.float64()),
+            "chain": pa.array(chains or [f"s{place}" for place in range(len(rows))], pa.string()),
+            "group_id": pa.array(groups, pa.string()),
+            "stratum": pa.array(strata, pa.string()),
+        }
+    )
+
+
+def test_a_group_by_hand() -> None:
+    # The mean of g is (1 + 0 + 0.5) / 3 = 0.5; the deviation divides nothing.
+    rows = table((1.0, "g", None), (0.0, "g", None), (0.5, "g", None), (0.7, "h", None))
+    assert advantages(rows, "group").to_pylist() == [0.5, -0.5, 0.0, 0.0]
+    assert alone(rows) == 1
+    small = table((0.500001, "g", None), (0.5, "g", None))
+    assert advantages(small, "group").to_pylist() == pytest.approx([5e-7, -5e-7])
+
+
+def test_a_missing_reward_is_no_zero() -> None:
+    # The mean of g is that of the two that are known.
+    rows = table((1.0, "g", "x"), (None, "g", "x"), (0.5, "g", "x"), (None, "h", "x"))
+    assert advantages(rows, "group").to_pylist() == [0.25, None, -0.25, None]
+    found = advantages(rows, "stratum").to_pylist()
+    assert found == [pytest.approx(0.5), None, pytest.approx(-0.5), None]
+    assert advantages(rows, "none").to_pylist() == [None] * 4
+
+
+def test_a_stratum_by_hand() -> None:
+    rows = table((1.0, "a", "x"), (0.0, "b", "x"), (0.5, "c", "y"), (0.3, "d", None))
+    k = SHRINK
+    baselines = [
+        (0.0 + k * (0.0 + 0.5 + 0.3) / 3) / (1 + k),
+        (1.0 + k * (1.0 + 0.5 + 0.3) / 3) / (1 + k),
+        (1.0 + 0.0 + 0.3) / 3,  # alone in its stratum: the mean of all others
+        (1.0 + 0.0 + 0.5) / 3,  # no stratum is one too
+    ]
+    worth = [1.0, 0.0, 0.5, 0.3]
+    expected = [reward - base for reward, base in zip(worth, baselines, strict=True)]
+    assert advantages(rows, "stratum").to_pylist() == pytest.approx(expected)
+
+
+def test_against_nobody_there_is_no_advantage() -> None:
+    assert advantages(table((1.0, "a", "x")), "stratum").to_pylist() == [None]
+    # Nor where the only others are of the same piece of work.
+    rows = table((1.0, "a", "x"), (0.0, "a", "x"), chains=["c", "c"])
+    assert advantages(rows, "stratum").to_pylist() == [None, None]
+    for kind in ("group", "stratum"):
+        assert len(advantages(table(), kind)) == 0
+
+
+def test_a_chain_counts_once() -> None:
+    # Three sessions worth 1 are one attempt: the mean is 0.5, not 0.75.
+    rows = table(*[(1.0, "g", "x")] * 3, (0.0, "g", "x"), chains=["c", "c", "c", "d"])
+    assert advantages(rows, "group").to_pylist() == [0.5, 0.5, 0.5, -0.5]
+    assert advantages(rows, "stratum").to_pylist() == [1.0, 1.0, 1.0, -1.0]
+    # A subagent that was negative by itself is measured against the same.
+    rows = table((1.0, "g", "x"), (-1.0, "g", "x"), (0.5, "g", "x"), chains=["c", "c", "d"])
+    assert advantages(rows, "group").to_pylist() == [0.75, -1.25, 0.25]
+
+
+_REWARD = st.one_of(st.none(), st.floats(-1, 1))
+_ROW = st.tuples(_REWARD, st.sampled_from("abc"), st.sampled_from(["x", "y", None]))
+
+
+@given(st.lists(_ROW, max_size=12), st.randoms(use_true_random=False))
+def test_the_order_of_rows_changes_no_bit(rows: list[Any], random: Any) -> None:
+    places = pa.array(random.sample(range(len(rows)), len(rows)), pa.int64())
+    whole = table(*rows)
+    for kind in ("group", "stratum"):
+        there = advantages(whole, kind)
+        mixed = advantages(whole.take(places), kind)
+        assert mixed.to_pylist() == there.take(places).to_pylist()
+
+
+@given(st.lists(_ROW, min_size=1, max_size=12), st.floats(-5, 5))
+def test_what_all_are_worth_more_changes_nothing(rows: list[Any], more: float) -> None:
+    richer = [(None if one is None else one + more, group, x) for one, group, x in rows]
+    for kind in ("group", "stratum"):
+        ours = advantages(table(*rows), kind).to_pylist()
+        theirs = advantages(table(*richer), kind).to_pylist()
+        assert [one is None for one in ours] == [one is None for one in theirs]
+        known = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None]
+        assert [a for a, _ in known] == pytest.approx([b for _, b in known], abs=1e-9)
+
+
+def test_the_advantages_of_a_group_add_up_to_nothing() -> None:
+    rng = np.random.default_rng(5)
+    rows = [(float(rng.normal()), f"g{place % 7}", None) for place in range(100)]
+    found = np.array(advantages(table(*rows), "group").to_pylist())
+    groups = np.arange(100) % 7
+    assert np.abs(np.bincount(groups, found)).max() < 1e-12
+
+
+def test_the_gradient_by_strata_is_unbiased() -> None:
+    """A policy with one weight chooses 1 with the probability p, in strata of one to three
+    sessions. Over many shards, the mean of score · advantage is the true gradient of the expected
+    reward. With a session's own reward in its baseline it would be smaller: by a half in strata of
+    two."""
+    rng = np.random.default_rng(11)
+    p, bonus = 0.3, 1.0
+    strata = ["x", "y", "y", "z", "z", "z"]
+    base = np.array([0.0, 4.0, 4.0, -3.0, -3.0, -3.0])  # how hard each stratum is
+    rounds = 4_000
+    estimates, own = np.empty(rounds), np.empty(rounds)
+    for place in range(rounds):
+        actions = rng.random(len(strata)) < p
+        score = actions - p
+        rewards = base + bonus * actions + rng.normal(0, 0.1, len(strata))
+        rows = table(*((float(one), str(i), strata[i]) for i, one in enumerate(rewards)))
+        estimates[place] = np.mean(score * np.array(advantages(rows, "stratum").to_pylist()))
+        in_own = rewards - np.array([rewards[[s == t for t in strata]].mean() for s in strata])
+        own[place] = np.mean(score * in_own)
+    truth = bonus * p * (1 - p)
+    error = estimates.std() / np.sqrt(rounds)
+    assert abs(estimates.mean() - truth) < 4 * error
+    # (0 + 2 · 1/2 + 3 · 2/3) / 6 = 1/2 of it.
+    assert own.mean() == pytest.approx(truth / 2, rel=0.1)
+
+
+def test_strata_take_away_how_hard_they_are() -> None:
+    rng = np.random.default_rng(13)
+    hard = np.repeat([-1.0, 1.0], 50)
+    rewards = hard + rng.normal(0, 0.2, 100)
+    rows = table(*((float(one), str(i), str(hard[i])) for i, one in enumerate(rewards)))
+    against_all = rewards - rewards.mean()
+    assert np.std(advantages(rows, "stratum").to_pylist()) < 0.3 * against_all.std()
+
+
+def test_small_strata_are_steadied_by_the_others() -> None:
+    """Where strata do not differ, shrinking makes the baseline of a stratum of two far better
+    than the one other's reward by itself."""
+    rng = np.random.default_rng(12)
+    rewards = rng.normal(0, 1, 200)
+    rows = table(*((float(one), str(i), str(i // 2)) for i, one in enumerate(rewards)))
+    baselines = rewards - np.array(advantages(rows, "stratum").to_pylist())
+    other = rewards.reshape(-1, 2)[:, ::-1].ravel()
+    assert baselines.std() < 0.2 * other.std()

@@ -1,0 +1,407 @@
+"""Building a shard: the same bytes twice, nothing half-built, and proof from the files."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.errors import (
+    InvalidInput,
+    NothingToBuild,
+    QueryRefused,
+    RewardsPending,
+    ShardDamaged,
+    ShardUnknown,
+    SnapshotUnknown,
+)
+from penstock.execution import Done, Executor
+from penstock.execution.inline import InlineExecutor
+from penstock.execution.processes import ProcessExecutor
+from penstock.lake.catalog import create_snapshot, list_snapshots
+from penstock.lake.collection import collect
+from penstock.lake.verification import verify
+from penstock.testing.lakes import START_US, Event, HandLake, hand_lake, make_event
+from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.shards import planning
+from penstock_jobs.shards.building import Built, build
+from penstock_jobs.shards.diffing import diff_shards
+from penstock_jobs.shards.recipe import load_recipe
+from penstock_jobs.shards.registering import find_shard, list_shards, mark_consent, marks_of
+from penstock_jobs.shards.verifying import verify_shard
+from tests.rewards.lakes import answered, said
+from tests.rewards.runs import thumbs
+from tests.servers.s3 import S3Server
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+DAY_US = 86_400_000_000
+SESSIONS = 12
+RECIPE = """
+name = "engine"
+query = "all.sql"
+seed = 3
+[tokens]
+source = "engine"
+[reward]
+definition = "default"
+pending = "drop"
+[advantage]
+kind = "stratum"
+[exclude]
+consent = "not_denied"
+"""
+NO_ORDER = "select session_id, project as stratum from sessions"
+QUERY = f"{NO_ORDER} order by session_id"
+
+
+def talk(session: str, number: int) -> list[Event]:
+    """Two turns, the second of which goes on from the tokens of the first; the user is content
+    with every other session."""
+    first: dict[str, Any] = {
+        "prompt_ids": [1, 2, number],
+        "completion_ids": [7, 8],
+        "logprobs": [-0.5, -0.25],
+    }
+    prompt = [*first["prompt_ids"], *first["completion_ids"], 3, 4]
+    second = {"prompt_ids": prompt, "completion_ids": [9], "logprobs": [-0.125]}
+    facts = {"project": f"p{number % 2}", "checkpoint": "ckpt-1", "user": f"u{number}"}
+    events = [
+        said(1, "do it", session),
+        answered(2, session, call_id="a", text="Done.", tokens=tokens(first)),
+        said(3, "go on", session),
+        answered(4, session, call_id="b", text="Done too.", tokens=tokens(second)),
+        thumbs(session, 5, "up" if number % 2 else "down"),
+    ]
+    return [one | facts for one in events]
+
+
+def tokens(ids: dict[str, Any]) -> dict[str, Any]:
+    return ids | {"tokenizer": "t" * 64, "policy_version_runs": [[0, 4]]}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[..., Any]:
+    """Writes a recipe with something put in the place of something else."""
+
+    def written(*replaced: tuple[str, str], query: str = QUERY) -> Any:
+        text = RECIPE
+        for old, new in replaced:
+            assert old in text
+            text = text.replace(old, new)
+        folder = tmp_path / "recipes"
+        folder.mkdir(exist_ok=True)
+        (folder / "all.sql").write_text(query)
+        (folder / "engine.toml").write_text(text)
+        return load_recipe(folder / "engine.toml")
+
+    return written
+
+
+def fill(lake: HandLake) -> None:
+    for number in range(SESSIONS):
+        lake.send(talk(f"s{number:02d}", number))
+    lake.writer().drain()
+    work = Work(find_definition())
+    run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HandLake]:
+    """Slices of a few sessions, so that there are several."""
+    monkeypatch.setattr(planning, "SLICE_EVENTS", 12)
+    with hand_lake(tmp_path / "data") as lake:
+        fill(lake)
+        yield lake
+
+
+def built(lake: HandLake, recipe: Any, executor: Executor | None = None) -> Built:
+    return build(lake.lake, executor or InlineExecutor(), recipe, tenant="default")
+
+
+def rows_of(lake: HandLake, shard: Built) -> list[dict[str, Any]]:
+    from penstock.shards.files import read_part
+    from penstock.shards.manifest import folder_of
+
+    parts = (
+        rows
+        for part in shard.manifest.files
+        for rows in read_part(lake.lake.store, f"{folder_of(shard.manifest.id)}/{part.name}", part)
+    )
+    rows: list[dict[str, Any]] = pa.concat_tables(parts).to_pylist()
+    return rows
+
+
+def files_of(lake: HandLake) -> set[str]:
+    return {one.name for one in lake.lake.store.list("shards")}
+
+
+def test_tokens_masks_rewards_and_advantages_come_together(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    shard = built(lake, recipe())
+    rows = {row["session_id"]: row for row in rows_of(lake, shard)}
+    assert sorted(rows) == [f"s{number:02d}" for number in range(SESSIONS)]
+    row = rows["s01"]
+    assert row["input_ids"] == [1, 2, 1, 7, 8, 3, 4, 9]
+    assert row["loss_mask"] == [0, 0, 0, 1, 1, 0, 0, 1]
+    assert row["rollout_logprobs"] == [0, 0, 0, -0.5, -0.25, 0, 0, -0.125]
+    assert (row["token_source"], row["checkpoint_id"]) == ("engine", "ckpt-1")
+    [known] = lake.rows(
+        """select value from rewards where session_id = 's01' and name = 'reward'
+        and target_kind = 'session'"""
+    )
+    assert row["reward"] == pytest.approx(known["value"])
+    assert {one["name"] for one in row["reward_components"]} >= {"explicit_feedback"}
+    # All of a stratum have the same reward: what is left is the pull towards the overall mean.
+    assert rows["s01"]["advantage"] > 0 > rows["s00"]["advantage"]
+    counts = shard.manifest.counts
+    assert (counts.sessions, counts.samples, counts.tokens) == (SESSIONS, SESSIONS, 8 * SESSIONS)
+    assert counts.excluded == {}
+    assert shard.manifest.policy is not None
+    assert (shard.manifest.policy.min, shard.manifest.policy.max) == (4, 4)
+    assert len(shard.manifest.files) > 1
+
+
+def test_the_same_bytes_twice_and_on_other_executors(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    first = built(lake, recipe())
+    files = files_of(lake)
+    assert built(lake, recipe()).manifest == first.manifest
+    assert not built(lake, recipe()).new
+    with ProcessExecutor(workers=2, attempts_max=3) as executor:
+        assert built(lake, recipe(), executor).manifest.id == first.manifest.id
+    assert files_of(lake) == files
+    assert len(list_shards(lake.lake.database, "default")) == 1
+
+
+def test_the_same_bytes_in_another_lake_time_zone_and_locale(
+    tmp_path: Path, lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    first = built(lake, recipe())
+    script = (
+        "import sys; from pathlib import Path; from tests.shards.test_building import *\n"
+        "planning.SLICE_EVENTS = 12\n"
+        "with hand_lake(Path(sys.argv[1])) as lake:\n"
+        "    fill(lake); print(built(lake, load_recipe(Path(sys.argv[2]))).manifest.id)"
+    )
+    arguments = [str(tmp_path / "other"), str(tmp_path / "recipes" / "engine.toml")]
+    environment = {**os.environ, "TZ": "Pacific/Chatham", "LC_ALL": "tr_TR.UTF-8"}
+    environment |= {"PYTHONHASHSEED": "99"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == first.manifest.id, done.stderr
+
+
+def test_a_shard_is_of_its_snapshot_for_ever(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    create_snapshot(lake.lake.database, "then")
+    before = built(lake, recipe(("seed = 3", 'seed = 3\nas_of = "then"')))
+    lake.store(talk("late", 99))
+    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    again = built(lake, recipe(("seed = 3", 'seed = 3\nas_of = "then"')))
+    assert again.manifest.id == before.manifest.id
+    newest = built(lake, recipe())
+    assert newest.manifest.counts.sessions == SESSIONS + 1
+    assert {one.name for one in list_snapshots(lake.lake.database)} == {
+        "then",
+        newest.manifest.snapshot and newest.manifest.snapshot.name,
+    }
+    difference = diff_shards(lake.lake.store, before.manifest, newest.manifest)
+    assert difference.samples.sessions_only_after == ["late"]
+    assert difference.samples.only_before == 0
+    assert {"snapshot", "recipe.as_of"} <= {one.what for one in difference.changes}
+
+
+class CutOff(Exception):
+    """The process is gone."""
+
+
+class Stops(InlineExecutor):
+    def run(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[Done[Task, Result]]:
+        for number, done in enumerate(super().run(function, tasks)):
+            if number == 1:
+                raise CutOff
+            yield done
+
+
+def test_a_build_that_was_cut_off_leaves_nothing_to_see(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    with pytest.raises(CutOff):
+        built(lake, recipe(), Stops())
+    assert lake.rows("select * from shards") == []
+    assert lake.rows("select * from samples") == []
+    assert files_of(lake), "slices were written"
+    collect(lake.lake, grace_s=0)
+    assert files_of(lake) == set()
+    shard = built(lake, recipe())
+    assert verify_shard(lake.lake.store, shard.manifest).problems == []
+    collect(lake.lake, grace_s=0)
+    assert verify_shard(lake.lake.store, shard.manifest).problems == []
+    assert not any("staging" in name for name in files_of(lake))
+    assert verify(lake.lake).findings == []
+
+
+def test_the_views_show_shards_and_samples(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    create_snapshot(lake.lake.database, "before")
+    shard = built(lake, recipe())
+    [row] = lake.rows("select shard, name, samples, tokens, marked_sessions from shards")
+    assert list(row.values()) == [shard.manifest.id, "engine", SESSIONS, 8 * SESSIONS, 0]
+    found = lake.rows("select shard, session_id, n_tokens, n_trainable from samples order by all")
+    assert [tuple(one.values()) for one in found] == [
+        (shard.manifest.id, f"s{number:02d}", 8, 3) for number in range(SESSIONS)
+    ]
+    for view in ("shards", "samples"):
+        assert lake.rows(f"select * from {view}", tenant="other") == []
+        assert lake.rows(f"select * from {view}", "before") == []
+
+
+def test_damage_is_found(lake: HandLake, recipe: Callable[..., Any], tmp_path: Path) -> None:
+    shard = built(lake, recipe())
+    name = shard.manifest.files[0].name
+    [path] = (tmp_path / "data" / "lake" / "shards").glob(f"[0-9a-f]*/{name}")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    [problem] = verify_shard(lake.lake.store, shard.manifest).problems
+    assert name in problem
+    path.write_bytes(content[:-10])
+    with pytest.raises(ShardDamaged):
+        list(penstock.read_shard(tmp_path / "data", shard.manifest.id))
+
+
+def test_what_was_built_is_read_by_a_trainer(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    shard = built(lake, recipe())
+    data, columns = tmp_path / "data", ["sample_id", "input_ids"]
+    with penstock.read_shard(data, shard.manifest.id, batch_samples=4, columns=columns) as reader:
+        samples = [one for batch in reader for one in batch["sample_id"].tolist()]
+    assert sorted(samples) == sorted(row["sample_id"] for row in rows_of(lake, shard))
+
+
+def test_consent_that_is_taken_back_marks_the_shard(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    shard = built(lake, recipe())
+    lake.store([make_event("s03", 500, "session_start", payload={"consent": "no_train"})])
+    lake.store([make_event("nobody", 500, "session_start", payload={"consent": "no_train"})])
+    assert mark_consent(lake.lake.database, lake.lake.store) == 1
+    assert mark_consent(lake.lake.database, lake.lake.store) == 0
+    assert marks_of(lake.lake.database, shard.manifest.id) == [("s03", "no_train")]
+    [row] = lake.rows("select marked_sessions from shards")
+    assert row["marked_sessions"] == 1
+    again = built(lake, recipe())
+    assert again.manifest.counts.sessions == SESSIONS - 1
+    assert again.manifest.counts.excluded == {"consent_denied": 1, "no_reward": 1}
+
+
+def test_a_shard_is_found_by_its_name_or_the_beginning_of_its_id(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    shard = built(lake, recipe())
+    database = lake.lake.database
+    for text in (shard.manifest.id, "engine", shard.manifest.id[7:15], shard.manifest.id[:15]):
+        assert find_shard(database, "default", text).id == shard.manifest.id
+    for tenant, text in (("other", "engine"), ("default", "nothing"), ("default", "")):
+        with pytest.raises(ShardUnknown):
+            find_shard(database, tenant, text)
+
+
+def test_every_session_of_the_query_is_accounted_for(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    lake.store([said(1, "hello", "silent"), answered(2, "silent", text="Hi.")])
+    query = QUERY.replace(
+        "order by", "union all select 'nobody', null union all select 'gone', null order by"
+    )
+    shard = built(lake, recipe(query=query))
+    counts = shard.manifest.counts
+    assert counts.excluded == {"no_reward": 1, "not_in_lake": 2}
+    assert shard.asked == counts.sessions + sum(counts.excluded.values()) == SESSIONS + 3
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ([], "select project from sessions", InvalidInput, "session_id"),
+        ([], "select 1 as session_id, '' as stratum", InvalidInput, "session_id"),
+        ([], f"select * from ({NO_ORDER}) where false", NothingToBuild, "none was named"),
+        ([], "delete from sessions", QueryRefused, "exactly one SELECT"),
+        ([], "select session_id from elsewhere", QueryRefused, "no view elsewhere"),
+        ([("seed = 3", 'seed = 3\nas_of = "gone"')], QUERY, SnapshotUnknown, "gone"),
+        ([('consent = "not_denied"', 'suites = ["core"]')], QUERY, InvalidInput, "suite"),
+        ([('[advantage]', '[staleness]\nchannel = "production"\nmax_versions = 1\n[advantage]')],
+         QUERY, InvalidInput, "channel"),
+        ([('source = "engine"', 'source = "render"\ntokenizer = "none.json"')],
+         QUERY, InvalidInput, "none.json"),
+        ([('"not_denied"', '"train"')], QUERY, NothingToBuild, "consent_unknown"),
+        ([('pending = "drop"', 'pending = "drop"\nhorizon_s = 7')], QUERY, InvalidInput, "7"),
+    ],
+    ids=["no-id", "number", "nothing", "delete", "view", "snapshot", "suite", "channel",
+         "tokenizer", "consent", "horizon"],
+)  # fmt: skip
+def test_bad_input_is_refused_and_leaves_nothing(
+    lake: HandLake,
+    recipe: Callable[..., Any],
+    case: tuple[Sequence[tuple[str, str]], str, type[Exception], str],
+) -> None:
+    replaced, query, error, why = case
+    with pytest.raises(error, match=why):
+        built(lake, recipe(*replaced, query=query))
+    assert lake.rows("select * from shards") == []
+    assert list_snapshots(lake.lake.database) == []
+    collect(lake.lake, grace_s=0)
+    assert files_of(lake) == set()
+
+
+def test_pending_rewards_are_waited_for_where_the_recipe_says_so(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    lake.store([said(1, "do it", "young"), *talk("young", 1)[1:]])
+    late = make_event("young", 90_000, "edit", payload={"path": "a", "before": "", "after": "x"})
+    lake.store([late])
+    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 90_010_000_000)
+    with pytest.raises(RewardsPending, match="1 of 13 sessions"):
+        built(lake, recipe(("drop", "wait")))
+    counts = built(lake, recipe()).manifest.counts
+    assert (counts.pending, counts.excluded) == (1, {"pending": 1})
+
+
+def test_near_duplicates_are_left_out(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    text = " ".join(f"word{number}" for number in range(60))
+    for number in (50, 51):
+        events = talk(f"like{number}", number)
+        events[1]["payload"]["text"] = text
+        lake.send(events)
+    lake.writer().drain()
+    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    wanted = recipe(('consent = "not_denied"', 'consent = "not_denied"\nnear_duplicates = true'))
+    shard = built(lake, wanted)
+    assert shard.manifest.counts.excluded == {"near_duplicate": 1}
+    assert "like50" in {row["session_id"] for row in rows_of(lake, shard)}
+
+
+def test_with_files_in_s3(tmp_path: Path, s3: S3Server, recipe: Callable[..., Any]) -> None:
+    url = s3.store_url(s3.new_prefix())
+    with hand_lake(tmp_path / "data", store_url=url) as lake:
+        fill(lake)
+        shard = built(lake, recipe())
+        assert verify_shard(lake.lake.store, shard.manifest).problems == []
+        assert len(lake.rows("select * from samples")) == SESSIONS

@@ -1,0 +1,290 @@
+"""Exclusions by facts: consent, copies, staleness, caps."""
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_jobs.shards.exclusions import caps, staleness
+from penstock_jobs.shards.exclusions.consent import without_consent
+from penstock_jobs.shards.exclusions.copies import copied, only_copies
+from penstock_jobs.shards.exclusions.reasons import Found, Why, first_of, with_chains
+
+
+def reasons(found: Found) -> dict[str, str]:
+    return {session: why.reason for session, why in found.items()}
+
+
+def test_what_leaves_out_one_leaves_out_its_chain() -> None:
+    chains = {"a": "a", "b": "a", "c": "a", "d": "d"}
+    found = with_chains({"c": Why("stale_age", "old"), "b": Why("stale_version")}, chains)
+    assert found == {
+        "a": Why("stale_version", "by b, of the same chain"),
+        "b": Why("stale_version"),
+        "c": Why("stale_age", "old"),
+    }
+
+
+def test_the_first_reason_counts() -> None:
+    merged = first_of([{"a": Why("copy")}, {"a": Why("cap_user"), "b": Why("cap_user")}])
+    assert reasons(merged) == {"a": "copy", "b": "cap_user"}
+
+
+# Consent
+
+
+def test_consent_is_that_of_the_whole_chain() -> None:
+    consents = {"a": "train", "b": "unknown", "c": "train", "d": "no_train", "e": "unknown"}
+    chains = {"a": "a", "b": "a", "c": "c", "d": "c", "e": "e", "f": "f", "g": "e"}
+    found = without_consent(consents | {"g": "no_train"}, chains, "train")
+    assert reasons(found) == {
+        "a": "consent_unknown",
+        "b": "consent_unknown",
+        "c": "consent_denied",
+        "d": "consent_denied",
+        "e": "consent_denied",  # its own is unknown, and another of its chain said no
+        "f": "consent_unknown",  # nobody knows of it
+        "g": "consent_denied",
+    }
+    assert found["c"].detail == "by d, of the same chain"
+    found = without_consent(consents, chains, "not_denied")
+    assert reasons(found) == {"c": "consent_denied", "d": "consent_denied"}
+    assert without_consent({"a": "train"}, {"a": "a"}, "train") == {}
+
+
+def test_a_consent_that_nobody_knows_the_word_for_is_none() -> None:
+    assert reasons(without_consent({"a": "perhaps"}, {}, "not_denied")) == {"a": "consent_unknown"}
+
+
+_CONSENT = st.sampled_from(["train", "no_train", "unknown"])
+
+
+@given(st.lists(st.tuples(_CONSENT, st.sampled_from("abc")), max_size=8))
+def test_consent_lets_in_only_what_may_be_trained_on(rows: list[Any]) -> None:
+    consents = {f"s{place}": said for place, (said, _) in enumerate(rows)}
+    chains = {f"s{place}": chain for place, (_, chain) in enumerate(rows)}
+    for wanted, enough in (("train", {"train"}), ("not_denied", {"train", "unknown"})):
+        found = without_consent(consents, chains, wanted)  # type: ignore[arg-type]
+        for session, chain in chains.items():
+            of_chain = {consents[one] for one in chains if chains[one] == chain}
+            assert (session not in found) == (of_chain <= enough)
+
+
+# Copies
+
+
+def event(session: str, ts: int, kind: str, message: str | None, key: str | None = None) -> Any:
+    source = None if key is None else "editor"
+    return {
+        "session_id": session, "ts": ts, "seq": ts, "type": kind, "source": source,
+        "source_key": key, "message": message,
+    }  # fmt: skip
+
+
+_EVENTS = pa.schema(
+    [
+        ("session_id", pa.string()),
+        ("ts", pa.int64()),
+        ("seq", pa.int64()),
+        *((name, pa.string()) for name in ("type", "source", "source_key", "message")),
+    ]
+)
+ASKED, WROTE = "user_message", "model_call"
+
+
+def events(*rows: Any) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), _EVENTS)
+
+
+def test_the_same_key_in_another_session_is_a_copy() -> None:
+    rows = events(
+        event("later", 10, WROTE, "done", "k1"),
+        event("early", 1, WROTE, "done", "k1"),
+        event("early", 2, WROTE, "one of two events of a message", "k2"),
+        event("early", 3, WROTE, "the other", "k2"),
+        event("later", 11, WROTE, "own", "k3"),
+        event("other", 1, WROTE, "no key", None),
+        event("third", 1, WROTE, "no key", None),
+    )
+    found = copied(rows, {})
+    assert found.tolist() == [True, False, False, False, False, False, False]
+    assert only_copies(rows, found) == {}
+    # In a session that repeats, even where it claims to be earlier.
+    found = copied(rows, {"early": "later"})
+    assert found.tolist() == [False, True, False, False, False, False, False]
+
+
+def test_keys_are_of_their_source() -> None:
+    rows = events(event("a", 1, WROTE, "x", "1"), event("b", 2, WROTE, "y", "1"))
+    other = rows.set_column(4, "source", pa.array(["editor", "shell"]))
+    assert copied(other, {}).tolist() == [False, False]
+    nobody = rows.set_column(4, "source", pa.nulls(2, pa.string()))
+    assert copied(nobody, {}).tolist() == [False, False]
+    assert copied(rows, {}).tolist() == [False, True]
+
+
+def test_the_history_that_a_fork_repeats_is_a_copy() -> None:
+    history = [(ASKED, "fix it"), (WROTE, "fixed"), (ASKED, "go on"), (WROTE, "went on")]
+    parent = [event("p", at, kind, text) for at, (kind, text) in enumerate(history)]
+    fork = [event("f", 100 + at, kind, text) for at, (kind, text) in enumerate(history[:3])]
+    fork += [event("f", 110, WROTE, "otherwise"), event("f", 111, ASKED, "go on")]
+    fork += [event("f", 112, WROTE, "went on")]  # said again, after the ways parted
+    rows = events(*fork, *parent)
+    found = copied(rows, {"f": "p"})
+    assert found.tolist() == [True] * 3 + [False] * 7
+    assert only_copies(rows, found) == {}
+    # By no link there is no history.
+    assert not copied(rows, {}).any()
+
+
+def test_a_session_of_copies_alone_is_left_out() -> None:
+    rows = events(
+        event("p", 1, ASKED, "fix it"),
+        event("p", 2, WROTE, "fixed"),
+        event("r", 3, ASKED, "fix it"),
+        event("r", 4, WROTE, "fixed"),
+        event("r", 5, ASKED, "thanks"),
+        event("q", 6, ASKED, "nothing was written"),
+    )
+    assert reasons(only_copies(rows, copied(rows, {"r": "p"}))) == {"r": "copy"}
+
+
+def test_a_copy_of_a_copy_has_one_original() -> None:
+    rows = [event(name, 1, WROTE, "x", "k") for name in "cab"]
+    found = copied(events(*rows), {"a": "c", "b": "a"})
+    assert found.tolist() == [False, True, True]
+    # Links in a ring, which nobody should send, end.
+    assert copied(events(*rows), {"a": "b", "b": "a", "c": "c"}).tolist() == [True, False, True]
+    assert copied(events(), {"a": "b"}).tolist() == []
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_of_each_key_one_session_s_stays(pairs: list[Any], random: Any) -> None:
+    rows = [event(name, at, WROTE, str(at), f"k{key}") for at, (name, key) in enumerate(pairs)]
+    found = copied(events(*rows), {"b": "a"})
+    kept = {
+        (row["source_key"], row["session_id"])
+        for row, copy in zip(rows, found, strict=True)
+        if not copy
+    }
+    assert len(kept) == len({key for _, key in pairs})
+    order = random.sample(range(len(rows)), len(rows))
+    mixed = copied(events(*(rows[place] for place in order)), {"b": "a"})
+    assert mixed.tolist() == [found[place] for place in order]
+
+
+# Staleness
+
+ORDER = ["c1", "c2", "c3", "c4"]
+NOW_US = 1_000_000_000_000
+
+
+def work(session: str, *checkpoints: str, age_s: float = 0) -> staleness.Work:
+    return staleness.Work(session, checkpoints, NOW_US - round(age_s * 1_000_000))
+
+
+def test_versions_are_counted_back() -> None:
+    assert staleness.versions_behind(ORDER, "c3") == {"c1": 2, "c2": 1, "c3": 0, "c4": -1}
+    # After a rollback to c2, c2 is what is served.
+    assert staleness.versions_behind(["c1", "c2", "c3", "c2"], "c2") == {"c1": 3, "c3": 1, "c2": 0}
+
+
+def test_a_session_is_as_stale_as_its_oldest_version() -> None:
+    bounds = staleness.Bounds(staleness.versions_behind(ORDER, "c3"), max_versions=1)
+    works = [
+        work("fresh", "c3"),
+        work("newer", "c4"),
+        work("one", "c2"),
+        work("two", "c1"),
+        work("mixed", "c3", "c1"),
+        work("unknown", "c3", "c9"),
+        work("unnamed"),
+        work("root", "c3"),
+        work("goes-on", "c1"),
+    ]
+    found = staleness.stale(works, {"root": "root", "goes-on": "root"}, bounds, NOW_US)
+    assert reasons(found) == {
+        "two": "stale_version", "mixed": "stale_version", "unknown": "stale_unknown_version",
+        "unnamed": "stale_unknown_version", "goes-on": "stale_version", "root": "stale_version",
+    }  # fmt: skip
+    assert found["mixed"].detail == "c1 is 2 versions behind"
+    assert found["unknown"].detail == "c9"
+    assert found["root"].detail == "by goes-on, of the same chain"
+
+
+def test_age_is_against_the_snapshot() -> None:
+    bounds = staleness.Bounds(max_age_s=60)
+    works = [work("at", age_s=60), work("past", age_s=61), work("ahead", age_s=-5)]
+    found = staleness.stale(works, {}, bounds, NOW_US)
+    assert found == {"past": Why("stale_age", "last heard of 61 s before")}
+    assert staleness.stale(works, {}, staleness.Bounds(), NOW_US) == {}
+
+
+# Caps
+
+
+def of_user(user: str | None, *sessions: str, repo: str | None = None) -> list[caps.Work]:
+    return [caps.Work(session, session, user, repo) for session in sessions]
+
+
+def test_nobody_has_more_than_the_cap() -> None:
+    many = [f"s{place:03}" for place in range(100)]
+    works = [*of_user("u", *many), *of_user("v", "v1", "v2"), *of_user(None, "n1", "n2", "n3")]
+    found = caps.over_caps(works, caps.Limits(per_user=2), seed=7)
+    assert len(found) == 98
+    assert set(reasons(found).values()) == {"cap_user"}
+    assert not found.keys() & {"v1", "v2", "n1", "n2", "n3"}
+    assert caps.over_caps(works, caps.Limits(per_user=2), seed=8).keys() != found.keys()
+    assert caps.over_caps(works, caps.Limits(), seed=7) == {}
+
+
+def test_a_chain_counts_once_and_stays_whole() -> None:
+    works = [caps.Work(f"{chain}{part}", f"{chain}0", "u") for chain in "abcd" for part in range(3)]
+    found = caps.over_caps(works, caps.Limits(per_user=2), seed=7)
+    assert Counter(session[0] for session in found) == {session[0]: 3 for session in found}
+    assert len(found) == 6
+
+
+def test_caps_of_repositories_count_what_users_have_left() -> None:
+    works = [*of_user("u", "a", "b", "c", repo="r"), *of_user("v", "d", repo="r")]
+    found = caps.over_caps(works, caps.Limits(per_user=1, per_repo=2), seed=7)
+    assert set(reasons(found).values()) == {"cap_user"}
+    assert "d" not in found
+    found = caps.over_caps(works, caps.Limits(per_repo=1), seed=7)
+    assert list(reasons(found).values()) == ["cap_repo"] * 3
+
+
+def test_no_more_sessions_than_are_asked_for() -> None:
+    works = of_user(None, *(f"s{place}" for place in range(50)))
+    found = caps.over_caps(works, caps.Limits(sessions=20), seed=7)
+    assert list(reasons(found).values()) == ["cap_sessions"] * 30
+    # Those of a smaller shard are in the larger one.
+    smaller = caps.over_caps(works, caps.Limits(sessions=10), seed=7)
+    assert found.keys() < smaller.keys()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["u", "v", None]), st.sampled_from("rst")), max_size=30),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+)
+def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, random: Any) -> None:
+    works = [caps.Work(f"s{at}", f"s{at}", user, repo) for at, (user, repo) in enumerate(rows)]
+    limits = caps.Limits(per_user=cap, per_repo=cap)
+    found = caps.over_caps(works, limits, seed=3)
+    assert caps.over_caps(random.sample(works, len(works)), limits, seed=3) == found
+    kept = [one for one in works if one.session_id not in found]
+    users = Counter(one.user for one in kept if one.user is not None)
+    assert all(count <= cap for count in users.values())
+    assert all(count <= cap for count in Counter(one.repo for one in kept).values())
+
+
+@pytest.mark.parametrize("seed", [0, 2**63 - 1])
+def test_any_seed(seed: int) -> None:
+    assert caps.over_caps(of_user("u", "a", "\ud800"), caps.Limits(per_user=1), seed)

@@ -1,0 +1,312 @@
+"""Exclusions by texts: contamination, and near-duplicates with their measured rates."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_jobs.shards.exclusions.contamination import Contamination, Work, plain_repo
+from penstock_jobs.shards.exclusions.near_duplicates import (
+    PERMUTATIONS,
+    WORDS,
+    Signature,
+    near_duplicates,
+    signature,
+)
+from penstock_jobs.shards.exclusions.shingles import shingles, word_hashes
+
+GOLDEN = [
+    1029309735418314389,
+    12402639442005773684,
+    3760356374847043938,
+    1393090462334983820,
+]
+VOCABULARY = [f"word{place}" for place in range(3_000)]
+
+
+def words_of(rng: np.random.Generator, count: int) -> list[str]:
+    return [VOCABULARY[place] for place in rng.integers(0, len(VOCABULARY), count)]
+
+
+# Shingles
+
+
+def test_words_are_words_whatever_stands_between_them() -> None:
+    plain = word_hashes("fix the Parser in src main py").tolist()
+    assert word_hashes("  Fix the `parser`, in src/main.py!\n").tolist() == plain
+    assert len(plain) == 7
+    assert len(set(word_hashes("a b c a").tolist())) == 3
+    assert word_hashes("").tolist() == word_hashes(" .,;\n").tolist() == []
+    assert len(word_hashes("snake_case x2")) == 2
+
+
+def test_the_same_text_has_the_same_hashes_everywhere() -> None:
+    assert word_hashes("hello wörld 世界").tolist() == GOLDEN
+
+
+def test_scripts_without_spaces() -> None:
+    assert len(word_hashes("修复解析器")) == 5
+    assert len(word_hashes("fix 修复 it")) == 4
+    assert len(word_hashes("résumé naïve")) == 2
+    assert word_hashes("ﬁx").tolist() == word_hashes("fix").tolist()
+    assert len(word_hashes("a “quoted” word—here")) == 4
+    assert len(word_hashes("broken \ud800 text")) == 2
+
+
+def test_a_word_hashes_alike_wherever_it_stands() -> None:
+    long = "x " * 5_000 + "needle"
+    assert word_hashes(long)[-1] == word_hashes("needle")[0]
+
+
+@given(st.text(alphabet="ab _.", max_size=60))
+def test_words_are_those_of_a_plain_reading(text: str) -> None:
+    words = re.findall(r"\w+", text)
+    hashes = word_hashes(text).tolist()
+    assert len(hashes) == len(words)
+    assert len(set(hashes)) == len(set(words))
+    runs = {tuple(words[at : at + 3]) for at in range(len(words) - 2)}
+    assert len(shingles(text, 3)) == len(runs)
+
+
+# Contamination
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str = "core"
+    task_ids: Collection[str] = ()
+    sessions: Collection[str] = ()
+    repos: Collection[str] = ()
+    commits: Collection[str] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+TASK = """The importer drops the last row of a file without a newline at its end. Make it keep
+that row, also where the file has one column alone, and add a test for both of them."""
+COMMIT = "4f2a91c07be3d58a6c11d9e0f3b27a4455aa6677"
+
+
+@pytest.fixture(scope="module")
+def contamination() -> Contamination:
+    return Contamination(
+        [
+            Suite(
+                task_ids={"t-1"},
+                sessions={"s-mined"},
+                repos={"https://github.com/Acme/Tool.git"},
+                commits={COMMIT},
+                texts={"t-1": TASK, "t-2": "fix the failing test"},
+            ),
+            Suite("extra", texts={"t-9": " ".join(VOCABULARY[:50])}),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("work", "reason", "detail"),
+    [
+        (Work("s-mined"), "contaminated_task", "a task of core was made from it"),
+        (Work("s", task_id="t-1"), "contaminated_task", "t-1 of core"),
+        (Work("s", repo="git@github.com:acme/tool.git"), "contaminated_repo", "acme/tool.git"),
+        (Work("s", commit=COMMIT[:8].upper()), "contaminated_commit", "of core"),
+        (Work("s", commit=COMMIT + "0" * 8), "contaminated_commit", "of core"),
+        (Work("s", texts=["hello", f"> {TASK.upper()}"]), "contaminated_text", "100% of its runs"),
+        (Work("s", texts=[" ".join(VOCABULARY[20:40])]), "contaminated_text", "t-9 of extra: 21%"),
+    ],
+)
+def test_a_task_is_known_by_any_of_its_marks(
+    contamination: Contamination, work: Work, reason: str, detail: str
+) -> None:
+    why = contamination.of(work)
+    assert why is not None
+    assert why.reason == reason
+    assert detail in (why.detail or "")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        Work("s"),
+        Work("s", task_id="t-3", repo="acme/tools", commit="4f2a91d" + "0" * 33),
+        Work("s", commit=COMMIT[:6]),
+        Work("s", texts=["fix the failing test", "", "The importer drops the last row"]),
+        # Twelve words of it, and a run has thirteen.
+        Work("s", texts=[" ".join(TASK.split()[:12])]),
+        # Of 38 runs of the other 3: 8 %.
+        Work("s", texts=[" ".join(VOCABULARY[:15])]),
+    ],
+)
+def test_what_only_looks_like_it_stays(contamination: Contamination, work: Work) -> None:
+    assert contamination.of(work) is None
+
+
+def test_the_bound_is_the_recipe_s() -> None:
+    suites = [Suite(texts={"t": " ".join(VOCABULARY[:50])})]
+    some = Work("s", texts=[" ".join(VOCABULARY[:15])])
+    assert Contamination(suites, overlap_min=3 / 38).of(some) is not None
+    assert Contamination(suites, overlap_min=0.08).of(some) is None
+    assert Contamination(suites, words=8, overlap_min=0.18).of(some) is not None  # 8 of 43
+    assert Contamination([]).of(some) is None
+
+
+def test_texts_that_share_runs_are_counted_apart() -> None:
+    shared = " ".join(VOCABULARY[:20])
+    suites = [Suite(texts={"a": shared + " " + " ".join(VOCABULARY[100:200]), "b": shared})]
+    why = Contamination(suites).of(Work("s", texts=[shared]))
+    assert why is not None
+    assert why.detail == "b of core: 100% of its runs of 13 words"
+
+
+@pytest.mark.parametrize(
+    "repo",
+    [
+        "acme/tool", "Acme/Tool", "https://github.com/acme/tool", "https://u:p@host/acme/tool.git/",
+        "git@github.com:acme/tool.git", "ssh://git@host:22/acme/tool.git", "/srv/git/acme/tool.git",
+        "C:\\work\\acme\\tool",
+    ],
+)  # fmt: skip
+def test_ways_to_write_a_repository(repo: str) -> None:
+    assert plain_repo(repo) == "acme/tool"
+
+
+# Near-duplicates
+
+SEED = 7
+
+
+def signed(texts: Mapping[str, str], seed: int = SEED) -> dict[str, Signature | None]:
+    return {name: signature([text], seed) for name, text in texts.items()}
+
+
+def clusters(found: Mapping[str, Signature | None], similarity: float = 0.8) -> dict[str, str]:
+    ids = list(found)
+    out = near_duplicates(ids, list(found.values()), ids, similarity)
+    assert all(why.reason == "near_duplicate" for why in out.values())
+    return {name: (why.detail or "").removeprefix("of ") for name, why in out.items()}
+
+
+def changed(rng: np.random.Generator, words: list[str], share: float) -> str:
+    """With this share of words replaced."""
+    count = round(share * len(words))
+    words = list(words)
+    for place in rng.choice(len(words), count, replace=False):
+        words[place] = f"other{rng.integers(10**9)}"
+    return " ".join(words)
+
+
+def jaccard(one: str, other: str) -> float:
+    a, b = set(shingles(one, WORDS).tolist()), set(shingles(other, WORDS).tolist())
+    return len(a & b) / len(a | b)
+
+
+def test_the_least_id_of_a_cluster_stays() -> None:
+    rng = np.random.default_rng(1)
+    words = words_of(rng, 300)
+    texts = {name: " ".join(words) for name in "cab"}
+    texts["d"] = " ".join(words_of(rng, 300))
+    assert clusters(signed(texts)) == {"b": "a", "c": "a"}
+
+
+def test_attempts_of_one_group_are_alike_on_purpose() -> None:
+    rng = np.random.default_rng(2)
+    same = signature([" ".join(words_of(rng, 300))], SEED)
+    found = near_duplicates(["a", "b", "c"], [same] * 3, ["g", "g", "h"], 0.8)
+    assert found.keys() == {"c"}
+
+
+def test_little_text_is_nobody_s_duplicate() -> None:
+    assert signature(["Done, all tests pass."], SEED) is None
+    assert signature([], SEED) is None
+    assert near_duplicates(["a", "b"], [None, None], ["a", "b"], 0.8) == {}
+    assert near_duplicates([], [], [], 0.8) == {}
+    # Runs do not go from one text to the next.
+    assert signature(["one two three"] * 100, SEED) is None
+
+
+def test_what_is_near_to_something_near_is_in_the_cluster() -> None:
+    """A drift: each is near to the next, and the last is far from the first."""
+    rng = np.random.default_rng(3)
+    words = words_of(rng, 400)
+    texts = {}
+    for step in range(12):
+        texts[f"s{step:02}"] = " ".join(words)
+        for place in range(step * 8, step * 8 + 8):  # eight in a row: a few runs are lost
+            words[place] = f"new{step}-{place}"
+    assert jaccard(texts["s00"], texts["s11"]) < 0.7
+    assert clusters(signed(texts)) == {f"s{step:02}": "s00" for step in range(1, 12)}
+
+
+def test_a_thousand_copies_are_one_cluster() -> None:
+    rng = np.random.default_rng(4)
+    same = signature([" ".join(words_of(rng, 300))], SEED)
+    ids = [f"s{place:04}" for place in range(1_000)]
+    found = near_duplicates(ids, [same] * 1_000, ids, 0.8)
+    assert found.keys() == set(ids[1:])
+
+
+def test_signatures_estimate_the_share_of_common_shingles() -> None:
+    rng = np.random.default_rng(5)
+    errors = []
+    for share in (0.0, 0.01, 0.03, 0.06, 0.1):
+        for _ in range(20):
+            words = words_of(rng, 400)
+            one, other = " ".join(words), changed(rng, words, share)
+            ours, theirs = signature([one], SEED), signature([other], SEED)
+            assert ours is not None
+            assert theirs is not None
+            errors.append(float((ours == theirs).mean()) - jaccard(one, other))
+    assert abs(np.mean(errors)) < 0.01
+    assert np.std(errors) < 1.3 * 0.5 / np.sqrt(PERMUTATIONS)
+
+
+def test_recall_and_precision_are_as_they_are_written_down() -> None:
+    """1,200 texts, of 200 of which there is a changed copy; a share of p words replaced leaves
+    about (1 − p)⁵ of the runs of each, so a similarity of about that over two minus that."""
+    rng = np.random.default_rng(6)
+    texts = {f"a{place:04}": words_of(rng, 250) for place in range(1_000)}
+    plain = {name: " ".join(words) for name, words in texts.items()}
+    similar: dict[str, float] = {}
+    for place in range(200):
+        origin = f"a{place:04}"
+        copy = changed(rng, texts[origin], 0.06 * place / 200)
+        plain[f"z{place:04}"] = copy
+        similar[f"z{place:04}"] = jaccard(plain[origin], copy)
+    found = clusters(signed(plain))
+    assert all(name.startswith("z") and origin[1:] == name[1:] for name, origin in found.items())
+    clear = {name for name, share in similar.items() if share >= 0.87}
+    far = {name for name, share in similar.items() if share <= 0.7}
+    assert len(clear) > 30
+    assert len(far) > 30
+    assert len(clear & found.keys()) / len(clear) >= 0.97
+    assert len(far & found.keys()) / len(far) <= 0.03
+    near = {name for name, share in similar.items() if share >= 0.8}
+    assert len(near & found.keys()) / len(near) >= 0.85
+    precision = len(near & found.keys()) / len(found)
+    assert precision >= 0.85
+
+
+@given(st.integers(0, 2**32), st.randoms(use_true_random=False))
+def test_the_order_of_sessions_changes_nothing(seed: int, random: Any) -> None:
+    rng = np.random.default_rng(seed)
+    texts = {}
+    for family in range(3):
+        words = words_of(rng, 60)
+        for member in range(3):
+            texts[f"{'bca'[member]}{family}"] = changed(rng, words, 0.01 * member)
+    found = signed(texts)
+    shuffled = dict(random.sample(list(found.items()), len(found)))
+    assert clusters(shuffled) == clusters(found)
+
+
+def test_another_seed_finds_about_the_same() -> None:
+    rng = np.random.default_rng(8)
+    words = words_of(rng, 300)
+    texts = {"a": " ".join(words), "b": changed(rng, words, 0.005), "c": changed(rng, words, 0.3)}
+    assert not np.array_equal(signed(texts, 1)["a"], signed(texts, 2)["a"])  # type: ignore[arg-type]
+    for seed in range(5):
+        assert clusters(signed(texts, seed)) == {"b": "a"}

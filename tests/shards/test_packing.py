@@ -1,0 +1,101 @@
+"""Packing: nothing lost, nothing too long, few rows."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import InvalidInput
+from penstock_jobs.shards.packing import COST_TOKENS, cost, pack
+
+
+def plain_first_fit(lengths: list[int], length: int) -> list[list[int]]:
+    """As it is defined, in quadratic time."""
+    rows: list[list[int]] = []
+    free: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        fitting = [row for row, room in enumerate(free) if lengths[place] <= room]
+        row = fitting[0] if fitting else len(rows)
+        if not fitting:
+            rows.append([])
+            free.append(length)
+        rows[row].append(place)
+        free[row] -= lengths[place]
+    return rows
+
+
+def test_by_hand() -> None:
+    # 7, 6, 5, 4, 3, 3, 2 into 10: 7 3; 6 4; 5 3 2.
+    packed = pack([3, 5, 7, 2, 4, 6, 3], 10)
+    assert packed.rows() == [[2, 0], [5, 4], [1, 6, 3]]
+    assert packed.offsets.tolist() == [0, 2, 4, 7]
+    assert packed.tokens.tolist() == [10, 10, 10]
+    squares = [7**2 + 3**2, 6**2 + 4**2, 5**2 + 3**2 + 2**2]
+    assert packed.costs.tolist() == pytest.approx([10 + each / COST_TOKENS for each in squares])
+
+
+def test_the_cost_is_linear_and_quadratic() -> None:
+    assert cost([0, COST_TOKENS]).tolist() == [0, 2 * COST_TOKENS]
+    # A row of one sequence costs more than one of many, so that the length limits enough.
+    assert cost(32_768) > 8 * cost(4_096)
+
+
+def test_groups_are_kept_together() -> None:
+    lengths, groups = [4, 4, 4, 5, 5, 1], ["a", "b", "a", "c", "b", "d"]
+    packed = pack(lengths, 10, groups)
+    # b is 9, a is 8, c 5, d 1: b with d.
+    assert packed.rows() == [[1, 4, 5], [0, 2], [3]]
+    # A group of 12 has rows of its own, though there is room in its last.
+    packed = pack([6, 6, 2], 10, ["a", "a", "b"])
+    assert packed.rows() == [[2], [0], [1]]
+
+
+def test_nothing_to_pack() -> None:
+    packed = pack([], 10)
+    assert (packed.rows(), packed.offsets.tolist()) == ([], [0])
+    assert pack([], 10, []).rows() == []
+
+
+@pytest.mark.parametrize("bad", [0, -1, 11])
+def test_what_no_row_can_hold(bad: int) -> None:
+    with pytest.raises(InvalidInput, match=f"A sample of {bad} tokens .* 1 to 10 tokens"):
+        pack([5, bad], 10)
+
+
+_LENGTHS = st.lists(st.integers(1, 40), max_size=60)
+
+
+@given(_LENGTHS)
+def test_it_is_first_fit_with_the_longest_first(lengths: list[int]) -> None:
+    assert pack(lengths, 40).rows() == plain_first_fit(lengths, 40)
+
+
+@given(_LENGTHS, st.data())
+def test_each_is_in_one_row_and_no_row_is_too_long(lengths: list[int], data: st.DataObject) -> None:
+    groups = data.draw(
+        st.none()
+        | st.lists(st.sampled_from("abcdefgh"), min_size=len(lengths), max_size=len(lengths))
+    )
+    packed = pack(lengths, 40, groups)
+    assert sorted(packed.order.tolist()) == list(range(len(lengths)))
+    rows = packed.rows()
+    assert [sum(lengths[one] for one in row) for row in rows] == packed.tokens.tolist()
+    assert all(0 < tokens <= 40 for tokens in packed.tokens)
+    assert all(start < end for start, end in pairwise(packed.offsets.tolist()))
+    for group in set(groups or ()):
+        members = {place for place, one in enumerate(groups or ()) if one == group}
+        held = [row for row in rows if members & set(row)]
+        if sum(lengths[one] for one in members) <= 40:
+            assert len(held) == 1
+        else:
+            assert {one for row in held for one in row} == members
+
+
+def test_it_needs_hardly_more_rows_than_tokens_do() -> None:
+    """Looking at each row for each sample would take 10⁹ steps here."""
+    rng = np.random.default_rng(3)
+    lengths = np.clip(rng.lognormal(8, 1, 100_000).astype(np.int64), 1, 32_768)
+    packed = pack(lengths, 32_768)
+    assert len(packed.tokens) <= 1.001 * lengths.sum() / 32_768 + 1

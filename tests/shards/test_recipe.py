@@ -1,0 +1,213 @@
+"""Recipes: what they say, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock_jobs.shards.recipe import Recipe, load_recipe
+
+TEXT = """
+name = "fresh"
+query = "fresh.sql"
+as_of = "latest"
+seed = 7
+
+[tokens]
+source = "prefer-engine"
+tokenizer = "models/tokenizer.json"
+template = "chat.jinja"
+max_length = 4096
+pack = true
+
+[reward]
+definition = "default"
+horizon_s = 600
+pending = "wait"
+
+[advantage]
+kind = "stratum"
+
+[staleness]
+channel = "production"
+max_versions = 1
+max_age = "6h"
+
+[exclude]
+suites = ["extra", "core", "core"]
+consent = "train"
+overlap_words = 8
+overlap_min = 0.5
+near_duplicates = true
+similarity_min = 0.9
+max_per_user = 200
+max_per_repo = 300
+
+[split]
+eval = 0.05
+by = "repo"
+keep = "train"
+
+[output]
+max_sessions = 1000
+file_bytes = 1000000
+row_group_bytes = 100000
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "fresh.sql").write_text("select session_id from sessions", encoding="utf-8")
+    return tmp_path
+
+
+def load(directory: Path, text: str = TEXT) -> Recipe:
+    path = directory / "fresh.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_recipe(path)
+
+
+def test_it_says_all_of_it(directory: Path) -> None:
+    recipe = load(directory)
+    assert (recipe.name, recipe.as_of, recipe.seed) == ("fresh", "latest", 7)
+    assert recipe.query == "select session_id from sessions"
+    assert (recipe.tokens.source, recipe.tokens.max_length, recipe.tokens.pack) == (
+        "prefer-engine", 4096, True,
+    )  # fmt: skip
+    assert recipe.reward is not None
+    assert (recipe.reward.definition, recipe.reward.horizon_s) == ("default", 600)
+    assert recipe.reward.pending == "wait"
+    assert recipe.advantage.kind == "stratum"
+    assert (recipe.staleness.channel, recipe.staleness.max_versions) == ("production", 1)
+    assert recipe.staleness.max_age_s == 6 * 3600
+    assert recipe.exclude.suites == ("core", "extra")
+    assert (recipe.exclude.overlap_words, recipe.exclude.overlap_min) == (8, 0.5)
+    assert (recipe.exclude.near_duplicates, recipe.exclude.similarity_min) == (True, 0.9)
+    assert (recipe.exclude.max_per_user, recipe.exclude.max_per_repo) == (200, 300)
+    assert (recipe.split.eval, recipe.split.by, recipe.split.keep) == (0.05, "repo", "train")
+    assert (recipe.output.max_sessions, recipe.output.row_group_bytes) == (1000, 100_000)
+
+
+def test_what_it_leaves_out_has_a_default(directory: Path) -> None:
+    recipe = load(directory, 'name = "a"\nquery = "fresh.sql"\ntokens.source = "engine"')
+    assert recipe.reward is None
+    assert recipe.advantage.kind == "none"
+    assert recipe.exclude.consent == "train"
+    assert recipe.staleness.max_versions is None
+    assert recipe.tokens.pack is False
+    assert recipe.split.eval == 0
+
+
+def test_paths_are_from_where_it_lies(directory: Path) -> None:
+    recipe = load(directory)
+    assert recipe.tokens.tokenizer is not None
+    assert recipe.path(recipe.tokens.tokenizer) == directory / "models" / "tokenizer.json"
+
+
+def test_its_canonical_text_is_what_it_says(directory: Path) -> None:
+    recipe = load(directory)
+    parts = TEXT.split("\n\n")
+    assert load(directory, "# a comment\n" + TEXT).canonical == recipe.canonical
+    reordered = "\n\n".join([parts[0], *reversed(parts[1:])])
+    assert load(directory, reordered).canonical == recipe.canonical
+    assert load(directory, TEXT.replace('"6h"', '"360m"')).canonical == recipe.canonical
+    assert load(directory, TEXT.replace("seed = 7", "seed = 8")).canonical != recipe.canonical
+    # Neither where it lies nor what the query says: the manifest has the query beside it.
+    elsewhere = directory / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "fresh.sql").write_text("select 1")
+    assert load(elsewhere).canonical == recipe.canonical
+    assert str(directory) not in recipe.canonical
+    assert load(elsewhere) != recipe
+
+
+def test_a_time_may_be_written_as_toml_has_it(directory: Path) -> None:
+    text = TEXT.replace('"latest"', "2026-11-20T10:00:00Z")
+    assert load(directory, text).as_of == "2026-11-20T10:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("seed = 7", "sede = 7", "'sede' in .*fresh.toml.*did you mean seed"),
+        ("[exclude]", "[exclud]", "'exclud' .*did you mean exclude"),
+        ("max_per_user", "max_per_usr", r"\[exclude\].*did you mean max_per_user"),
+        ("kind", "kinds", r"\[advantage\].*did you mean kind"),
+        ("horizon_s", "horizons", r"\[reward\].*did you mean horizon_s"),
+        ("max_age", "age_max", r"\[staleness\]"),
+        ("tokenizer =", "tokeniser =", r"\[tokens\].*did you mean tokenizer"),
+        ("eval = 0.05", "evaluation = 0.05", r"\[split\]"),
+        ("file_bytes", "files_bytes", "did you mean file_bytes"),
+        ('name = "fresh"', "", "name has to be a text"),
+        ('name = "fresh"', 'name = ""', "name has to be a text"),
+        ('name = "fresh"', 'name = "fresh', "at line 2"),
+        ('query = "fresh.sql"', "", "query has to be a text"),
+        ('query = "fresh.sql"', 'query = "none.sql"', "none.sql.*No such file"),
+        ("as_of = \"latest\"", "as_of = 3", "as_of has to be a text"),
+        ("as_of = \"latest\"", "as_of = 2026-11-20T10:00:00", "no time zone"),
+        ("seed = 7", "seed = -1", "seed has to be a whole number from 0"),
+        ("seed = 7", "seed = 1.5", "seed has to be a whole number"),
+        ("seed = 7", "seed = true", "seed has to be a whole number"),
+        ("seed = 7", "seed = 9223372036854775808", "seed has to be a whole number"),
+        ('"prefer-engine"', '"engines"', "source is 'engines', not engine or render or"),
+        ('tokenizer = "models/tokenizer.json"', "", "needs a tokenizer"),
+        ('tokenizer = "models/tokenizer.json"', "tokenizer = 1", "tokenizer has to be a text"),
+        ('template = "chat.jinja"', "template = []", "template has to be a text"),
+        ("max_length = 4096", "max_length = 0", "max_length has to be a whole number from 1"),
+        ("pack = true", 'pack = "yes"', "pack has to be true or false"),
+        ('definition = "default"', "definition = 2", "definition has to be a text"),
+        ("horizon_s = 600", 'horizon_s = "10m"', "horizon_s has to be a whole number"),
+        ('pending = "wait"', "", 'pending = "wait" or "drop"'),
+        ('pending = "wait"', 'pending = "zero"', "pending is 'zero', not wait or drop"),
+        ('kind = "stratum"', 'kind = "gae"', "kind is 'gae', not group or stratum or none"),
+        ("max_versions = 1", "max_versions = -1", "max_versions has to be a whole number from 0"),
+        ("max_versions = 1", "", "max_versions has to say how far behind production"),
+        ('channel = "production"', "", "needs a channel or a checkpoint"),
+        ('channel = "production"', 'channel = "p"\ncheckpoint = "c"', "take one of them"),
+        ('"6h"', '"6 hours"', "max_age has to be a time such as"),
+        ('"6h"', '"h"', "max_age has to be a time such as"),
+        ('"6h"', "6", "max_age has to be a text"),
+        ('["extra", "core", "core"]', '"core"', "suites has to be a list"),
+        ('consent = "train"', 'consent = "any"', "consent is 'any', not train or not_denied"),
+        ("overlap_words = 8", "overlap_words = 0", "overlap_words has to be a whole number"),
+        ("overlap_min = 0.5", "overlap_min = 0", "would leave out everything"),
+        ("near_duplicates = true", "near_duplicates = 1", "has to be true or false"),
+        ("similarity_min = 0.9", "similarity_min = 1.1", "has to lie between 0 and 1"),
+        ("max_per_user = 200", "max_per_user = 0", "from 1 on"),
+        ("max_per_repo = 300", 'max_per_repo = "x"', "max_per_repo has to be a whole number"),
+        ("eval = 0.05", "eval = -0.1", "eval has to lie between 0 and 1"),
+        ("eval = 0.05", "eval = nan", "eval has to be a number"),
+        ('by = "repo"', 'by = "day"', "by is 'day', not group or user or repo"),
+        ('keep = "train"', 'keep = "test"', "keep is 'test', not both or train or eval"),
+        ("max_sessions = 1000", "max_sessions = 0", "max_sessions has to be a whole number"),
+        ("row_group_bytes = 100000", "row_group_bytes = 1e5", "row_group_bytes has to be"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_with_the_reason(
+    directory: Path, old: str, new: str, why: str
+) -> None:
+    assert old in TEXT
+    with pytest.raises(InvalidInput, match=why):
+        load(directory, TEXT.replace(old, new, 1))
+
+
+def test_a_part_that_is_no_table(directory: Path) -> None:
+    with pytest.raises(InvalidInput, match="tokens has to be a table"):
+        load(directory, 'name = "a"\nquery = "fresh.sql"\ntokens = 3')
+
+
+def test_an_advantage_needs_a_reward(directory: Path) -> None:
+    start, end = TEXT.index("[reward]"), TEXT.index("[advantage]")
+    with pytest.raises(InvalidInput, match=r"there is no \[reward\]"):
+        load(directory, TEXT[:start] + TEXT[end:])
+
+
+def test_files_that_are_no_text(directory: Path) -> None:
+    with pytest.raises(InvalidInput, match="No such file"):
+        load_recipe(directory / "none.toml")
+    (directory / "fresh.sql").write_bytes(b"\xff\xfe select")
+    with pytest.raises(InvalidInput, match=r"fresh\.sql"):
+        load(directory)
+    (directory / "fresh.sql").write_text(" \n")
+    with pytest.raises(InvalidInput, match="it is empty"):
+        load(directory)
