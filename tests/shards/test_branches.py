@@ -5,13 +5,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.shards.branches import Branch, Branched, Span, cut, engine_branches
-from penstock_jobs.shards.engine_tokens import Expected
+from penstock_jobs.shards.engine_tokens import ANY, EngineTokens, Expected, Memory, read_tokens
 from tests.shards.talks import Talk, routes, tokens
 
 DIGEST = "ab" * 32
@@ -371,3 +372,30 @@ def test_a_session_of_a_million_tokens_is_read_call_by_call() -> None:
     going_on, forked = engine_branches(talk.conversation()).branches
     assert (len(going_on.input_ids), going_on.n_trainable) == (300_003, 100_000)
     assert (len(forked.input_ids), forked.n_trainable) == (1_000_002, 2)
+
+
+@pytest.mark.parametrize("comma", [", ", ","])
+def test_a_prompt_that_goes_on_is_decoded_as_any_other(comma: str) -> None:
+    """A memory of what was before changes nothing but the time that it takes."""
+    texts = [
+        ("[1,2]", "[3]"),
+        ("[1,2,3,4]", "[5,6]"),  # goes on
+        ("[1,2,3,4,5,6]", "[7]"),  # the same, and nothing new
+        ("[1,2,3,4,5,67]", "[8]"),  # ends in other digits
+        ("[1,2,9]", "[1]"),  # forks
+        ("[1,2,9,1,]", "[1]"),  # broken
+        ("[1,2,9,1,null]", "[1]"),
+        ("[1,2,9,1,1,4]", "[]"),
+        ("[]", "[1]"),
+    ]
+    memory = Memory()
+    for prompt, completion in texts:
+        given = f'{{"prompt_ids":{prompt},"completion_ids":{completion}}}'.replace(",", comma)
+        raw = msgspec.Raw(given.encode())
+        found, alone = read_tokens(raw, ANY, memory), read_tokens(raw, ANY)
+        if isinstance(alone, EngineTokens):
+            assert isinstance(found, EngineTokens)
+            assert found.prompt.tolist() == alone.prompt.tolist()
+            assert found.completion.tolist() == alone.completion.tolist()
+        else:
+            assert found == alone

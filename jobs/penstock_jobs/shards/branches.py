@@ -20,6 +20,7 @@ from penstock_jobs.shards.engine_tokens import (
     Expected,
     Floats,
     Ids,
+    Memory,
     Routes,
     Runs,
     read_tokens,
@@ -92,13 +93,13 @@ class Branched(NamedTuple):
 def engine_branches(conversation: Conversation, expected: Expected = ANY) -> Branched:
     """Of the calls that the model wrote here for the first time and that carry ids. Where some
     calls of a session have log-probabilities, those without are read and not trained."""
-    tree = _Tree()
+    tree, memory = _Tree(), Memory()
     problems: list[Problem] = []
     text_only = 0
     for call in conversation.calls:
         if call.flags & {"copied", "synthetic"}:
             continue
-        tokens = read_tokens(call.tokens, expected)
+        tokens = read_tokens(call.tokens, expected, memory)
         if tokens is None:
             text_only += 1
             continue

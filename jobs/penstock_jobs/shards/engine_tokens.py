@@ -18,16 +18,20 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Wide = NDArray[np.int64]
 #: (start, version), the starts ascending.
 Runs = tuple[tuple[int, int], ...]
 
 _INT32_END = 2**31
+#: Bytes of a list that has a comma, if it has two ids.
+_COMMA_WITHIN = 32
+_NONE = np.empty(0, dtype=np.int64)
 _DTYPES = ("uint8", "int16", "uint16", "int32")
 
 
 class _SaidTokens(Struct, gc=False):
-    prompt_ids: list[int] | None = None
-    completion_ids: list[int] | None = None
+    prompt_ids: Raw | UnsetType = UNSET
+    completion_ids: Raw | UnsetType = UNSET
     logprobs: list[float] | None = None
     tokenizer: str | None = None
     template: str | None = None
@@ -42,6 +46,7 @@ class _SaidRoutes(Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(_SaidTokens | None)
+_ids_decoder = msgspec.json.Decoder(list[int] | None)
 _routes_decoder = msgspec.json.Decoder(_SaidRoutes | None)
 
 
@@ -97,20 +102,69 @@ class EngineTokens:
         return len(self.prompt) + len(self.completion)
 
 
-def read_tokens(raw: Raw | None, expected: Expected) -> EngineTokens | str | None:
+class Memory:
+    """The ids of the call before, as they were written. A prompt is nearly always what was there
+    before and a little more: of a session, only that little is decoded, not all of it again with
+    each call."""
+
+    def __init__(self) -> None:
+        self._text = b""
+        self._ids = _NONE
+
+    def decode(self, prompt: bytes, completion: bytes) -> tuple[Wide, Wide]:
+        """Raises msgspec's errors for what is no list of whole numbers, and OverflowError."""
+        written, asked = _decoded(completion), self._prompt(prompt)
+        if len(asked) and len(written):
+            self._text = prompt[:-1] + _comma(prompt) + completion[1:-1]
+            self._ids = np.concatenate([asked, written])
+        return asked, written
+
+    def _prompt(self, prompt: bytes) -> Wide:
+        size = len(self._text)
+        behind = prompt[size : size + 1]
+        if not size or behind not in (b",", b"]") or not prompt.startswith(self._text):
+            return _decoded(prompt)
+        more = _decoded(b"[" + prompt[size:].removeprefix(b","))
+        if behind == b"," and not len(more):  # a comma with nothing behind it: no list
+            return _decoded(prompt)
+        return np.concatenate([self._ids, more])
+
+
+def _comma(text: bytes) -> bytes:
+    """As this producer writes lists."""
+    return b", " if b", " in text[:_COMMA_WITHIN] else b","
+
+
+def _text(said: Raw | UnsetType) -> bytes:
+    return b"null" if said is UNSET else bytes(said)
+
+
+def _decoded(text: bytes) -> Wide:
+    return np.frombuffer(array("q", _ids_decoder.decode(text) or ()), dtype=np.int64)
+
+
+def read_tokens(
+    raw: Raw | None, expected: Expected, memory: Memory | None = None
+) -> EngineTokens | str | None:
     """None: the call is text alone, as it is where keys are there and their arrays are empty. A
-    text names what is wrong with it."""
+    text names what is wrong with it. `memory` is that of the calls of one session."""
     if raw is None:
         return None
     try:
         said = _decoder.decode(raw)
+        if said is None:
+            return None
+        memory = memory or Memory()
+        prompt, completion = memory.decode(_text(said.prompt_ids), _text(said.completion_ids))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "tokens_unreadable"
-    if said is None or not said.completion_ids:
+    except OverflowError:
+        return "ids_out_of_range"
+    if not len(completion):
         return None
-    if not said.prompt_ids:
+    if not len(prompt):
         return "prompt_ids_missing"
-    return _checked(said, expected)
+    return _checked(said, (prompt, completion), expected)
 
 
 def is_digest(name: str) -> bool:
@@ -118,9 +172,9 @@ def is_digest(name: str) -> bool:
     return len(name) == 64 and not set(name) - set("0123456789abcdef")
 
 
-def _checked(said: _SaidTokens, expected: Expected) -> EngineTokens | str:
+def _checked(said: _SaidTokens, ids: tuple[Wide, Wide], expected: Expected) -> EngineTokens | str:
     end = min(expected.vocabulary or _INT32_END, _INT32_END)
-    prompt, completion = _ids(said.prompt_ids, end), _ids(said.completion_ids, end)
+    prompt, completion = (_ids(one, end) for one in ids)
     if prompt is None or completion is None:
         return "ids_out_of_range"
     tokenizer = (said.tokenizer or "").removeprefix("sha256:") or None
@@ -148,11 +202,7 @@ def _contradicts(tokenizer: str | None, expected: str | None) -> bool:
     return known and tokenizer != expected
 
 
-def _ids(said: list[int] | None, end: int) -> Ids | None:
-    try:
-        values = np.frombuffer(array("q", said or ()), dtype=np.int64)
-    except OverflowError:
-        return None
+def _ids(values: Wide, end: int) -> Ids | None:
     if len(values) and (values.min() < 0 or values.max() >= end):
         return None
     return values.astype(np.int32)

@@ -239,10 +239,17 @@ def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None
     parts = [part for name in bucket.segments for part in _parts_of(lake, bucket, name, needed)]
     if not parts:
         return EVENT_ROWS.empty_table().select(wanted)
-    rows = pa.concat_tables(parts).sort_by(_ORDER)
+    rows = _in_order(pa.concat_tables(parts))
     if "consent" in wanted and bucket.consents:
         rows = with_consents(rows, bucket.consents)
     return rows.select(wanted)
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """Sorted. Of one segment they nearly always are, and payloads need not be copied."""
+    order = pc.sort_indices(rows, sort_keys=_ORDER)
+    places = order.to_numpy()
+    return rows if (places[1:] > places[:-1]).all() else rows.take(order)
 
 
 def _parts_of(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
@@ -304,7 +311,7 @@ def chosen_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
         ids = pa.array([one.session_id for one in sessions], pa.string())
         of_tenant = pc.and_(pc.equal(rows["tenant"], tenant), pc.is_in(rows["session_id"], ids))
         mask = of_tenant if mask is None else pc.or_(mask, of_tenant)
-    return rows.filter(mask)
+    return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
 def run_of(bucket: Bucket, rows: pa.Table) -> tuple[int, int]:
