@@ -22,7 +22,7 @@ from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writing import PartLimits, PartWriter
 from penstock.storage.files import FileStore
 
-_TOKENS = 36_000_000
+_TOKENS = 60_000_000
 _LENGTHS = (1_000, 12_000)
 _BATCH_TOKENS = 262_144
 _ROUNDS = 5
@@ -117,11 +117,12 @@ def _scan(shard: Shard) -> None:
 
 
 def _load(shard: Shard, *, flat: bool) -> None:
+    """Rows are numpy views from the start; `flat` asks for each column in one piece too."""
     with shard.reader() as reader:
         for batch in reader:
             for column in batch.columns.values():
-                if isinstance(column, Ragged):
-                    _ = (column.values, column.offsets) if flat else [*column]
+                if flat and isinstance(column, Ragged):
+                    _ = (column.values, column.offsets)
 
 
 def make_shard(data: Path, length: int) -> Shard:
@@ -158,12 +159,26 @@ def _rows(first: int, count: int, length: int, rng: np.random.Generator) -> pa.T
     }
     span = {"start": prompt, "end": length, "turn": 1, "role": 2, "sampled": True, "event_seq": 2}
     same = {
-        **{"branch_index": 0, "n_branches": 1, "chain_pos": 0, "is_last_step": True},
-        **{"prompt_len": prompt, "n_tokens": length, "n_trainable": length - prompt},
-        **{"temperature": 1.0, "advantage": 0.1, "reward": 0.5, "loss_weight": 1.0},
-        **{"reward_components": [], "turn_spans": [span], "status": "completed"},
-        **{"token_source": "engine", "tokenizer_sha256": "00" * 32, "split": "train"},
-        **{"consent": "train", "created_at": 0, "messages": "[]"},
+        "branch_index": 0,
+        "n_branches": 1,
+        "chain_pos": 0,
+        "is_last_step": True,
+        "prompt_len": prompt,
+        "n_tokens": length,
+        "n_trainable": length - prompt,
+        "temperature": 1.0,
+        "advantage": 0.1,
+        "reward": 0.5,
+        "loss_weight": 1.0,
+        "reward_components": [],
+        "turn_spans": [span],
+        "status": "completed",
+        "token_source": "engine",
+        "tokenizer_sha256": "00" * 32,
+        "split": "train",
+        "consent": "train",
+        "created_at": 0,
+        "messages": "[]",
     }
     arrays = [
         columns.get(field.name, pa.array([same.get(field.name)] * count, field.type))

@@ -304,6 +304,8 @@ def test_a_place_that_is_not_there_is_refused(made: Made, change: dict[str, Any]
         {"rank": 2, "world": 2},
         {"rank": -1},
         {"batch_samples": 0},
+        {"prefetch": 0},
+        {"threads": 0},
         {"batch_samples": 3, "batch_tokens": 3},
         {"columns": ["input_id"]},
         {"columns": ["routed_experts"]},

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from penstock.shards.batching import Budget
 from penstock.shards.opened import OpenShard
 from penstock.shards.order import Order
 from penstock.shards.windows import Decoded, Window, count_groups, make_window
@@ -23,29 +24,39 @@ class Position:
     finished: int = 0
 
 
-class Group(NamedTuple):
-    """Rows of a window that are drawn together."""
+class Groups(NamedTuple):
+    """Groups of a window that are drawn after each other: where each begins among its rows, and
+    how many samples it has."""
 
     window: Window
-    first: int
-    samples: int
-    tokens: int
+    firsts: np.ndarray
+    samples: np.ndarray
 
+
+#: How many windows are decoded while one is in use. With one alone, threads would wait for each
+#: other at its end.
+_WINDOWS_AHEAD = 2
 
 #: The order of an epoch.
 OrderOf = Callable[[int], Order]
 
 
 class Drawing:
-    """Draws groups from one source. The window after the one in use is decoded meanwhile."""
+    """Draws groups from one source. The windows after the one in use are decoded meanwhile."""
 
     def __init__(
-        self, shard: OpenShard, order_of: OrderOf, position: Position, pool: Executor
+        self,
+        shard: OpenShard,
+        order_of: OrderOf,
+        budget: Budget,
+        position: Position,
+        pool: Executor,
     ) -> None:
         self.drawn = position.drawn
         self.finished = position.finished
         self._shard = shard
         self._order_of = order_of
+        self._budget = budget
         self._pool = pool
         self._begin(position.epoch, position.samples_consumed)
 
@@ -58,20 +69,36 @@ class Drawing:
         """Whether no epoch has any sample."""
         return not self._order.rows
 
-    def peek(self) -> Group | None:
-        """The next group, or None at the end of the epoch."""
-        while self._next >= len(self._groups):
-            if self._window_number + 1 >= self._order.windows:
-                return None
-            self._enter(self._window_number + 1, 0)
-        return self._groups[self._next]
+    def ended(self) -> bool:
+        """Whether all of the epoch is drawn. If not, there is a group in the window in use."""
+        while self._next >= len(self._ends):
+            if self._number + 1 >= self._order.windows:
+                return True
+            self._enter(self._number + 1, 0)
+        return False
 
-    def take(self) -> None:
-        """The group of `peek` is drawn."""
-        samples = self._groups[self._next].samples
-        self._next += 1
+    def fitting(self, room: int) -> tuple[int, int]:
+        """How many of the next groups of the window fit together, and how much they take."""
+        before = self._ends[self._next - 1] if self._next else 0
+        end = int(np.searchsorted(self._ends, before + room, side="right"))
+        count = max(0, end - self._next)
+        return count, int(self._ends[end - 1] - before) if count else 0
+
+    @property
+    def next_size(self) -> int:
+        """How much the next group takes."""
+        before = self._ends[self._next - 1] if self._next else 0
+        return int(self._ends[self._next] - before)
+
+    def take(self, count: int) -> Groups:
+        """The next groups of the window are drawn."""
+        own = slice(self._next, self._next + count)
+        groups = Groups(self._window, self._firsts[own], self._samples[own])
+        samples = int(groups.samples.sum())
+        self._next += count
         self._consumed += samples
         self.drawn += samples
+        return groups
 
     def begin_next_epoch(self) -> None:
         self.finished += 1
@@ -82,9 +109,9 @@ class Drawing:
         self._consumed = consumed
         self._order = self._order_of(epoch)
         self._decoding: dict[int, list[Future[Decoded]]] = {}
-        self._groups: list[Group] = []
+        self._ends = np.zeros(0, np.int64)
         self._next = 0
-        self._window_number = self._order.windows
+        self._number = self._order.windows
         if consumed < self._order.rows:
             self._enter(*self._order.find(consumed))
 
@@ -92,28 +119,36 @@ class Drawing:
         """Go on in this window, behind so many of its samples."""
         self._decode(number)
         chunks = [one.result() for one in self._decoding.pop(number)]
-        self._decode(number + 1)
+        for ahead in range(number + 1, number + 1 + _WINDOWS_AHEAD):
+            self._decode(ahead)  # not before the first is there: whoever resumes waits for it
         window = make_window(chunks, self._order.units(number, count_groups(chunks)))
-        columns = (window.group_first, window.group_samples, window.group_tokens)
-        rows = zip(*(one.tolist() for one in columns), strict=True)
-        self._groups = [Group(window, *row) for row in rows]
-        self._window_number = number
-        self._next = 0
+        firsts, samples, tokens = window.group_first, window.group_samples, window.group_tokens
         if skipped:
-            self._skip(window, skipped)
-
-    def _skip(self, window: Window, samples: int) -> None:
-        ends = np.cumsum(window.group_samples)
-        self._next = int(np.searchsorted(ends, samples, side="right"))
-        group = self._groups[self._next]
-        seen = samples - int(ends[self._next]) + group.samples
-        if seen:  # in the middle of a group: its rest is drawn
-            tokens = int(window.tokens[group.first : group.first + seen].sum())
-            rest = (group.first + seen, group.samples - seen, group.tokens - tokens)
-            self._groups[self._next] = Group(window, *rest)
+            firsts, samples, tokens = _behind(window, skipped)
+        self._window, self._firsts, self._samples = window, firsts, samples
+        #: What all groups up to each take of the budget.
+        self._ends = np.cumsum(self._budget.size(samples, tokens))
+        self._number = number
+        self._next = 0
 
     def _decode(self, number: int) -> None:
         if number < self._order.windows and number not in self._decoding:
             self._decoding[number] = [
                 self._pool.submit(self._shard.decode, one) for one in self._order.window(number)
             ]
+
+
+def _behind(window: Window, skipped: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where groups begin, their samples and tokens, of all behind so many samples. In the middle
+    of a group its rest is one."""
+    ends = np.cumsum(window.group_samples)
+    group = int(np.searchsorted(ends, skipped, side="right"))
+    firsts, samples, tokens = (
+        column[group:].copy()
+        for column in (window.group_first, window.group_samples, window.group_tokens)
+    )
+    seen = skipped - (int(ends[group]) - int(samples[0]))
+    tokens[0] -= window.tokens[firsts[0] : firsts[0] + seen].sum()
+    firsts[0] += seen
+    samples[0] -= seen
+    return firsts, samples, tokens

@@ -113,7 +113,7 @@ class OpenShard:
         self, part: PartFile | RoutesFile, row_groups: Sequence[int], columns: Sequence[str]
     ) -> pa.Table:
         with self._open(part) as file:
-            return file.read_row_groups(row_groups, columns=columns, use_threads=False)
+            return file.read_row_groups(row_groups, columns=columns)
 
     @contextmanager
     def _open(self, part: PartFile | RoutesFile) -> Iterator[pq.ParquetFile]:

@@ -20,7 +20,7 @@ from penstock.settings import Settings, load_settings
 from penstock.shards.batching import Budget, divide
 from penstock.shards.cache import LocalCopies
 from penstock.shards.columns import Batch, Ragged, check_columns
-from penstock.shards.drawing import Drawing, Group, Position
+from penstock.shards.drawing import Drawing, Groups, Position
 from penstock.shards.manifest import read_manifest
 from penstock.shards.mixing import Exhausted, check_weights, furthest_behind
 from penstock.shards.opened import OpenShard
@@ -123,7 +123,7 @@ class ShardReader:
             pool = closing.enter_context(ThreadPoolExecutor(plan.threads, "penstock-decode"))
             try:
                 sources = [
-                    Drawing(shard, partial(self._order, shard), position, pool)
+                    Drawing(shard, partial(self._order, shard), plan.budget, position, pool)
                     for shard, position in zip(self._shards, self._positions, strict=True)
                 ]
                 for groups in _global_batches(sources, plan):
@@ -251,8 +251,8 @@ def read_mixture(
         seed=seed,
         shuffled=shuffle,
         exhausted=exhausted,
-        batches_max=prefetch or settings.loader_batches_max,
-        threads=threads or settings.loader_threads,
+        batches_max=_at_least_one("prefetch", prefetch, settings.loader_batches_max),
+        threads=_at_least_one("threads", threads, settings.loader_threads),
     )
     names = check_columns(columns)
     store = open_store(settings)
@@ -261,6 +261,12 @@ def read_mixture(
         OpenShard(store, read_manifest(store, shard_id), names, copies) for shard_id, _ in shards
     ]
     return ShardReader(opened, plan, epoch)
+
+
+def _at_least_one(name: str, given: int | None, default: int) -> int:
+    if given is not None and given < 1:
+        raise InvalidInput(what=f"{name}={given}", why="it is at least 1")
+    return default if given is None else given
 
 
 def _settings_of(data: str | Path) -> Settings:
@@ -293,35 +299,32 @@ def _refuse_other(what: str, found: object, own: object) -> None:
         raise PositionRefused(why=f"its {what} is {found}, and the reader's {own}")
 
 
-def _global_batches(sources: Sequence[Drawing], plan: Plan) -> Iterator[list[Group]]:
+def _global_batches(sources: Sequence[Drawing], plan: Plan) -> Iterator[list[Groups]]:
     """Groups in order, as many at a time as fit."""
-    by_samples = plan.budget.samples is not None
-    groups: list[Group] = []
+    taken: list[Groups] = []
     room = plan.budget.limit
     while (source := _next_source(sources, plan)) is not None:
-        group = source.peek()
-        assert group is not None  # a source that goes next has one
-        size = group.samples if by_samples else group.tokens
-        if groups and size > room:
-            yield groups
-            groups, room = [], plan.budget.limit
-        source.take()
-        groups.append(group)
+        count, size = source.fitting(room)
+        if not count and taken:
+            yield taken
+            taken, room = [], plan.budget.limit
+            continue
+        if not count or len(sources) > 1:  # the next source may be another
+            count, size = 1, source.next_size
+        taken.append(source.take(count))
         room -= size
-    if groups:
-        yield groups
+    if taken:
+        yield taken
 
 
 def _next_source(sources: Sequence[Drawing], plan: Plan) -> Drawing | None:
-    """None at the end of the loop."""
-    if len(sources) == 1 and plan.exhausted != "repeat":
-        return sources[0] if sources[0].peek() else None
+    """One that has a group; None at the end of the loop."""
     left = [_is_left(one, plan.exhausted) for one in sources]
     if not any(left):
         return None
     drawn = [one.drawn for one in sources]
     source = sources[furthest_behind(drawn, plan.weights, left)]
-    if source.peek() is None:
+    if source.ended():
         if plan.exhausted == "stop" or _all_finished(sources):
             return None
         source.begin_next_epoch()
@@ -331,21 +334,22 @@ def _next_source(sources: Sequence[Drawing], plan: Plan) -> Drawing | None:
 def _is_left(source: Drawing, exhausted: Exhausted) -> bool:
     """Whether it may be the next one, or the one that ends the loop."""
     if exhausted == "drop":
-        return source.peek() is not None
+        return not source.ended()
     return exhausted == "stop" or not source.empty
 
 
 def _all_finished(sources: Sequence[Drawing]) -> bool:
-    return all(one.finished or one.peek() is None for one in sources)
+    return all(one.finished or one.ended() for one in sources)
 
 
-def _batch_of(groups: Sequence[Group], plan: Plan, state: dict[str, Any]) -> Batch:
+def _batch_of(groups: Sequence[Groups], plan: Plan, state: dict[str, Any]) -> Batch:
     """What this rank gets of a global batch."""
     taken = _rows_of(groups)
     padding = False
     if plan.share.world > 1:
         tokens = np.concatenate([window.tokens[rows] for window, rows in taken])
-        begins = np.cumsum([0] + [one.samples for one in groups[:-1]])
+        samples = np.concatenate([one.samples for one in groups])
+        begins = np.cumsum(samples) - samples
         own = divide(tokens, begins, plan.budget, plan.share.world)[plan.share.rank]
         padding = not len(own)
         taken = _select(taken, np.array([np.argmin(tokens)]) if padding else own)
@@ -354,13 +358,13 @@ def _batch_of(groups: Sequence[Group], plan: Plan, state: dict[str, Any]) -> Bat
     return Batch(_as_padding(columns) if padding else columns, rows, padding, state)
 
 
-def _rows_of(groups: Sequence[Group]) -> list[Taken]:
+def _rows_of(groups: Sequence[Groups]) -> list[Taken]:
     """The rows of a batch, one piece for each stretch that comes from the same window."""
     taken = []
     for _, stretch in groupby(groups, lambda one: id(one.window)):
         found = list(stretch)
-        firsts = np.array([one.first for one in found])
-        samples = np.array([one.samples for one in found])
+        firsts = np.concatenate([one.firsts for one in found])
+        samples = np.concatenate([one.samples for one in found])
         begins = np.cumsum(samples) - samples
         rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
         taken.append(Taken(found[0].window, rows))

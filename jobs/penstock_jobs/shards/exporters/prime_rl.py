@@ -26,6 +26,8 @@ Written for prime-rl's transport of 2026-10: `TrainingBatch` of `TrainingSample`
 whose order is that of `Sample` and `Batch` below.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
@@ -112,27 +114,32 @@ def write(source: Source, output: Output) -> None:
                 ("no_temperature", missing(table, "temperature")),
                 ("no_advantage", missing(table, "advantage")),
             )
-            rows = Rows(kept)
-            for at in range(rows.count):
-                steps.add(kept["group_id"][at].as_py(), _sample(rows, at))
+            for group, sample in _samples(Rows(kept)):
+                steps.add(group, sample)
     steps.end()
 
 
-def _sample(rows: Rows, at: int) -> Sample:
-    inside = slice(int(rows.offsets[at]), int(rows.offsets[at + 1]))
-    mask = rows.mask[inside].astype(bool)
-    count = len(mask)
-    weight = float(rows.numbers("loss_weight")[at])
-    temperature, advantage = (rows.numbers(name)[at] for name in ("temperature", "advantage"))
-    return Sample(
-        token_ids=rows.lists("input_ids").numbers()[inside].tolist(),
-        mask=mask.tolist(),
-        logprobs=rows.lists("rollout_logprobs").numbers()[inside].tolist(),
-        temperatures=[float(temperature)] * count,
-        env_name=rows.column("source_system")[at].as_py() or _UNKNOWN_SOURCE,
-        rl_weights=None if weight == 1 else [weight] * count,
-        advantages=np.where(mask, advantage, np.float32(0)).tolist(),
+def _samples(rows: Rows) -> Iterator[tuple[str, Sample]]:
+    ids, logprobs = (rows.lists(name).numbers() for name in ("input_ids", "rollout_logprobs"))
+    temperatures, advantages, weights = (
+        rows.numbers(name).tolist() for name in ("temperature", "advantage", "loss_weight")
     )
+    groups, sources = (rows.column(name).to_pylist() for name in ("group_id", "source_system"))
+    for at, count in enumerate(rows.tokens.tolist()):
+        inside = slice(int(rows.offsets[at]), int(rows.offsets[at + 1]))
+        mask = rows.mask[inside].astype(bool)
+        yield (
+            groups[at],
+            Sample(
+                token_ids=ids[inside].tolist(),
+                mask=mask.tolist(),
+                logprobs=logprobs[inside].tolist(),
+                temperatures=[temperatures[at]] * count,
+                env_name=sources[at] or _UNKNOWN_SOURCE,
+                rl_weights=None if weights[at] == 1 else [weights[at]] * count,
+                advantages=np.where(mask, advantages[at], 0.0).tolist(),
+            ),
+        )
 
 
 EXPORTER = Exporter("prime-rl", 1, "prime-rl, transport of 2026-10", write)

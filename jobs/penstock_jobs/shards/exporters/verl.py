@@ -9,7 +9,7 @@ and split of the shard.
 | `messages` before the first trained answer | `prompt`, a list of structs |
 | – | `ability`: `coding` |
 | `task_id` | `reward_model`: `style` is `rule`, `ground_truth` the task or empty |
-| `split`, `group_id`, `session_id`, `sample_id`, `tools` | `extra_info`, with an `index` in the file |
+| `split`, `group_id`, `session_id`, `sample_id`, `tools` | `extra_info`, with an `index` |
 
 | column of the shard | becomes, in `rollouts` |
 |---|---|
@@ -135,7 +135,6 @@ class _Prompts:
         self._part = part
         self._group: str | None = None
         self._known: set[str] = set()
-        self._next = 0
 
     def add(self, row: dict[str, Any]) -> None:
         if row["group_id"] != self._group:
@@ -154,9 +153,9 @@ class _Prompts:
             "prompt": plain(told.prompt),
             "ability": _ABILITY,
             "reward_model": {"style": "rule", "ground_truth": row["task_id"] or ""},
-            "extra_info": {"index": self._next} | {name: row[name] for name in _EXTRA},
+            "extra_info": {"index": self._output.counted["prompts"]}
+            | {name: row[name] for name in _EXTRA},
         }
-        self._next += 1
         self._output.counted["prompts"] += 1
         name = f"prompts/{file_of(row['split'], self._part)}"
         self._output.table(name, pa.Table.from_pylist([shown], _PROMPTS))
