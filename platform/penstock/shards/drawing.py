@@ -75,6 +75,7 @@ class Drawing:
             if self._number + 1 >= self._order.windows:
                 return True
             self._enter(self._number + 1, 0)
+            self.look_ahead()
         return False
 
     def fitting(self, room: int) -> tuple[int, int]:
@@ -100,6 +101,12 @@ class Drawing:
         self.drawn += samples
         return groups
 
+    def look_ahead(self) -> None:
+        """Have the windows that follow decoded. The first of a loop comes alone, since whoever
+        resumes waits for a batch of it."""
+        for ahead in range(self._number + 1, self._number + 1 + _WINDOWS_AHEAD):
+            self._decode(ahead)
+
     def begin_next_epoch(self) -> None:
         self.finished += 1
         self._begin(self._epoch + 1, 0)
@@ -119,8 +126,6 @@ class Drawing:
         """Go on in this window, behind so many of its samples."""
         self._decode(number)
         chunks = [one.result() for one in self._decoding.pop(number)]
-        for ahead in range(number + 1, number + 1 + _WINDOWS_AHEAD):
-            self._decode(ahead)  # not before the first is there: whoever resumes waits for it
         window = make_window(chunks, self._order.units(number, count_groups(chunks)))
         firsts, samples, tokens = window.group_first, window.group_samples, window.group_tokens
         if skipped:

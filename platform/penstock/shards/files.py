@@ -42,15 +42,19 @@ def telling_damage(path: str) -> Iterator[None]:
 
 @contextmanager
 def open_part(
-    store: ObjectStore, path: str, part: PartFile | RoutesFile
+    store: ObjectStore,
+    path: str,
+    part: PartFile | RoutesFile,
+    index: pq.FileMetaData | None = None,
 ) -> Iterator[pq.ParquetFile]:
     """A file of a shard, to be read with the checksums of its pages. Raises ShardDamaged, also
-    for what reading finds until the block ends; what the store raises."""
+    for what reading finds until the block ends; what the store raises. `index` is that of the file,
+    if it was read before."""
     with telling_damage(path), store.open(path) as source:
         if source.size() != part.bytes:
             why = f"it has {source.size()} bytes, and the manifest says {part.bytes}"
             raise ShardDamaged(path=path, why=why)
-        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+        with pq.ParquetFile(source, metadata=index, page_checksum_verification=True) as file:
             yield file
 
 

@@ -129,6 +129,8 @@ class ShardReader:
                 for groups in _global_batches(sources, plan):
                     state = self._state([one.position for one in sources])
                     yield _batch_of(groups, plan, state)
+                    for one in sources:
+                        one.look_ahead()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 

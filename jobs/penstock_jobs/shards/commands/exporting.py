@@ -33,11 +33,15 @@ def export(
     """
     from penstock.shards.manifest import read_manifest
     from penstock_jobs.shards import exporting
-    from penstock_jobs.shards.registering import find_shard
+    from penstock_jobs.shards.registering import find_shard, mark_consent, marks_of
 
     with open_existing(data) as lake:
         known = find_shard(lake.database, tenant, shard)
+        mark_consent(lake.database, lake.store)
+        marked = len({session for session, _ in marks_of(lake.database, known.id)})
         done = exporting.export(lake.store, read_manifest(lake.store, known.id), to, out)
+    if marked:
+        say(f"{marked} sessions in it should be there no more: build it anew before training on it")
     if json:
         show_json(done)
         return
