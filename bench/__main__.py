@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.building import measure_building
 from bench.ceiling import Ceiling, by_type, measure_ceiling
 from bench.commits import commits_per_second, seconds_to_pin
 from bench.figures import Figure, at_least, at_most, show
 from bench.increments import measure_increments
 from bench.ingest import Ingested, ingest_at_full_speed, ingest_at_rate
 from bench.kafka import OverKafka, ingest_over_kafka, running_servers, store_with_writers
+from bench.loading import measure_loading
 from bench.queries import measure_growth, measure_queries
 from bench.rewards import measure_rewards
 from bench.sizing import Cost, table
@@ -59,6 +61,10 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     say("computing rewards")
     yield from measure_rewards(make_traffic(20_000, _BATCH))
     yield from measure_increments(here)
+
+    say("building shards and reading them")
+    yield from measure_building(here)
+    yield from measure_loading(here / "loading")
 
     say(f"making a lake of {lake_events} events, and querying it")
     yield from measure_queries(here / "large", lake_events)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -292,7 +293,11 @@ def test_what_was_built_is_read_by_a_trainer(
     shard = built(lake, recipe())
     data, columns = tmp_path / "data", ["sample_id", "input_ids"]
     with penstock.read_shard(data, shard.manifest.id, batch_samples=4, columns=columns) as reader:
-        samples = [one for batch in reader for one in batch["sample_id"].tolist()]
+        batches = list(reader)
+    samples = [one for batch in batches for one in batch["sample_id"].tolist()]
+    assert [batch.pack(16).rows() for batch in batches] == [[[0, 1], [2, 3]]] * 3
+    with pytest.raises(InvalidInput, match="a row has 1 to 7 tokens"):
+        batches[0].pack(7)
     assert sorted(samples) == sorted(row["sample_id"] for row in rows_of(lake, shard))
 
 
@@ -405,3 +410,72 @@ def test_with_files_in_s3(tmp_path: Path, s3: S3Server, recipe: Callable[..., An
         shard = built(lake, recipe())
         assert verify_shard(lake.lake.store, shard.manifest).problems == []
         assert len(lake.rows("select * from samples")) == SESSIONS
+
+
+def test_a_recipe_that_packs_counts_the_rows(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    packed = built(lake, recipe(('source = "engine"', 'source = "engine"\npack = true')))
+    assert packed.manifest.counts.packed_rows == 1, "twelve samples of 8 tokens"
+    short = '"engine"\nmax_length = 16\npack = true\n[reward]'
+    assert built(lake, recipe(('"engine"\n[reward]', short))).manifest.counts.packed_rows == 6
+
+
+def test_another_tenants_sessions_are_not_in_the_lake(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    lake.store(talk("theirs", 1), tenant="other")
+    query = f"select 'theirs' as session_id, '' as stratum union all {NO_ORDER}"
+    counts = built(lake, recipe(query=query)).manifest.counts
+    assert counts.excluded == {"not_in_lake": 1}
+    with pytest.raises(NothingToBuild):
+        build(lake.lake, InlineExecutor(), recipe(query=QUERY), tenant="other")
+
+
+def test_a_session_of_a_million_tokens(tmp_path: Path, recipe: Callable[..., Any]) -> None:
+    context: list[int] = []
+    with hand_lake(tmp_path / "long") as lake:
+        for call in range(4):
+            context += range(250_000)
+            ids = {"prompt_ids": list(context), "completion_ids": [call], "logprobs": [-1.0]}
+            facts = {"call_id": f"c{call}", "text": "Done.", "tokens": tokens(ids)}
+            lake.send([said(2 * call, "go on", "long"), answered(2 * call + 1, "long", **facts)])
+            context.append(call)
+        lake.writer().drain()
+        text = RECIPE.partition("[reward]")[0] + '[exclude]\nconsent = "not_denied"\n'
+        (tmp_path / "long.toml").write_text(text.replace('"engine"\n[', '"engine"\n['))
+        (tmp_path / "all.sql").write_text("select session_id from sessions")
+        with pytest.raises(NothingToBuild, match="too_long 1"):
+            built(lake, load_recipe(tmp_path / "long.toml"))
+        roomy = text.replace('source = "engine"', 'source = "engine"\nmax_length = 2000000')
+        (tmp_path / "long.toml").write_text(roomy)
+        shard = built(lake, load_recipe(tmp_path / "long.toml"))
+        counts = shard.manifest.counts
+        assert (counts.samples, counts.tokens, counts.trainable) == (1, 1_000_004, 4)
+        assert verify_shard(lake.lake.store, shard.manifest).problems == []
+
+
+def test_a_build_that_is_killed_leaves_nothing_and_the_next_is_the_same(
+    tmp_path: Path, lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    expected = built(lake, recipe()).manifest.id
+    script = (
+        "import sys; from pathlib import Path; from tests.shards.test_building import *\n"
+        "planning.SLICE_EVENTS = 12\n"
+        "with hand_lake(Path(sys.argv[1])) as lake:\n"
+        "    built(lake, load_recipe(Path(sys.argv[2])))"
+    )
+    with hand_lake(tmp_path / "killed") as killed:
+        fill(killed)
+        for files in (0, 2, 5):
+            command = [sys.executable, "-c", script, str(tmp_path / "killed")]
+            command.append(str(tmp_path / "recipes" / "engine.toml"))
+            with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as process:
+                while process.poll() is None and len(files_of(killed)) < files:
+                    time.sleep(0.002)
+                process.kill()
+            if killed.rows("select * from shards"):
+                break  # it was quicker than we
+            collect(killed.lake, grace_s=0)
+            assert files_of(killed) == set()
+        assert built(killed, recipe()).manifest.id == expected
+        collect(killed.lake, grace_s=0)
+        assert verify(killed.lake).findings == []

@@ -219,6 +219,17 @@ def test_another_manifest_in_its_place_is_refused(store: FileStore) -> None:
         read_manifest(store, one.id)
 
 
+def test_a_manifest_from_before_a_field_joined_keeps_its_name(store: FileStore) -> None:
+    content = b'{"counts":{},"files":[],"format":1,"name":"old"}'
+    name = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    with store.create(manifest_name(name)) as file:
+        file.write(content)
+    manifest = read_manifest(store, name)
+    assert manifest.id == name
+    assert manifest == Manifest(name="old", files=[], counts=Counts())
+    assert manifest.canonical() != content
+
+
 def test_a_later_format_is_refused(store: FileStore) -> None:
     later = Manifest(name="a", files=[], counts=Counts(), format=2)
     publish(store, "", store, later)

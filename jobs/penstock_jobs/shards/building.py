@@ -36,6 +36,7 @@ from penstock.shards.manifest import (
     manifest_name,
     write_manifest,
 )
+from penstock.shards.packing import pack
 from penstock.shards.writing import PartLimits
 from penstock_jobs.shards.asking import Asking
 from penstock_jobs.shards.comparing import find_near_duplicates
@@ -220,7 +221,7 @@ def _manifest(
         tokenizer=Tokenizer(sha256=tokenizers[0], id=recipe.tokens.tokenizer or ""),
         template_sha256=templates[0] if len(templates) == 1 else None,
         files=files,
-        counts=_counts(plan, made, files),
+        counts=_counts(recipe, plan, made, files),
         code_version=version("penstock"),
     )
 
@@ -231,7 +232,9 @@ def _policy(versions: list[tuple[int, int]]) -> PolicyRange | None:
     return PolicyRange(min=min(low for low, _ in versions), max=max(high for _, high in versions))
 
 
-def _counts(plan: ShardPlan, made: list[Made], files: list[PartFile]) -> Counts:
+def _counts(recipe: Recipe, plan: ShardPlan, made: list[Made], files: list[PartFile]) -> Counts:
+    lengths = [length for one in made for length in one.lengths]
+    packed = pack(lengths, recipe.tokens.max_length).tokens if recipe.tokens.pack else ()
     excluded = Counter(plan.excluded) + sum((one.left_out for one in made), Counter())
     return Counts(
         status=dict(sorted(sum((one.statuses for one in made), Counter()).items())),
@@ -241,6 +244,7 @@ def _counts(plan: ShardPlan, made: list[Made], files: list[PartFile]) -> Counts:
         samples=sum(one.rows for one in files),
         tokens=sum(one.tokens for one in files),
         trainable=sum(one.trainable for one in files),
+        packed_rows=len(packed),
     )
 
 

@@ -65,6 +65,8 @@ class Made:
     #: What was wrong with events, by kind, though their session may have rows.
     problems: Counter[str]
     sessions: tuple[str, ...]
+    #: Of each sample, in tokens.
+    lengths: list[int]
     versions: tuple[int, int] | None
     tokenizers: frozenset[str]
     templates: frozenset[str]
@@ -152,6 +154,7 @@ def _made(task: Task, made: SampleRows, table: pa.Table, files: list[PartFile]) 
         branches_left_out=+branches,
         problems=Counter(problem.kind for _, problem in made.problems),
         sessions=tuple(sorted(held)),
+        lengths=table["n_tokens"].to_pylist(),
         versions=(low.as_py(), high.as_py()) if low.is_valid else None,
         tokenizers=_texts(table, "tokenizer_sha256"),
         templates=_texts(table, "template_sha256"),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
+from penstock.shards.packing import Packed, pack
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
 #: What a trainer needs of a row when it does not say.
@@ -109,6 +110,11 @@ class Batch:
 
     def __len__(self) -> int:
         return self.rows
+
+    def pack(self, length: int) -> Packed:
+        """Its rows put together in rows of at most so many tokens. Raises InvalidInput where one
+        alone is longer."""
+        return pack(np.diff(self["input_ids"].offsets), length)
 
 
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ text is UTF-8. It is written last, so a folder without one is nothing.
 
 import hashlib
 import re
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -79,9 +80,11 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     samples: int = 0
     tokens: int = 0
     trainable: int = 0
+    #: Rows of the recipe's length that the samples fill when they are packed; 0 if it does not.
+    packed_rows: int = 0
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """File names are relative to the shard's folder."""
 
     name: str
@@ -102,8 +105,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def canonical(self) -> bytes:
         return msgspec.json.encode(self, order="sorted")
 
-    @property
+    @cached_property
     def id(self) -> str:
+        """Of one that was read, that of its bytes, which may lack fields that joined later."""
         return ID_PREFIX + hashlib.sha256(self.canonical()).hexdigest()
 
     @property
@@ -141,6 +145,7 @@ def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
     if manifest.format != FORMAT:
         why = f"it has the format {manifest.format}, and this Penstock reads {FORMAT}"
         raise ShardDamaged(path=name, why=why)
+    manifest.__dict__["id"] = found
     return manifest
 
 

@@ -80,6 +80,7 @@ def _show(built: "Built") -> None:
         *([f"branches left out: {reason}", n] for reason, n in built.branches_left_out.items()),
         ["tokens", counts.tokens],
         ["trainable tokens", counts.trainable],
+        *([["rows when packed", counts.packed_rows]] if counts.packed_rows else []),
         ["files", len(built.manifest.files)],
         *([f"events with a problem: {kind}", n] for kind, n in sorted(built.problems.items())),
     ]

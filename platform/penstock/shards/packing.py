@@ -4,8 +4,8 @@ Each sequence goes into the first row that still has room, found in a tree over 
 tokens: n log n in all. First fit with the longest first needs at most 11/9 of the rows of the best
 packing, and 6/9 of one more.
 
-What a row costs is c(n) = n + n²/COST_TOKENS over its sequences, which attend to themselves alone;
-the loader balances ranks by it. It never limits a row: c grows faster than n, so a row of many
+What a row costs is that of its sequences, which attend to themselves alone, as the loader balances
+ranks: `batching.cost`. It never limits a row: c grows faster than n, so a row of many
 sequences costs less than one of a single sequence of the same length.
 """
 
@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
-
-#: The length at which attention costs as much as all the rest.
-COST_TOKENS = 16_384
+from penstock.shards.batching import cost
 
 Counts = NDArray[np.int64]
 
@@ -37,11 +35,6 @@ class Packed:
     def rows(self) -> list[list[int]]:
         ends = zip(self.offsets[:-1], self.offsets[1:], strict=True)
         return [self.order[start:end].tolist() for start, end in ends]
-
-
-def cost(tokens: ArrayLike) -> NDArray[np.float64]:
-    counts = np.asarray(tokens, np.float64)
-    return counts + counts * counts / COST_TOKENS
 
 
 def pack(
