@@ -479,3 +479,30 @@ def test_a_build_that_is_killed_leaves_nothing_and_the_next_is_the_same(
         assert built(killed, recipe()).manifest.id == expected
         collect(killed.lake, grace_s=0)
         assert verify(killed.lake).findings == []
+
+
+def test_what_a_fork_repeats_is_not_trained_twice(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    """`fork` tells the first turn of s01 again, and goes on otherwise; `again` only repeats it."""
+    start = {"parent_session": "s01", "link": "fork"}
+    repeated = talk("s01", 1)[:2]
+    ids = {"prompt_ids": [1, 2, 1, 7, 8, 5], "completion_ids": [6], "logprobs": [-0.75]}
+    own = [
+        said(10, "rather this", "fork"),
+        answered(11, "fork", call_id="c", text="So.", tokens=tokens(ids)),
+        thumbs("fork", 12),
+    ]
+    for name, more in (("fork", own), ("again", [])):
+        told = [one | {"session_id": name, "event_id": f"{name}-{one['seq']}"} for one in repeated]
+        begun = make_event(name, 0, "session_start", payload=start)
+        lake.send([begun, *told, *more, thumbs(name, 13)])
+    lake.writer().drain()
+    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    shard = built(lake, recipe())
+    assert shard.manifest.counts.excluded == {"copy": 1}
+    rows = {row["session_id"]: row for row in rows_of(lake, shard)}
+    assert "again" not in rows
+    assert rows["fork"]["input_ids"] == [1, 2, 1, 7, 8, 5, 6]
+    assert rows["fork"]["loss_mask"] == [0, 0, 0, 0, 0, 0, 1]
+    assert rows["s01"]["loss_mask"] == [0, 0, 0, 1, 1, 0, 0, 1]

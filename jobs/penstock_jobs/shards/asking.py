@@ -44,8 +44,12 @@ class Asking:
         return self._ask("rewards", "rewards", parameters)
 
     def repeated(self, sessions: Iterable[str], repeating: Iterable[str]) -> pa.Table:
+        """Events that may be copies: their source's key is in several sessions, or their session
+        is `repeating`: it resumes or forks another, or is the one that is repeated."""
         parameters = {"sessions": sorted(sessions), "repeating": sorted(repeating)}
-        return self._ask("repeated", "events", parameters)
+        names = ["same_keys", "histories"] if parameters["repeating"] else ["same_keys"]
+        tables = [self._ask(name, "events", parameters) for name in names]
+        return pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
 
     def _ask(self, name: str, view: str, parameters: Mapping[str, object]) -> pa.Table:
         sql = _HERE.joinpath(f"{name}.sql").read_text(encoding="utf-8")
