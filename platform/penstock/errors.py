@@ -289,9 +289,9 @@ class CompactionConflict(PenstockError):
     changed. The next run plans afresh."""
 
 
-class RewardFileLost(PenstockError):
-    """The file of rewards {name} was cleared away before it could be committed: writing it took
-    longer than PENSTOCK_COLLECTION_GRACE_SECONDS. Its sessions are as they were; run it again."""
+class FileLost(PenstockError):
+    """The file {name} was cleared away before it could be committed: writing it took longer than
+    PENSTOCK_COLLECTION_GRACE_SECONDS. Nothing was changed; run it again."""
 
 
 class RewardsPending(PenstockError):

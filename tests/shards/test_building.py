@@ -88,6 +88,12 @@ def tokens(ids: dict[str, Any]) -> dict[str, Any]:
     return ids | {"tokenizer": "t" * 64, "policy_version_runs": [[0, 4]]}
 
 
+def otherwise(session: str, number: int) -> list[Event]:
+    """A talk that begins with other words, so that it repeats none."""
+    begun, *rest = talk(session, number)
+    return [begun | {"payload": {"text": f"do {session}"}}, *rest]
+
+
 @pytest.fixture
 def recipe(tmp_path: Path) -> Callable[..., Any]:
     """Writes a recipe with something put in the place of something else."""
@@ -224,7 +230,7 @@ def test_a_shard_is_of_its_snapshot_for_ever(lake: HandLake, recipe: Callable[..
     difference = diff_shards(lake.lake.store, before.manifest, newest.manifest)
     assert difference.samples.sessions_only_after == ["late"]
     assert difference.samples.only_before == 0
-    assert {"snapshot", "recipe.as_of"} <= {one.what for one in difference.changes}
+    assert {"snapshot", "counts.sessions"} <= {one.what for one in difference.changes}
 
 
 class CutOff(Exception):
@@ -307,8 +313,8 @@ def test_consent_that_is_taken_back_marks_the_shard(
     shard = built(lake, recipe())
     lake.store([make_event("s03", 500, "session_start", payload={"consent": "no_train"})])
     lake.store([make_event("nobody", 500, "session_start", payload={"consent": "no_train"})])
-    assert mark_consent(lake.lake.database, lake.lake.store) == 1
-    assert mark_consent(lake.lake.database, lake.lake.store) == 0
+    assert mark_consent(lake.lake) == 1
+    assert mark_consent(lake.lake) == 0
     assert marks_of(lake.lake.database, shard.manifest.id) == [("s03", "no_train")]
     [row] = lake.rows("select marked_sessions from shards")
     assert row["marked_sessions"] == 1
@@ -506,3 +512,83 @@ def test_what_a_fork_repeats_is_not_trained_twice(
     assert rows["fork"]["input_ids"] == [1, 2, 1, 7, 8, 5, 6]
     assert rows["fork"]["loss_mask"] == [0, 0, 0, 0, 0, 0, 1]
     assert rows["s01"]["loss_mask"] == [0, 0, 0, 1, 1, 0, 0, 1]
+
+
+def test_no_train_reaches_what_repeats_it(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    """`fork` holds what was said in s01; `fork-of-fork` too; `next` goes on with the fork."""
+    for number, (name, parent, link) in enumerate(
+        [
+            ("fork", "s01", "fork"),
+            ("fork-of-fork", "fork", "resume"),
+            ("next", "fork", "compaction"),
+        ]
+    ):
+        start = {"parent_session": parent, "link": link}
+        begun = make_event(name, 0, "session_start", payload=start)
+        lake.send([begun, *otherwise(name, 100 + number)])
+    lake.writer().drain()
+    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    shard = built(lake, recipe())
+    held = {row["session_id"] for row in rows_of(lake, shard)}
+    assert {"fork", "fork-of-fork", "next"} <= held
+    lake.store([make_event("s01", 500, "session_start", payload={"consent": "no_train"})])
+    assert mark_consent(lake.lake) == 4
+    assert {session for session, _ in marks_of(lake.lake.database, shard.manifest.id)} == {
+        *("s01", "fork", "fork-of-fork", "next")
+    }
+    again = built(lake, recipe())
+    assert again.manifest.counts.excluded == {"consent_denied": 4}
+
+
+def test_forks_are_on_the_side_of_what_they_fork(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    for number in range(SESSIONS):
+        start = {"parent_session": f"s{number:02d}", "link": "fork"}
+        name = f"f{number:02d}"
+        begun = make_event(name, 0, "session_start", payload=start)
+        lake.send([begun, *otherwise(name, 50 + number)])
+    lake.writer().drain()
+    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    split = '[split]\neval = 0.5\nby = "group"\n[exclude]'
+    rows = rows_of(lake, built(lake, recipe(("[exclude]", split))))
+    sides = {row["session_id"]: row["split"] for row in rows}
+    assert {sides[f"s{n:02d}"] == sides[f"f{n:02d}"] for n in range(SESSIONS)} == {True}
+    assert set(sides.values()) == {"train", "eval"}
+
+
+def test_the_snapshot_of_a_manifest_makes_the_same_shard_and_mends_it(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    first = built(lake, recipe())
+    assert first.manifest.snapshot is not None
+    lake.store(talk("late", 99))
+    folder = tmp_path / "data" / "lake" / "shards" / first.manifest.id[7:23]
+    (folder / first.manifest.files[0].name).unlink()
+    (folder / "manifest.json").unlink()
+    named = ("seed = 3", f'seed = 3\nas_of = "{first.manifest.snapshot.name}"')
+    again = built(lake, recipe(named))
+    assert (again.manifest.id, again.new) == (first.manifest.id, False)
+    assert verify_shard(lake.lake.store, first.manifest).problems == []
+
+
+def test_two_builds_at_once_make_one_shard(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The second begins and ends while the first is at its slices."""
+    inner: list[Built] = []
+
+    class Slow(InlineExecutor):
+        def run(
+            self, function: Callable[[Task], Result], tasks: Iterable[Task]
+        ) -> Iterator[Done[Task, Result]]:
+            yield from super().run(function, tasks)
+            if not inner:
+                inner.append(built(lake, recipe()))
+
+    outer = built(lake, recipe(), Slow())
+    assert (inner[0].new, outer.new) == (True, False)
+    assert inner[0].manifest.id == outer.manifest.id
+    collect(lake.lake, grace_s=0)
+    assert verify_shard(lake.lake.store, outer.manifest).problems == []
+    assert not any("staging" in name for name in files_of(lake))

@@ -90,6 +90,7 @@ _EVENTS = pa.schema(
         ("ts", pa.int64()),
         ("seq", pa.int64()),
         *((name, pa.string()) for name in ("type", "source", "source_key", "message")),
+        *((name, pa.string()) for name in ("written", "sampled")),
     ]
 )
 ASKED, WROTE = "user_message", "model_call"
@@ -97,6 +98,25 @@ ASKED, WROTE = "user_message", "model_call"
 
 def events(*rows: Any) -> pa.Table:
     return pa.Table.from_pylist(list(rows), _EVENTS)
+
+
+def test_words_sampled_anew_are_no_copy_and_tokens_sampled_once_are() -> None:
+    """`fork` has the words of `root` and other tokens; `sister` the tokens, after other words."""
+    told = [
+        event("root", 1, ASKED, "do it") | {"written": None},
+        event("root", 2, WROTE, "done") | {"written": "a", "sampled": "pa"},
+        event("fork", 3, ASKED, "do it"),
+        event("fork", 4, WROTE, "done") | {"written": "b", "sampled": "pb"},
+        event("sister", 5, ASKED, "do it now"),
+        event("sister", 6, WROTE, "done") | {"written": "a", "sampled": "pa"},
+        event("bare", 7, ASKED, "do it"),
+        event("bare", 8, WROTE, "done"),
+        event("mute", 9, ASKED, "do it"),
+        event("mute", 10, WROTE, None),
+    ]
+    parents = dict.fromkeys(("fork", "sister", "bare", "mute"), "root")
+    mask = copied(events(*told), parents).tolist()
+    assert mask == [False, False, True, False, False, True, True, True, True, False]
 
 
 def test_the_same_key_in_another_session_is_a_copy() -> None:

@@ -101,7 +101,7 @@ def run(
 
 
 def commit(lake: Lake, task: Task, computed: Computed) -> None:
-    """One transaction. Raises RewardFileLost."""
+    """One transaction. Raises FileLost."""
     sessions = task.bucket.sessions or ()
     with lake.database.write() as connection:
         version, run_at = task.progress.version, task.progress.run_at

@@ -15,9 +15,9 @@ _HERE = files("penstock_jobs.shards").joinpath("sql")
 
 
 class Asking:
-    """One tenant's lake as of one snap."""
+    """One tenant's lake as of one snap; None is now."""
 
-    def __init__(self, lake: Lake, snap: int, tenant: str) -> None:
+    def __init__(self, lake: Lake, snap: int | None, tenant: str) -> None:
         self._lake = lake
         self._snap = snap
         self._tenant = tenant
@@ -85,9 +85,29 @@ class Links:
         place = self._places.get(SessionId(self._tenant, session))
         return place.chain if place else session
 
+    def origin(self, session: str) -> str:
+        """The session that all of it began with: through its chain, and through the sessions that
+        these resume or fork. Of a ring, which nobody should send, any but always the same."""
+        seen: list[str] = []
+        at = self.chain(session)
+        while at not in seen:
+            seen.append(at)
+            parents = sorted(self.repeats[one] for one in self.members(at) if one in self.repeats)
+            at = self.chain(parents[0]) if parents else at
+        return min(seen[seen.index(at) :])
+
     def members(self, chain: str) -> set[str]:
         """All sessions of a chain, those too that no event is known of."""
         return self._members.get(chain, {chain})
+
+    def with_origins(self, sessions: Iterable[str]) -> set[str]:
+        """These, the rest of their chains, and whatever any of them resumes or forks."""
+        found: set[str] = set()
+        waiting = set(sessions)
+        while waiting:
+            found |= (wide := self.closed(waiting))
+            waiting = {self.repeats[one] for one in wide if one in self.repeats} - found
+        return found
 
     def closed(self, sessions: Iterable[str]) -> set[str]:
         """These, and all others of their chains."""

@@ -8,6 +8,7 @@ import hashlib
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -16,13 +17,13 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.database.tables import lake_commit
-from penstock.errors import InvalidInput, NothingToBuild
+from penstock.errors import InvalidInput, NothingToBuild, ShardDamaged, ShardMissing
 from penstock.execution import Executor
 from penstock.lake.buckets import SessionId, plan_sessions
 from penstock.lake.catalog import Pin, content_snap, name_snap, pinned
 from penstock.lake.commit import intents_kept
 from penstock.lake.lake import Lake
-from penstock.shards.files import copy_part, part_name, routes_name
+from penstock.shards.files import check_digest, copy_part, part_name, routes_name
 from penstock.shards.manifest import (
     Counts,
     Manifest,
@@ -34,6 +35,7 @@ from penstock.shards.manifest import (
     Tokenizer,
     folder_of,
     manifest_name,
+    read_manifest,
     write_manifest,
 )
 from penstock.shards.packing import pack
@@ -43,7 +45,7 @@ from penstock_jobs.shards.comparing import find_near_duplicates
 from penstock_jobs.shards.exclusions.reasons import Found
 from penstock_jobs.shards.planning import Alike, ShardPlan, plan_shard
 from penstock_jobs.shards.recipe import Recipe
-from penstock_jobs.shards.registering import Entry, announce_once, forget, is_registered, register
+from penstock_jobs.shards.registering import Entry, announce_once, forget, register
 from penstock_jobs.shards.worker import Made, Task, make_slice
 
 #: Told of each slice that is done, of how many.
@@ -261,14 +263,13 @@ def _publish(
 ) -> bool:
     """Put the files where the id says, and the shard into the database. Whether it is new."""
     folder = folder_of(manifest.id)
-    known = is_registered(lake.database, manifest.id)
-    if not known:
-        for (source, part), final in zip(staged, manifest.files, strict=True):
-            _move(lake, f"{source}/{part.name}", f"{folder}/{final.name}", part, of.owner)
-            if part.routes and final.routes:
-                to = f"{folder}/{final.routes.name}"
-                _move(lake, f"{source}/{part.routes.name}", to, part.routes, of.owner)
-        announce_once(lake.database, manifest_name(manifest.id), of.owner)
+    for (source, part), final in zip(staged, manifest.files, strict=True):
+        _put(lake, of, manifest.id, (f"{source}/{part.name}", part), final.name)
+        if part.routes and final.routes:
+            routes = (f"{source}/{part.routes.name}", part.routes)
+            _put(lake, of, manifest.id, routes, final.routes.name)
+    name = manifest_name(manifest.id)
+    if announce_once(lake.database, manifest.id, name, of.owner) or not _is_there(lake, manifest):
         write_manifest(lake.store, manifest)
     entry = Entry(
         id=manifest.id,
@@ -283,14 +284,29 @@ def _publish(
         sessions=sessions,
         files=tuple(f"{folder}/{one.name}" for one in manifest.files),
     )
-    new = register(lake.database, entry, of.owner)
+    new = register(lake.database, entry)
     _clear(lake, staged, of.owner)
     return new
 
 
-def _move(lake: Lake, source: str, to: str, part: PartFile | RoutesFile, owner: str) -> None:
-    announce_once(lake.database, to, owner)
+def _put(
+    lake: Lake, of: _Build, id_: str, staged: tuple[str, PartFile | RoutesFile], name: str
+) -> None:
+    """A shard that is there already keeps its files, but for those that are damaged or gone."""
+    source, part = staged
+    to = f"{folder_of(id_)}/{name}"
+    if not announce_once(lake.database, id_, to, of.owner):
+        with suppress(ShardDamaged):
+            check_digest(lake.store, to, part)
+            return
     copy_part(lake.store, source, lake.store, to, part)
+
+
+def _is_there(lake: Lake, manifest: Manifest) -> bool:
+    try:
+        return read_manifest(lake.store, manifest.id).id == manifest.id
+    except (ShardMissing, ShardDamaged):
+        return False
 
 
 def _clear(lake: Lake, staged: list[tuple[str, PartFile]], owner: str) -> None:

@@ -18,7 +18,7 @@ from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.answer import read_answer
 from penstock_jobs.shards.asking import Asking, Links
 from penstock_jobs.shards.exclusions import caps, staleness
-from penstock_jobs.shards.exclusions.consent import without_consent
+from penstock_jobs.shards.exclusions.consent import with_repeats, without_consent
 from penstock_jobs.shards.exclusions.copies import copied, only_copies
 from penstock_jobs.shards.exclusions.reasons import Found, first_of, with_chains
 from penstock_jobs.shards.recipe import Recipe
@@ -92,6 +92,11 @@ class Facts:
     def consents(self) -> dict[str, str]:
         return {session: row["consent"] for session, row in self._rows.items()}
 
+    @property
+    def consents_with_repeats(self) -> dict[str, str]:
+        repeats = {one: parent for one, parent in self.links.repeats.items() if one in self._rows}
+        return with_repeats(self.consents, self.chains, repeats)
+
     def table(self) -> pa.Table:
         """session_id and chain."""
         chains = self.chains
@@ -105,7 +110,7 @@ def plan_shard(asking: Asking, recipe: Recipe, at_us: int, alike: Alike) -> Shar
     RewardsPending, NothingToBuild, what the query raises."""
     asked = read_answer(asking.query(recipe.query), recipe.advantage.kind)
     links = asking.links()
-    wide = links.closed(asked["session_id"].to_pylist())
+    wide = links.with_origins(asked["session_id"].to_pylist())
     facts = Facts(asking.facts(wide), links)
     wanted = wanted_by(recipe)
     definition = wanted.definition if wanted else None
@@ -153,7 +158,11 @@ def _copies(asking: Asking, chosen: pa.Table, links: Links) -> _Copies:
     """Where nothing is repeated, nothing is read but keys."""
     named = set(chosen["session_id"].to_pylist())
     parents = {one: links.repeats[one] for one in named if one in links.repeats}
-    repeating = {*parents, *parents.values()}
+    origins = {links.origin(one) for one in parents}
+    repeating = {one for one in named if links.origin(one) in origins} | {
+        *parents,
+        *parents.values(),
+    }
     events = asking.repeated(named | repeating, repeating)
     if not events.num_rows:
         return _Copies({}, {})
@@ -180,7 +189,7 @@ def _excluded(
     named = chosen["session_id"].to_pylist()
     found = first_of(
         [
-            without_consent(facts.consents, chains, wanted.consent),
+            without_consent(facts.consents_with_repeats, chains, wanted.consent),
             with_chains(copies.found, chains),
             _stale(recipe, facts, chains, at_us),
         ]
@@ -234,5 +243,6 @@ def _sides(chosen: pa.Table, recipe: Recipe, facts: Facts) -> list[str]:
     sessions = chosen["session_id"].to_pylist()
     by = recipe.split.by
     last = [facts.of(one)[by] for one in sessions] if by in ("user", "repo") else []
-    keys = [chosen["chain"].to_pylist(), chosen["group_id"].to_pylist(), *([last] if last else [])]
+    origins = [facts.links.origin(one) for one in sessions]
+    keys = [origins, chosen["group_id"].to_pylist(), *([last] if last else [])]
     return split(keys, recipe.split.eval, recipe.seed)

@@ -139,7 +139,7 @@ class Recipe:
         """All that it says, defaults included, as JSON. The query is beside it, and so are the
         digests of the files that it names."""
         said = asdict(self)
-        del said["query"], said["directory"]
+        del said["query"], said["directory"], said["as_of"]
         return msgspec.json.encode(said, order="deterministic").decode()
 
 

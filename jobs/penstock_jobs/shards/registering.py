@@ -12,14 +12,17 @@ import sqlalchemy as sa
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
 from penstock.database.tables import consent_change, segment_intent, shard, shard_file, shard_mark
-from penstock.errors import RewardFileLost, ShardUnknown
+from penstock.errors import FileLost, ShardUnknown
 from penstock.events.identity import session_key
 from penstock.lake import filters
 from penstock.lake.buckets import SessionId
 from penstock.lake.commit import NO_PARTITION, SHARD, next_snap
+from penstock.lake.lake import Lake
 from penstock.shards.files import read_part
 from penstock.shards.manifest import folder_of, read_manifest
 from penstock.storage import ObjectStore
+from penstock_jobs.shards.asking import Asking
+from penstock_jobs.shards.exclusions.consent import with_repeats
 
 #: Of a session that said so after the shard was built.
 NO_TRAIN = "no_train"
@@ -61,39 +64,37 @@ class Entry:
 _KEPT = [one.name for one in fields(Registered)]
 
 
-def is_registered(database: Database, id_: str) -> bool:
-    query = sa.select(shard.c.id).where(shard.c.id == id_)
-    with database.read() as connection:
-        return connection.execute(query).first() is not None
-
-
-def announce_once(database: Database, name: str, owner: str) -> None:
-    """Say that a file of this name is about to be written. Another build may be writing the same
-    bytes to it: then the name is this one's, and neither deletes it."""
+def announce_once(database: Database, id_: str, name: str, owner: str) -> bool:
+    """Say that a file of this shard is about to be written; False where the shard is there by now.
+    Another build may be writing the same bytes to it: the name is whoever's said it last."""
     row = {"name": name, "partition": NO_PARTITION, "owner": owner, "created_at": now_us()}
     mine = {"owner": owner, "created_at": now_us(), "claimed_at": None}
     with database.write() as connection:
+        if connection.execute(sa.select(shard.c.id).where(shard.c.id == id_)).first() is not None:
+            return False
         insert = insert_of(connection)(segment_intent).values(**row)
         connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=mine))
+    return True
 
 
-def register(database: Database, entry: Entry, owner: str) -> bool:
-    """Whether it is new: the same shard may be built twice. From then on its files are known, and
-    no longer announced. Raises RewardFileLost where one was cleared away meanwhile."""
+def register(database: Database, entry: Entry) -> bool:
+    """Whether it is new: the same shard may be built twice, at the same time too. From then on its
+    files are known, and no longer announced by anybody. Raises FileLost where one was
+    cleared away meanwhile."""
     keys = [session_key(entry.tenant, one) for one in entry.sessions]
     facts = {name: getattr(entry, name) for name in _KEPT if name != "created_at"}
+    folder = folder_of(entry.id) + "/"
+    announced = segment_intent.c.name.startswith(folder, autoescape=True)
     with database.write() as connection:
         known = connection.execute(sa.select(shard.c.id).where(shard.c.id == entry.id)).first()
         if known is not None:
             return False
-        kept = folder_of(entry.id) + "/"
-        announced = sa.delete(segment_intent).where(
-            segment_intent.c.owner == owner,
-            segment_intent.c.claimed_at.is_(None),
-            segment_intent.c.name.startswith(kept, autoescape=True),
+        claimed = sa.select(segment_intent.c.name).where(
+            announced, segment_intent.c.claimed_at.is_not(None)
         )
-        if connection.execute(announced).rowcount <= len(entry.files):
-            raise RewardFileLost(name=kept)
+        if (lost := connection.execute(claimed).first()) is not None:
+            raise FileLost(name=lost.name)
+        connection.execute(sa.delete(segment_intent).where(announced))
         snap = next_snap(connection, SHARD)
         row = facts | {"session_filter": filters.make_filter(keys), "created_at": now_us()}
         connection.execute(sa.insert(shard).values(**row, added_snap=snap))
@@ -177,15 +178,25 @@ def _mark(database: Database, tenant: str, mark: tuple[str, str], reason: str) -
         return connection.execute(insert.on_conflict_do_nothing()).rowcount == 1
 
 
-def mark_consent(database: Database, store: ObjectStore) -> int:
-    """Mark the shards of sessions that said `no_train` since the oldest of them was built."""
+def mark_consent(lake: Lake) -> int:
+    """Mark the shards of sessions that said `no_train` since the oldest of them was built, of the
+    rest of their chains, and of all that resume or fork them: they hold what was said there."""
     oldest = sa.select(sa.func.min(shard.c.snap)).scalar_subquery()
     query = sa.select(consent_change.c.tenant, consent_change.c.session_id).where(
         consent_change.c.consent == NO_TRAIN, consent_change.c.added_snap > oldest
     )
-    with database.read() as connection:
-        sessions = sorted({SessionId(*row) for row in connection.execute(query)})
-    return mark_sessions(database, store, sessions, NO_TRAIN)
+    with lake.database.read() as connection:
+        denied: dict[str, set[str]] = {}
+        for tenant, session in connection.execute(query):
+            denied.setdefault(tenant, set()).add(session)
+    marked = 0
+    for tenant, sessions in denied.items():
+        links = Asking(lake, None, tenant).links()
+        chains = {one: links.chain(one) for one in links.closed({*sessions, *links.repeats})}
+        said = with_repeats(dict.fromkeys(sessions, NO_TRAIN), chains, links.repeats)
+        refused = [SessionId(tenant, one) for one, what in sorted(said.items()) if what == NO_TRAIN]
+        marked += mark_sessions(lake.database, lake.store, refused, NO_TRAIN)
+    return marked
 
 
 def marks_of(database: Database, id_: str) -> list[tuple[str, str]]:

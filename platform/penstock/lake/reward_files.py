@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.database.tables import reward_file
-from penstock.errors import CompactionConflict, RewardFileLost
+from penstock.errors import CompactionConflict, FileLost
 from penstock.lake.commit import NO_PARTITION, announce, next_snap, withdraw_intent
 from penstock.lake.digesting import Digesting
 from penstock.lake.segments import ZSTD_LEVEL, open_segment, sessions_name
@@ -168,9 +168,9 @@ def read_outcomes(store: ObjectStore, name: str, columns: Sequence[str] | None =
 
 
 def add_rewards(connection: Connection, file: RewardFile, snap: int | None = None) -> int:
-    """The file is part of the lake from the end of this transaction on. Raises RewardFileLost."""
+    """The file is part of the lake from the end of this transaction on. Raises FileLost."""
     if not withdraw_intent(connection, file.name):
-        raise RewardFileLost(name=file.name)
+        raise FileLost(name=file.name)
     snap = next_snap(connection, REWARDS) if snap is None else snap
     connection.execute(sa.insert(reward_file).values(**asdict(file), added_snap=snap))
     return snap
@@ -178,7 +178,7 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
 
 def replace_rewards(connection: Connection, names: Sequence[str], merged: RewardFile) -> None:
     """Put one file in the place of others, with the same rows. Raises CompactionConflict where
-    another merge was faster, RewardFileLost."""
+    another merge was faster, FileLost."""
     snap = next_snap(connection, MERGE_REWARDS)
     live = reward_file.c.name.in_(names) & reward_file.c.removed_snap.is_(None)
     replaced = connection.execute(sa.update(reward_file).where(live).values(removed_snap=snap))

@@ -37,7 +37,7 @@ def export(
 
     with open_existing(data) as lake:
         known = find_shard(lake.database, tenant, shard)
-        mark_consent(lake.database, lake.store)
+        mark_consent(lake)
         marked = len({session for session, _ in marks_of(lake.database, known.id)})
         done = exporting.export(lake.store, read_manifest(lake.store, known.id), to, out)
     if marked:

@@ -26,7 +26,7 @@ def list_(
     from penstock_jobs.shards.registering import list_shards, mark_consent, marks_of
 
     with open_existing(data) as lake:
-        mark_consent(lake.database, lake.store)
+        mark_consent(lake)
         rows = [
             facts(one) | {"marked_sessions": len(marks_of(lake.database, one.id))}
             for one in list_shards(lake.database, tenant)
@@ -55,7 +55,7 @@ def show(
     from penstock_jobs.shards.registering import find_shard, mark_consent, marks_of
 
     with open_existing(data) as lake:
-        mark_consent(lake.database, lake.store)
+        mark_consent(lake)
         known = find_shard(lake.database, tenant, shard)
         manifest = read_manifest(lake.store, known.id)
         marks = marks_of(lake.database, known.id)

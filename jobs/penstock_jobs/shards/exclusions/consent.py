@@ -12,6 +12,26 @@ from penstock_jobs.shards.recipe import Consent
 _REASONS: Mapping[str, Reason] = {"no_train": "consent_denied", "unknown": "consent_unknown"}
 
 
+def with_repeats(
+    consents: Mapping[str, str], chains: Mapping[str, str], repeats: Mapping[str, str]
+) -> dict[str, str]:
+    """The consents, where a session that resumes or forks one which says no says no as well: it
+    holds what was said there. `repeats` says of each such session which it repeats."""
+    denied = {chains.get(one, one) for one, said in consents.items() if said == "no_train"}
+    spread = True
+    while spread:
+        further = {
+            chains.get(one, one)
+            for one, parent in repeats.items()
+            if chains.get(parent, parent) in denied
+        }
+        spread = not further <= denied
+        denied |= further
+    known = consents.keys() | chains.keys() | repeats.keys()
+    said = {one: consents.get(one, "unknown") for one in known}
+    return said | {one: "no_train" for one in known if chains.get(one, one) in denied}
+
+
 def without_consent(
     consents: Mapping[str, str], chains: Mapping[str, str], wanted: Consent
 ) -> Found:

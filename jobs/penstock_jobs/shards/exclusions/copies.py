@@ -2,14 +2,16 @@
 
 An event is a copy of one in another session if both have the same source and source_key, or if it
 is part of the history that a session repeats: its first messages, as far as they are, in order,
-those that the session began with which it resumes or forks. A user who says "go on" in two
-sessions has not copied anything.
+those that the session began with which it resumes or forks; or if the engine sampled the very same
+tokens after the very same tokens, in sessions that repeat one another. A user who says "go on" in
+two sessions has not copied anything.
 
 Nothing that the model wrote is trained on twice: what it wrote in copied events is context, and a
 session in which it wrote nothing else is left out.
 """
 
 from collections.abc import Mapping
+from functools import reduce
 from itertools import takewhile
 from typing import Any
 
@@ -29,12 +31,18 @@ Mask = NDArray[np.bool_]
 
 def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
     """For each event whether it is a copy. `events` has session_id, ts, seq, type, source,
-    source_key, and message: what a user or the model said, with its tool calls, or a digest of
-    that. They are all events of the sessions asked about, and of those that these repeat.
+    source_key; message: what a user or the model said, with its tool calls, or a digest of that;
+    written and sampled: digests of the tokens that the model wrote, and of these together with
+    those that it had read, where the engine gave them. They are all events of the sessions asked
+    about, and of those that these repeat.
     `parents` says of each session that is a resume or a fork, of which."""
     parents = _without_rings(parents)
     rank = _ranks(events, parents)
-    return _same_key(events, rank) | _same_history(events, parents)
+    return (
+        _same_key(events, rank)
+        | _same_history(events, parents)
+        | _same_in_another(events, rank, ("sampled",))
+    )
 
 
 def only_copies(events: pa.Table, copies: Mask) -> Found:
@@ -83,9 +91,14 @@ def _depth(session: str, parents: Mapping[str, str]) -> int:
 
 
 def _same_key(events: pa.Table, rank: NDArray[np.int64]) -> Mask:
-    """In other sessions: one message may be several events of its own session."""
-    pairs = np.stack([_codes(events["source"]), _codes(events["source_key"])], axis=1)
-    known = pc.and_(events["source"].is_valid(), events["source_key"].is_valid())
+    return _same_in_another(events, rank, ("source", "source_key"))
+
+
+def _same_in_another(events: pa.Table, rank: NDArray[np.int64], columns: tuple[str, ...]) -> Mask:
+    """Equal in these columns to an event of another session with a lower rank: one message may be
+    several events of its own session."""
+    pairs = np.stack([_codes(events[name]) for name in columns], axis=1)
+    known = reduce(pc.and_, (events[name].is_valid() for name in columns))
     sessions = _codes(events["session_id"])
     _, group = np.unique(pairs, axis=0, return_inverse=True)
     by_rank = np.argsort(rank)[::-1]
@@ -118,15 +131,21 @@ def _same_history(events: pa.Table, parents: Mapping[str, str]) -> Mask:
 
 
 def _equal(pair: tuple[tuple[Any, ...], tuple[Any, ...]]) -> bool:
-    (_, kind, message), (_, other_kind, other) = pair
-    return message is not None and (kind, message) == (other_kind, other)
+    """Where both have tokens, these decide too: a call with the same words may be sampled anew."""
+    (_, kind, message, written), (_, other_kind, other, other_written) = pair
+    if kind != other_kind or message != other:
+        return False
+    if written is not None and other_written is not None:
+        return bool(written == other_written)
+    return message is not None
 
 
 def _in_order(said: pa.Table, rows: NDArray[np.int64]) -> dict[str, list[tuple[Any, ...]]]:
     said = said.append_column("row", pa.array(rows))
     said = said.sort_by([(name, "ascending") for name in ("session_id", "ts", "seq", "row")])
     found: dict[str, list[tuple[Any, ...]]] = {}
-    columns = (said[name].to_pylist() for name in ("session_id", "row", "type", "message"))
+    names = ("session_id", "row", "type", "message", "written")
+    columns = (said[name].to_pylist() for name in names)
     for session, *message in zip(*columns, strict=True):
         found.setdefault(session, []).append(tuple(message))
     return found

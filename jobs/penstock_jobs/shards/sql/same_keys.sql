@@ -1,6 +1,7 @@
 -- Events whose source's key is in several of these sessions. No payload is read.
 -- Grain: an event.
-select session_id, ts, seq, type, source, source_key, event_id, null::varchar as message
+select session_id, ts, seq, type, source, source_key, event_id,
+       null::varchar as message, null::varchar as written, null::varchar as sampled
 from events
 where session_id in (select unnest($sessions))
   and not list_contains($repeating, session_id)
