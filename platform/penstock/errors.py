@@ -369,8 +369,7 @@ class ShardUnknown(PenstockError):
 
 class NothingToBuild(PenstockError):
     """Of the {asked} sessions that the query of {recipe} named, none is left: {why}. Nothing was
-    built. `no_reward` means that `penstock rewards run` has not computed them by the recipe's
-    definition."""
+    built. Those without a reward by the recipe's definition wait for `penstock rewards run`."""
 
     exit_status = 2
 

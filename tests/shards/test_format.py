@@ -296,3 +296,25 @@ def test_a_shard_is_not_published_with_a_file_that_changed(
     with pytest.raises(ShardMissing):
         read_manifest(target, manifest.id)
     assert len(list(files_of(manifest))) == len(files)
+
+
+def test_a_flipped_bit_anywhere_in_a_foot_is_told_as_damage(tmp_path: Path) -> None:
+    """A foot has no checksum of its own: what can still be read has the columns of a shard."""
+    store = FileStore(tmp_path)
+    manifest = make_shard(store, ROWS.slice(0, 4))
+    part = manifest.files[0]
+    name = f"{folder_of(manifest.id)}/{part.name}"
+    path = tmp_path / name
+    content = path.read_bytes()
+    foot = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    damaged = 0
+    for place in range(foot, len(content), 37):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            for rows in read_part(store, name, part):
+                assert rows.schema.equals(SHARD_ROWS)
+        except ShardDamaged:
+            damaged += 1
+    assert damaged > 10

@@ -11,6 +11,7 @@ from penstock.errors import ShardDamaged
 from penstock.lake.digesting import Digesting
 from penstock.settings import MIB
 from penstock.shards.manifest import Manifest, PartFile, RoutesFile, folder_of, write_manifest
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import ObjectStore
 
 _COPY_BYTES = 8 * MIB
@@ -32,7 +33,7 @@ def telling_damage(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise ShardDamaged(path=path, why="it is missing") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ShardDamaged(path=path, why=str(error).strip()) from error
     except OSError as error:
         if error.errno is not None:
@@ -55,7 +56,16 @@ def open_part(
             why = f"it has {source.size()} bytes, and the manifest says {part.bytes}"
             raise ShardDamaged(path=path, why=why)
         with pq.ParquetFile(source, metadata=index, page_checksum_verification=True) as file:
+            if index is None:
+                _check_columns(path, file, part)
             yield file
+
+
+def _check_columns(path: str, file: pq.ParquetFile, part: PartFile | RoutesFile) -> None:
+    """The foot of a file has no checksum of its own: a flipped bit may rename a column."""
+    schema = SHARD_ROWS if isinstance(part, PartFile) else ROUTE_ROWS
+    if not file.schema_arrow.equals(schema):
+        raise ShardDamaged(path=path, why="its columns are not those of a shard")
 
 
 def read_part(
