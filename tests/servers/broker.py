@@ -242,6 +242,8 @@ def running_broker(directory: Path) -> Iterator[Broker]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run a Kafka broker on loopback until Ctrl-C.")
     parser.add_argument("--data", type=Path, required=True, help="its directory")
+    # A shell that starts something in the background has it ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with running_broker(parser.parse_args().data.resolve()) as broker:
         sys.stdout.write(f"{broker.address}\n")
         sys.stdout.flush()

@@ -90,12 +90,15 @@ def test_a_person_can_run_one_until_ctrl_c(broker: Broker, tmp_path: Path) -> No
     command = [sys.executable, str(script), "--data", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as run:
         assert run.stdout
-        assert select.select([run.stdout], [], [], _PATIENCE_SECONDS)[0]
-        address = os.read(run.stdout.fileno(), 100).decode().strip()
-        with closing(KafkaAdminClient(bootstrap_servers=address)) as admin:
-            assert admin.list_topics() == []
-        run.send_signal(signal.SIGINT)
-        assert run.wait(_PATIENCE_SECONDS) == 0
+        try:
+            assert select.select([run.stdout], [], [], _PATIENCE_SECONDS)[0]
+            address = os.read(run.stdout.fileno(), 100).decode().strip()
+            with closing(KafkaAdminClient(bootstrap_servers=address)) as admin:
+                assert admin.list_topics() == []
+            run.send_signal(signal.SIGINT)
+            assert run.wait(_PATIENCE_SECONDS) == 0
+        finally:
+            run.terminate()
 
 
 def test_without_java_the_tests_skip_and_in_ci_they_fail(
