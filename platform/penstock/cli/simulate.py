@@ -18,7 +18,13 @@ from penstock.cli.progress import progress_of
 from penstock.errors import InvalidInput
 from penstock.simulation.delivering import Delivery, deliver
 from penstock.simulation.policy import POLICIES, read_policy
-from penstock.simulation.production import CHECKPOINTS, START_US, Checkpoint, Production
+from penstock.simulation.production import (
+    CHECKPOINTS,
+    SPACING_S,
+    START_US,
+    Checkpoint,
+    Production,
+)
 from penstock.simulation.sinks import FileSink, HttpSink, KafkaSink, Pace, Sink
 from penstock.simulation.truth import SessionTruth
 
@@ -50,6 +56,13 @@ def simulate(
     start: Annotated[
         str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
     ] = None,
+    compress: Annotated[
+        int,
+        typer.Option(help="How much faster time passes in the events than for users.", min=1),
+    ] = 1,
+    spacing: Annotated[
+        float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
+    ] = SPACING_S,
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,7 +94,9 @@ def simulate(
 
     Example: penstock simulate --sessions 300 --to http://127.0.0.1:8787 --key KEY --truth t.jsonl
     """
-    production = Production(seed, _checkpoints(checkpoint), _start_us(start))
+    production = Production(
+        seed, _checkpoints(checkpoint), _start_us(start), compress, spacing_s=spacing
+    )
     sent = Sent()
     with ExitStack() as closing:
         sink = closing.enter_context(_sink(out, to, key, kafka, json=json))

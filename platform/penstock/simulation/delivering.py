@@ -43,7 +43,7 @@ def deliver(
             yield _next(waiting)
         for lived in production.session(index):
             learn(lived.truth)
-            for entry in _arrivals(production.seed, lived, delivery):
+            for entry in _arrivals(production, lived, delivery):
                 heapq.heappush(waiting, entry)
     while waiting:
         yield _next(waiting)
@@ -54,13 +54,16 @@ def _next(waiting: list[tuple[int, str, int, bytes]]) -> Line:
     return session_id, line
 
 
-def _arrivals(seed: int, lived: Lived, delivery: Delivery) -> Iterator[tuple[int, str, int, bytes]]:
+def _arrivals(
+    production: Production, lived: Lived, delivery: Delivery
+) -> Iterator[tuple[int, str, int, bytes]]:
     session_id = lived.truth.session_id
-    dice = Dice(f"delivery:{seed}:{session_id}")
+    dice = Dice(f"delivery:{production.seed}:{session_id}")
+    second_us = 1_000_000 // production.compression
     for number, (at_us, _, line) in enumerate(lived.lines):
         late = dice.chance(delivery.late)
-        came_us = at_us + (dice.between(*_LATE_S) * 1_000_000 if late else 0)
+        came_us = at_us + (dice.between(*_LATE_S) * second_us if late else 0)
         yield came_us, session_id, number, line
         if dice.chance(delivery.repeated):
-            again_us = came_us + dice.between(*_AGAIN_S) * 1_000_000
+            again_us = came_us + dice.between(*_AGAIN_S) * second_us
             yield again_us, session_id, number, line

@@ -13,22 +13,24 @@ Payload = dict[str, Any]
 
 
 class Journal:
-    """`now_us` only moves forward, and what was planned for a moment happens then."""
+    """`now_us` only moves forward, and what was planned for a moment happens then. `told_us` says
+    which time an event bears that happens at a moment."""
 
-    def __init__(self, start_us: int, **facts: str) -> None:
+    def __init__(self, start_us: int, told_us: Callable[[int], int], **facts: str) -> None:
         self.now_us = start_us
-        #: When each event happened, its type, and its line.
+        self._told_us = told_us
+        #: The time that each event bears, its type, and its line.
         self.lines: list[tuple[int, str, bytes]] = []
         self._facts = facts
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._planned = 0
 
     def record(self, kind: str, payload: Payload) -> None:
-        number = len(self.lines)
+        number, at_us = len(self.lines), self._told_us(self.now_us)
         event = {
             "session_id": self._facts["session_id"],
             "seq": number,
-            "ts": self.now_us,
+            "ts": at_us,
             "type": kind,
             "event_id": f"e{number:05}",
             "source": SOURCE,
@@ -37,7 +39,7 @@ class Journal:
             "project": self._facts["project"],
             "payload": payload,
         }
-        self.lines.append((self.now_us, kind, _encode(event)))
+        self.lines.append((at_us, kind, _encode(event)))
         self.now_us += 1_000  # no two events of a session share a time
 
     def wait(self, seconds: float) -> None:

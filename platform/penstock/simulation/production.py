@@ -1,6 +1,6 @@
 """Many sessions, from a seed: each is the same whatever comes before or after it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,7 +18,8 @@ from penstock.testing.vocabulary import MODULES, NOUNS, ORGANISATIONS, VERBS
 START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
 REPOSITORIES = 12
 #: One session begins about this long after the one before.
-SPACING_US = 60 * 1_000_000
+SPACING_S = 60.0
+_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,14 @@ class Production:
     seed: int
     checkpoints: Sequence[Checkpoint] = CHECKPOINTS
     start_us: int = START_US
+    #: How much faster time passes in the times of events than in the lives of users.
+    compression: int = 1
+    #: Between the beginnings of two sessions, in the lives of users.
+    spacing_s: float = SPACING_S
+    #: Takes the place of the start in session ids: they do not change then with the time of day.
+    name: str | None = None
+    #: Which of the checkpoints serves a user; each session draws one by default.
+    serve: Callable[[str], Checkpoint] | None = None
 
     @cached_property
     def _digest(self) -> str:
@@ -58,11 +67,21 @@ class Production:
             (one.name, one.policy.version, sorted(one.policy.logits.items()))
             for one in self.checkpoints
         ]
-        return sha256(repr((self.start_us, facts)).encode()).hexdigest()[:8]
+        told: tuple[object, ...] = (self.start_us if self.name is None else self.name, facts)
+        if (pace := (self.compression, self.spacing_s)) != (1, SPACING_S):
+            told = (*told, pace)
+        return sha256(repr(told).encode()).hexdigest()[:8]
 
     def begins_us(self, index: int) -> int:
         """No event of a session with this number or a later one is earlier."""
-        return self.start_us + index * SPACING_US
+        return self.told_us(self._lived_us(index))
+
+    def told_us(self, lived_us: int) -> int:
+        """The time that an event bears which happens then in the lives of users."""
+        return self.start_us + (lived_us - self.start_us) // self.compression
+
+    def _lived_us(self, index: int) -> int:
+        return self.start_us + round(index * self.spacing_s * _SECOND_US)
 
     def sessions(self, count: int, first: int = 0) -> Iterator[list[Lived]]:
         """By their number, each with that of its subagent where it has one."""
@@ -70,9 +89,11 @@ class Production:
 
     def session(self, index: int) -> list[Lived]:
         dice = Dice(f"simulation:{self.seed}:{index}")
-        begin_us = self.begins_us(index) + dice.between(0, 50_000) * 1_000
+        begin_us = self._lived_us(index) + dice.between(0, 50_000) * 1_000
         checkpoint = dice.pick(self.checkpoints)
         user, repository = User.pick(dice), dice.skewed(0, REPOSITORIES - 1)
+        if self.serve is not None:
+            checkpoint = self.serve(user.name)
         truth = SessionTruth(
             session_id=f"sim-{self.seed}-{index:06}-{self._digest}",
             user=user.name,
@@ -89,46 +110,43 @@ class Production:
             "commit": dice.hex(40),
             "consent": truth.consent,
         }
-        session = Session(
-            dice, _journal(begin_us, truth), truth, checkpoint.policy, user, check_out(repository)
-        )
+        journal = self._journal(begin_us, truth)
+        session = Session(dice, journal, truth, checkpoint.policy, user, check_out(repository))
         session.run(start)
         lived = [Lived(truth, session.journal.lines)]
         if dice.chance(0.05):
-            lived.append(_errand(session, start, begin_us))
+            errand = _errand(session)
+            journal = self._journal(begin_us + _SECOND_US, errand)
+            lived.append(_run_errand(session, errand, journal, start))
         return lived
 
+    def _journal(self, begin_us: int, truth: SessionTruth) -> Journal:
+        return Journal(
+            begin_us,
+            self.told_us,
+            session_id=truth.session_id,
+            checkpoint=truth.checkpoint,
+            user=truth.user,
+            project=truth.project,
+        )
 
-def _errand(parent: Session, start: Payload, begin_us: int) -> Lived:
+
+def _errand(parent: Session) -> SessionTruth:
     """It ends as the session that sent it: what is done in both is one piece of work."""
-    truth = replace(
+    return replace(
         parent.truth,
         session_id=f"{parent.truth.session_id}-errand",
         parent_session=parent.truth.session_id,
         turns=[],
         edits=[],
     )
-    session = Session(
-        parent.dice,
-        _journal(begin_us + 1_000_000, truth),
-        truth,
-        parent.policy,
-        parent.user,
-        parent.files,
-    )
+
+
+def _run_errand(parent: Session, truth: SessionTruth, journal: Journal, start: Payload) -> Lived:
+    session = Session(parent.dice, journal, truth, parent.policy, parent.user, parent.files)
     link = {"parent_session": parent.truth.session_id, "link": "subagent"}
     session.run_errand(start | link)
     return Lived(truth, session.journal.lines)
-
-
-def _journal(begin_us: int, truth: SessionTruth) -> Journal:
-    return Journal(
-        begin_us,
-        session_id=truth.session_id,
-        checkpoint=truth.checkpoint,
-        user=truth.user,
-        project=truth.project,
-    )
 
 
 def _project(number: int) -> str:
