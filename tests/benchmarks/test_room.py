@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -87,9 +88,10 @@ def test_it_writes_nowhere_else(room: IsolatedRoom, outside: Path) -> None:
     places = [Path(sys.prefix), Path.home(), Path("/etc"), Path("/"), Path("/proc/sys/kernel")]
     for place in places:
         assert run_in(room, f"touch {place}/written-by-a-test").status != 0
-    run_in(room, "echo x > /tmp/x; echo y > $HOME/y; echo z > /dev/shm/z")
-    assert run_in(room, "cat /tmp/x $HOME/y /dev/shm/z").output == "x\ny\nz\n"
-    assert not Path("/tmp/x").exists()
+    mine = Path("/tmp", f"written-in-a-room-{uuid4().hex}")
+    run_in(room, f"echo x > {mine}; echo y > $HOME/y; echo z > /dev/shm/z")
+    assert run_in(room, f"cat {mine} $HOME/y /dev/shm/z").output == "x\ny\nz\n"
+    assert not mine.exists()
 
 
 def test_hidden_folders_and_the_history_of_their_repository(
