@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from penstock.errors import PenstockError
 from penstock.lake.lake import Query
+from penstock.registry.answering import trained
 from penstock.registry.assigning import assign
 from penstock.registry.opening import Lake
 from penstock.registry.opening import open_lake as open
@@ -19,4 +20,13 @@ try:
 except PackageNotFoundError:  # a checkout that was not installed
     __version__ = "0"
 
-__all__ = ["Lake", "PenstockError", "Query", "__version__", "assign", "open", "read_shard"]
+__all__ = [
+    "Lake",
+    "PenstockError",
+    "Query",
+    "__version__",
+    "assign",
+    "open",
+    "read_shard",
+    "trained",
+]

@@ -562,8 +562,19 @@ class TrainerTooSlow(PenstockError):
 
 
 class TrainerAnswerUnfit(PenstockError):
-    """The trainer ended well, and its answer {path} cannot be used: {why}. It writes a JSON object
-    with `uri` and `digest` there: docs/loop.md."""
+    """The trainer ended well, and its answer {path} cannot be used: {why}. It is a JSON object with
+    `uri` and `digest`: docs/loop.md."""
+
+
+class TrainerUnreachable(PenstockError):
+    """The trainer at {address} cannot be reached: {why}. A job that it has goes on, and is found
+    again when it can."""
+
+
+class TrainerRefused(PenstockError):
+    """The trainer at {address} refused with status {status}: {why}"""
+
+    http_status = 409
 
 
 class WebhookUnknown(PenstockError):
@@ -571,6 +582,40 @@ class WebhookUnknown(PenstockError):
 
     exit_status = 2
     http_status = 404
+
+
+class FetchFailed(PenstockError):
+    """The checkpoint {checkpoint} was not fetched from {uri}: {why}."""
+
+    exit_status = 3
+
+
+class CopyMismatch(PenstockError):
+    """The files of {checkpoint} at {uri} have the digest {found}, not {digest}: they are not what
+    was registered. They were not loaded."""
+
+
+class LoadFailed(PenstockError):
+    """The command that loads {checkpoint} {how}. The end of what it said: {output}"""
+
+
+class FolderTaken(PenstockError):
+    """Another sidecar works in {folder}. Give each its own with --into."""
+
+    exit_status = 2
+
+
+class ReplicaTaken(PenstockError):
+    """Another sidecar reports as the replica {replica} of {channel}. Give each replica a name of
+    its own with --replica; one that ended without a word is silent before long."""
+
+    http_status = 409
+
+
+class ReplicasFull(PenstockError):
+    """The channel {channel} has {limit} replicas already (PENSTOCK_REPLICAS_MAX)."""
+
+    http_status = 409
 
 
 class NothingServed(PenstockError):

@@ -25,8 +25,10 @@ NO_SETTINGS = frozenset({
     "data", "key", "url",
     "attempt", "check", "checkpoint", "edited", "model_url", "prompt_file", "report", "result",
     "seed", "suite", "task",
-    "answer", "cycle", "loop", "output", "parent", "parent_digest", "parent_uri", "shard",
+    "answer", "cycle", "lake", "loop", "output", "parent", "parent_digest", "parent_uri", "shard",
     "shard_folder", "work",
+    "apply", "chain", "channel", "digest", "folder", "form", "loaded", "part", "replica",
+    "version",
 })  # fmt: skip
 FILE_NAME = "penstock.toml"
 DATA_DEFAULT = "penstock-data"
@@ -165,6 +167,17 @@ class Settings:
         10.0, "how often a runner of a loop looks whether what it waits for is there", 0.01
     )
     loop_answer_bytes_max: int = _setting(64 * KIB, "answer of a trainer", 1)
+    loop_trainer_answer_seconds: float = _setting(
+        60.0, "an answer of a trainer that is asked by HTTP", 0.1
+    )
+    loop_trainer_pause_seconds_max: float = _setting(
+        300.0,
+        "longest pause until a trainer is asked again by HTTP, also where it asks for more",
+        0,
+    )
+    loop_trainer_silence_seconds: float = _setting(
+        600.0, "a trainer that no HTTP request reaches for so long has failed", 0
+    )
 
     executor: str = _setting("inline", "heavy jobs: inline, processes or ray://HOST:PORT")
     executor_workers: int = _setting(0, "worker processes; 0 is one for each core", 0)
@@ -216,6 +229,33 @@ class Settings:
     )
     deliveries_max: int = _setting(8, "webhooks that a process tells at the same time", 1)
     webhook_seconds_max: float = _setting(10.0, "time of one request to a webhook", 0.1)
+
+    follow_command_seconds_max: float = _setting(
+        1_800.0, "time of one run of the command that loads a checkpoint", 0.1
+    )
+    follow_retry_seconds: float = _setting(
+        2.0,
+        "pause before a checkpoint that was not loaded is tried again; each further pause is "
+        "twice as long",
+        0.01,
+    )
+    follow_retry_seconds_max: float = _setting(300.0, "longest of these pauses", 0.01)
+    follow_check_seconds: float = _setting(
+        30.0, "how often a sidecar asks whether its engine still has what was loaded", 0.01
+    )
+    follow_copies_max: int = _setting(
+        3, "copies of checkpoints that a sidecar keeps beside those that it loaded last", 0
+    )
+    replica_report_seconds: float = _setting(
+        10.0, "how often a sidecar says what its replica has loaded", 0.01
+    )
+    replica_silent_seconds: float = _setting(
+        60.0, "a replica that nobody heard of for so long is silent", 0.01
+    )
+    replica_forget_seconds: float = _setting(
+        3_600.0, "a replica that nobody heard of for so long is forgotten", 0.01
+    )
+    replicas_max: int = _setting(2_000, "replicas of a channel", 1)
 
     results_document_bytes_max: int = _setting(
         512 * MIB, "one document of benchmark results of others, unpacked", 1
@@ -403,6 +443,7 @@ def _check_relations(found: Mapping[str, Resolved]) -> None:
         ("log_block_bytes_max", "log_file_bytes_max"),
         ("log_file_bytes_max", "log_bytes_max"),
         ("flush_seconds_max", "lease_seconds"),
+        ("replica_silent_seconds", "replica_forget_seconds"),
     ]
     for small, large in smaller_first:
         if found[small].value > found[large].value:

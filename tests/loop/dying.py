@@ -8,9 +8,12 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,12 +30,14 @@ from penstock.database.registry_tables import (
 from penstock.database.tables import shard
 from penstock.execution.inline import InlineExecutor
 from penstock.registry import channels
+from penstock.testing.waiting import eventually
 from penstock_jobs.loop.keeping import cycles_of
 from penstock_jobs.loop.stages import STAGES
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work as Rewards
 from penstock_jobs.rewards.running import run as rewards
-from tests.loop.making import CHANNEL, TENANT, World, expire_leases, open_world, talk
+from tests.loop.making import CHANNEL, TENANT, TRAINER, World, expire_leases, open_world, talk
+from tests.servers.ports import free_port
 
 #: One session of either arm is enough for a step, and each step lasts no time.
 LIMITS: dict[str, Any] = {"canary_sessions_min": 1, "canary_look_seconds": 0.05}
@@ -43,29 +48,88 @@ POINTS = [
     *(f"{stage.NAME}:{at}" for stage in STAGES for at in ("claimed", "worked", "kept")),
     "ending",
 ]
+SERVER = Path(__file__).parents[2] / "examples" / "trainers" / "http_trainer.py"
 _SECONDS_MAX = 60
 
 
-def main(folder: Path, kills: int) -> None:
+def main(folder: Path, kills: int, asked: int) -> None:
+    """So many random kills with a trainer that is a command, and so many with one that is asked by
+    HTTP, if any."""
     began = time.monotonic()
     wanted = undisturbed(folder / "undisturbed")
     took = time.monotonic() - began
     found: dict[str, list[Any]] = {"points": [at_each_point(folder / "points")], "random": []}
-    killed, dice = 0, random.Random(kills)
-    while killed < kills:
-        place = folder / f"random-{killed}"
-        facts, more = at_random(place, dice, took / 3, min(kills - killed, 10))
-        found["random"].append(facts)
-        killed += more
+    dice = random.Random(kills)
+    commanded = Moments(folder / "random", dice, took / 3)
+    killed = commanded.kill(kills, found["random"])
+    if asked:
+        with trainer_at(folder) as url:
+            found["points"].append(at_each_point(folder / "asked-points", url))
+            over_http = Moments(folder / "asked", dice, took / 3, url)
+            killed += over_http.kill(asked, found["random"])
     sys.stdout.write(json.dumps({"wanted": wanted, "killed": killed, **found}))
 
 
-def make(folder: Path) -> None:
+@dataclass(frozen=True)
+class Moments:
+    """World after world below the folder, whose runners are killed within so many seconds."""
+
+    folder: Path
+    dice: random.Random
+    within_s: float
+    url: str | None = None
+
+    def kill(self, kills: int, found: list[Any]) -> int:
+        """Until there were so many."""
+        self.folder.mkdir()
+        killed = 0
+        while killed < kills:
+            facts, more = self._world(self.folder / f"after-{killed}", min(kills - killed, 10))
+            found.append(facts)
+            killed += more
+        return killed
+
+    def _world(self, folder: Path, most: int) -> tuple[Any, int]:
+        """What was seen in the end, and how often it was killed before."""
+        make(folder, self.url)
+        killed = 0
+        while killed < most and in_a_child(
+            lambda: run(folder), self.dice.uniform(0, self.within_s)
+        ):
+            killed += 1
+        if killed == most:
+            assert not in_a_child(lambda: run(folder))
+        return seen(folder), killed
+
+
+@contextmanager
+def trainer_at(folder: Path) -> Iterator[str]:
+    """A server that trains as the command does, and is never killed."""
+    (folder / "trainer.sh").write_text(TRAINER)
+    port, log = free_port(), folder / "server.log"
+    command = [sys.executable, str(SERVER), str(port), str(folder / "jobs")]
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [*command, f"sh {folder}/trainer.sh"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"RETRY_AFTER_S": "0"},
+        )
+    try:
+        eventually(lambda: b"listening" in log.read_bytes())
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def make(folder: Path, url: str | None = None) -> None:
     def work() -> None:
         with open_world(folder, **LIMITS) as world:
             with (world.folder / "policy.toml").open("a") as policy:
                 policy.write(STEPS)
-            world.loop(more=MORE)
+            trainer = 'command = "sh trainer.sh"'
+            world.loop((trainer, f'url = "{url}"' if url else trainer), more=MORE)
 
     assert not in_a_child(work)
 
@@ -76,23 +140,12 @@ def undisturbed(folder: Path) -> Any:
     return seen(folder)
 
 
-def at_each_point(folder: Path) -> Any:
-    make(folder)
+def at_each_point(folder: Path, url: str | None = None) -> Any:
+    make(folder, url)
     for point in POINTS:
         assert in_a_child(partial(run, folder, point)), f"it never came to {point}"
     assert not in_a_child(lambda: run(folder))
     return seen(folder)
-
-
-def at_random(folder: Path, dice: random.Random, within_s: float, most: int) -> tuple[Any, int]:
-    """What was seen in the end, and how often it was killed before."""
-    make(folder)
-    killed = 0
-    while killed < most and in_a_child(lambda: run(folder), dice.uniform(0, within_s)):
-        killed += 1
-    if killed == most:
-        assert not in_a_child(lambda: run(folder))
-    return seen(folder), killed
 
 
 def run(folder: Path, point: str | None = None) -> None:
@@ -189,4 +242,4 @@ def in_a_child(work: Callable[[], None], after_s: float | None = None) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

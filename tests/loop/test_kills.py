@@ -13,12 +13,13 @@ from tests.loop.dying import POINTS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "asked"), [(8, 0), pytest.param(50, 20, marks=pytest.mark.slow)])
 def test_killed_at_every_boundary_of_a_stage_and_at_random_moments(
-    tmp_path: Path, kills: int
+    tmp_path: Path, kills: int, asked: int
 ) -> None:
+    """`asked`: with a trainer that is asked by HTTP."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.loop.dying", str(tmp_path), str(kills)],
+        [sys.executable, "-m", "tests.loop.dying", str(tmp_path), str(kills), str(asked)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -29,7 +30,7 @@ def test_killed_at_every_boundary_of_a_stage_and_at_random_moments(
     [cycle] = found["wanted"]["cycles"]
     assert cycle[1] == "promoted"
     assert len(POINTS) == 29
-    assert found["points"] == [found["wanted"]]
-    assert found["killed"] == kills
+    assert found["points"] == [found["wanted"]] * (2 if asked else 1)
+    assert found["killed"] == kills + asked
     assert found["random"]
     assert all(one == found["wanted"] for one in found["random"])

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import InvalidInput
 from penstock.registry import channels
+from penstock.registry.assigning import choose_arm
 from penstock.registry.promotion import Rollback, rollback
-from tests.loop.making import CHANNEL, TENANT, World, open_world, outcomes
+from penstock.testing.lakes import Event
+from tests.canary.traffic import HOUR, session
+from tests.loop.making import CHANNEL, POLICY, TENANT, World, open_world, outcomes
 
 
 @pytest.fixture
@@ -71,3 +75,90 @@ def test_a_watch_ends_when_its_time_is_over(world: World) -> None:
     done = world.run_once()
     assert (done.outcome, outcomes(done)["watch"]) == ("promoted", "done")
     assert state(world) == ("mini-0001", None, False)
+
+
+LIVE = f"""{POLICY}
+[[live]]
+metric = "latency_ms"
+margin = 0.2
+[canary]
+steps = [0.5]
+min_age = "1h"
+"""
+
+
+def users(at_us: int, slow: str | None, *, canary: str | None, checkpoint: str) -> list[Event]:
+    """So many that a difference is sure. Those of one checkpoint wait five times as long."""
+    found: list[Event] = []
+    for number in range(300):
+        user = f"user-{at_us}-{number}"
+        served = checkpoint
+        if canary is not None:
+            arm = choose_arm(CHANNEL, user, current=checkpoint, canary=canary, share=0.5)
+            assert arm.checkpoint is not None
+            served = arm.checkpoint
+        latency_ms = (5 if served == slow else 1) * (900.0 + number % 100)
+        facts = {"checkpoint": served, "user": user, "latency_ms": latency_ms}
+        found += session(f"of-{user}", at_us + number, step_us=1, **facts)  # type: ignore[arg-type]
+    return found
+
+
+def test_a_canary_that_live_metrics_show_to_be_worse_ends_the_cycle(world: World) -> None:
+    world.write("policy.toml", LIVE)
+    world.loop(more='[canary]\nshare = 0.5\n[watch]\nfor = "1h"\n')
+    told: list[str] = []
+
+    def wait(_seconds: float) -> bool:
+        assert len(told) < 40, [one for one in told if "waits" in one]
+        now = channels.state(world.database, TENANT, CHANNEL)
+        if now.canary is not None:
+            at_us = now.changed_at + 1
+            world.hand.store(users(at_us, now.canary, canary=now.canary, checkpoint="first"))
+        return False
+
+    done = world.run_once(wait=wait, tell=told.append)
+    assert done.outcome == "rolled_back"
+    assert done.why.startswith("rollback by watcher: live metrics of the canary mini-0001 against")
+    assert "latency_ms: breach" in done.why
+    assert (outcomes(done)["canary"], outcomes(done)["watch"]) == ("over", "waiting")
+    assert state(world) == ("first", None, True)
+
+
+def test_what_live_metrics_show_to_be_worse_while_it_is_watched_is_taken_back(
+    world: World,
+) -> None:
+    """As a canary it was as quick as the one before."""
+    world.write("policy.toml", LIVE.replace('"1h"', '"0s"'))
+    world.loop(more='[canary]\nshare = 0.5\n[watch]\nfor = "1h"\n')
+    seen: list[str] = []
+    told: list[str] = []
+
+    def wait(_seconds: float) -> bool:
+        assert len(told) < 40, [one for one in told if "waits" in one]
+        now = channels.state(world.database, TENANT, CHANNEL)
+        at_us = now.changed_at + 1
+        if now.canary is not None and "canary" not in seen:
+            seen.append("canary")
+            world.hand.store(users(at_us, None, canary=now.canary, checkpoint="first"))
+        if now.checkpoint == "mini-0001" and "watch" not in seen:
+            seen.append("watch")
+            before = users(at_us - HOUR, None, canary=None, checkpoint="first")
+            after = users(at_us, "mini-0001", canary=None, checkpoint="mini-0001")
+            world.hand.store([*before, *after])
+        return False
+
+    done = world.run_once(wait=wait, tell=told.append)
+    assert (done.outcome, seen) == ("rolled_back", ["canary", "watch"])
+    assert done.why.startswith("rollback by watcher: live metrics mini-0001 against first")
+    assert (outcomes(done)["canary"], outcomes(done)["watch"]) == ("done", "over")
+    assert state(world) == ("first", None, True)
+    # Nothing begins before a person has looked at it.
+    assert world.run_once(tell=told.append).ended_at is None
+    assert "pinned until a person" in told[-1]
+
+
+def test_live_metrics_without_a_canary_are_said_before_anything_runs(world: World) -> None:
+    world.write("policy.toml", LIVE)
+    with pytest.raises(InvalidInput, match=r"has no \[canary\]: each cycle would be refused"):
+        world.run_once()
+    assert channels.state(world.database, TENANT, CHANNEL).canary is None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.loop.loopfile import Canary, Retry, Start, load_loop
+from penstock_jobs.loop.loopfile import Canary, Retry, Start, Trainer, load_loop
 from tests.benchmarks.making import make_suite
 from tests.loop.making import LOOP, POLICY, QUERY, RECIPE
 
@@ -53,7 +53,15 @@ def test_what_it_says_and_what_it_leaves_out(folder: Path) -> None:
         ("tokens = 400", "", "does not say when a cycle begins"),
         ("tokens = 400", "tokens = 0", "a whole number from 1 on"),
         ("tokens = 400", 'every = "often"', "a time such as"),
-        ('command = "sh trainer.sh"', "", "command has to be a text"),
+        ('command = "sh trainer.sh"', "", "either a command or a url"),
+        ("[trainer]", '[trainer]\nurl = "http://gpu-1/"', "either a command or a url"),
+        ("[trainer]", '[trainer]\ntoken_env = "T"', "token_env is for a url"),
+        ("command =", "ulr =", "did you mean url?"),
+        ('command = "sh trainer.sh"', 'url = "ftp://gpu-1/"', "does not begin with http://"),
+        ('command = "sh trainer.sh"', 'url = "http:///train"', "and a host"),
+        ('command = "sh trainer.sh"', 'url = "http://gpu-1:x/"', "it is no address"),
+        ('command = "sh trainer.sh"', 'url = "http://gpu 1/"', "none a blank"),
+        ('command = "sh trainer.sh"', 'url = "http://gpu-1/"\noutput = "out"', "output is for"),
         ('name = "mini"', 'name = "../mini"', "letters, digits"),
         ('channel = "production"', 'channel = "a/b"', "lead elsewhere"),
         ('suite = "suite"', 'suite = "sweet"', "no suite.toml"),
@@ -70,6 +78,19 @@ def test_a_bad_loop_file_is_refused_by_name(folder: Path, old: str, new: str, wh
     with pytest.raises(InvalidInput) as refused:
         load_loop(changed(folder, old, new))
     assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://ann:hush@g/", "http://hush@g/", "http://g/?api_key=hush"])
+def test_an_address_with_a_key_is_refused_and_not_shown(folder: Path, url: str) -> None:
+    with pytest.raises(InvalidInput, match="token_env names the variable") as refused:
+        load_loop(changed(folder, 'command = "sh trainer.sh"', f'url = "{url}"'))
+    assert "hush" not in str(refused.value)
+
+
+def test_a_trainer_that_is_asked_by_http(folder: Path) -> None:
+    told = 'url = "https://gpu-1/train?queue=2"\ntoken_env = "TOKEN"'
+    trainer = load_loop(changed(folder, 'command = "sh trainer.sh"', told)).trainer
+    assert trainer == Trainer(None, "https://gpu-1/train?queue=2", "TOKEN", limit_s=60)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from penstock.database.registry_tables import benchmark_attempt
 from penstock.errors import ChannelUnknown, InvalidInput
 from penstock.registry import channels
 from penstock.registry.checkpoints import find
 from penstock.registry.promotion import Rollback, release, rollback
 from penstock_jobs.loop.keeping import Cycle, cycles_of
-from tests.loop.making import CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
+from tests.loop.asked import serving as serving_somewhere
+from tests.loop.making import AGENT, CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
 from tests.registry.promoting import add, promote
 
 
@@ -218,3 +221,66 @@ def test_evidence_that_cannot_be_judged_is_no_verdict_on_the_checkpoint(world: W
     assert (done.outcome, outcomes(done)["gate"]) == ("failed", "over")
     assert "the gate says ERROR of mini-0001" in done.why
     assert serving(world) == "first"
+
+
+def test_results_of_the_parent_that_are_too_old_are_joined_by_others(world: World) -> None:
+    world.write("policy.toml", POLICY + '[evidence]\nmax_age = "1h"\n')
+    assert world.run_once().outcome == "promoted"
+    table = benchmark_attempt
+    with world.database.write() as connection:
+        aged = table.c.scored_at - 2 * 3_600 * 1_000_000
+        connection.execute(sa.update(table).values(scored_at=aged))
+    world.talk("mini-0001", first=40, count=4)
+    second = world.run_once()
+    assert (second.outcome, second.why) == ("promoted", "")
+    assert stage(second, "gate").result["document"]["suites"]["mini"]["incumbent"]["stale"] == 10
+    columns = (table.c.checkpoint, table.c.attempt)
+    with world.database.read() as connection:
+        found = connection.execute(
+            sa.select(*columns, sa.func.count()).group_by(*columns).order_by(*columns)
+        )
+        assert [tuple(one) for one in found] == [
+            ("first", 0, 10), ("mini-0001", 0, 10), ("mini-0001", 1, 10), ("mini-0002", 0, 10),
+        ]  # fmt: skip
+
+
+def test_the_agent_is_told_where_each_checkpoint_is_served(world: World) -> None:
+    agent = f'echo "$PENSTOCK_CHECKPOINT $PENSTOCK_MODEL_URL" >> "{world.folder}/told"\n'
+    world.write("agent.sh", agent + AGENT)
+    with serving_somewhere() as server:
+        address = server.url.removesuffix("/train")
+        suite = 'suite = "suite"'
+        world.loop((suite, f'{suite}\nserving = "{address}/{{checkpoint}}/v1"'))
+        assert world.run_once().outcome == "promoted"
+    told = set((world.folder / "told").read_text().splitlines())
+    assert told == {f"{one} {address}/{one}/v1" for one in ("first", "mini-0001")}
+    world.talk("mini-0001", first=40, count=4)
+    away = world.run_once()
+    assert (away.outcome, stage(away, "bench").failures) == ("failed", 2)
+    assert "mini-0001/v1" in away.why
+
+
+def test_attempts_come_until_it_is_decided_also_when_it_is_done_again(world: World) -> None:
+    world.loop(("attempts = 1", "attempts = 2\nuntil_decided = true"))
+
+    def interrupt(point: str) -> None:
+        if point == "bench:worked":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.run_once(crash_point=interrupt)
+    first = attempted(world)
+    done = world.run_once()
+    assert (done.outcome, stage(done, "bench").epoch) == ("promoted", 2)
+    assert attempted(world) == first
+    assert first["first"] == 20
+    document = stage(done, "gate").result["document"]
+    assert document["suites"]["mini"]["design"] is not None
+    assert any("until it is decided" in one for one in document["notes"])
+
+
+def attempted(world: World) -> dict[str, int]:
+    columns = benchmark_attempt.c.checkpoint
+    query = sa.select(columns, sa.func.count()).group_by(columns)
+    with world.database.read() as connection:
+        return {row[0]: row[1] for row in connection.execute(query)}

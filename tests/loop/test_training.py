@@ -1,130 +1,211 @@
-"""The trainer's command: what it is told, what it may answer, and how it is ended."""
+"""What every trainer does, a command or an address: what it is told, what it may answer, and how it
+is ended. What only one of them does is in test_trainer_command and test_trainer_http."""
 
+import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
 from penstock.errors import StageLost, TrainerAnswerUnfit, TrainerFailed, TrainerTooSlow
-from penstock.settings import load_settings
 from penstock.testing.waiting import eventually
-from penstock_jobs.loop.training import Made, Task, train
+from penstock_jobs.loop.training import Made, Task, Trainer
+from tests.loop.asked import Answer, Asked, Server, serving
 from tests.loop.making import is_alive
+from tests.loop.trainers import BYTES_MAX, by_address, by_command, task
 
 DIGEST = "sha256:" + "a" * 64
 ROOT = Path(__file__).parents[2]
 
 
-def task(folder: Path, command: str, *, limit_s: float = 60) -> Task:
-    return Task(
-        command=command,
-        directory=folder,
-        folder=folder / "cycle",
-        attempt=1,
-        limit_s=limit_s,
-        facts={"loop": "mini", "cycle": "1", "shard": "sha256:1"},
-        answer_bytes_max=1_000,
-    )
+@dataclass
+class Twin:
+    """A kind of trainer, and how it is brought to behave in some way."""
+
+    folder: Path
+    server: Server | None
+
+    @property
+    def trainer(self) -> Trainer:
+        if self.server is None:
+            return by_command(self.folder, (self.folder / "command").read_text())
+        return by_address(self.server.url)
+
+    def answers(self, text: str) -> None:
+        if self.server is None:
+            (self.folder / "text").write_text(text)
+            self._command('cp text "$PENSTOCK_ANSWER"')
+        else:
+            self.server.script = lambda _asked: Answer(200, text)
+
+    def fails_once(self, status: int, said: str, then: str) -> None:
+        """And says something before, that is longer than anybody wants to read."""
+        if self.server is None:
+            (self.folder / "text").write_text(then)
+            (self.folder / "said").write_text("x" * 5_000 + said)
+            once = 'once="$PENSTOCK_WORK/once"; test -e "$once" || '
+            fail = f'{{ touch "$once"; cat said; exit {status}; }}'
+            self._command(f'{once}{fail}; cp text "$PENSTOCK_ANSWER"')
+        else:
+            failed: list[Asked] = []
+
+            def script(asked: Asked) -> Answer:
+                if not failed:
+                    failed.append(asked)
+                    return Answer(500, said + "x" * 5_000)
+                return Answer(200, then)
+
+            self.server.script = script
+
+    def hangs(self) -> None:
+        if self.server is None:
+            self._command(
+                f"env > '{self.folder}/told'; sleep 300 & echo $! > '{self.folder}/pid'; wait"
+            )
+        else:
+            jobs = {"Location": "/jobs/1"}
+            self.server.script = lambda _asked: Answer(202, '{"detail": "step 7"}', jobs)
+
+    def told(self) -> dict[str, Any]:
+        """Of what hangs: once it was asked."""
+        if self.server is None:
+            eventually(lambda: self._pid() is not None)
+            lines = (self.folder / "told").read_text().splitlines()
+            found = dict(one.split("=", 1) for one in lines if "=" in one)
+            names = {one: f"PENSTOCK_{one.upper()}" for one in task().facts}
+            return {name: found[known] for name, known in names.items()}
+        eventually(lambda: self.server is not None and self.server.asked)
+        return {name: str(value) for name, value in self.server.asked[0].document.items()}
+
+    def runs(self) -> bool:
+        """Whether what hangs goes on."""
+        if self.server is None:
+            pid = self._pid()
+            return pid is not None and is_alive(pid)
+        return "DELETE" not in self.server.methods
+
+    def _command(self, text: str) -> None:
+        (self.folder / "command").write_text(text)
+
+    def _pid(self) -> int | None:
+        path = self.folder / "pid"
+        text = path.read_text().strip() if path.exists() else ""
+        return int(text) if text else None
 
 
-def answers(text: str) -> str:
-    return f"printf %s '{text}' > \"$PENSTOCK_ANSWER\""
+@pytest.fixture(params=["command", "address"])
+def twin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Twin]:
+    if request.param == "command":
+        yield Twin(tmp_path, None)
+        return
+    with serving() as server:
+        yield Twin(tmp_path, server)
 
 
-def test_it_is_told_its_shard_and_where_to_write(tmp_path: Path) -> None:
-    command = (
-        'test -d "$PENSTOCK_OUTPUT" && test -d "$PENSTOCK_WORK" && echo "$PENSTOCK_SHARD" > here\n'
-    )
-    answer = f'{{"uri": "s3://models/1", "digest": "{DIGEST.upper()[:7].lower()}{"A" * 64}"}}'
-    made = train(task(tmp_path, command + answers(answer)), Event())
-    assert made == Made("s3://models/1", DIGEST)
-    assert (tmp_path / "here").read_text() == "sha256:1\n"
+def answer(**facts: object) -> str:
+    return json.dumps({"uri": "s3://models/1", "digest": DIGEST} | facts)
 
 
-def test_a_trainer_may_read_the_settings_of_penstock(tmp_path: Path) -> None:
-    told = (
-        "ANSWER", "CHECKPOINT", "CYCLE", "DATA", "LOOP", "OUTPUT", "PARENT", "PARENT_DIGEST",
-        "PARENT_URI", "SHARD", "SHARD_FOLDER", "WORK",
-    )  # fmt: skip
-    load_settings(tmp_path, {f"PENSTOCK_{name}": "x" for name in told})
+def train(twin: Twin, wanted: Task | None = None, lost: Event | None = None) -> Made:
+    return twin.trainer.train(wanted or task(), lost or Event())
+
+
+def test_it_answers_what_it_made(twin: Twin) -> None:
+    twin.answers(answer(digest=f"sha256:{'A' * 64}", form="delta", note="ok"))
+    assert train(twin) == Made("s3://models/1", DIGEST, "delta", "ok")
+    twin.answers(answer())
+    assert train(twin) == Made("s3://models/1", DIGEST)
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("text", "why"),
     [
         ("", "malformed|truncated"),
         ("hello", "malformed"),
+        ("\udcff", "malformed|invalid"),
         ("{}", "missing required field `uri`"),
         ("[1]", "Expected `object`"),
-        ('{"uri": 3, "digest": "x"}', "Expected `str`"),
-        (f'{{"uri": "/x", "digest": "{DIGEST}", "score": 1}}', "unknown field `score`"),
-        (f'{{"uri": "/x", "digest": "{DIGEST}", "form": "half"}}', "form is 'half'"),
-        ('{"uri": "/x", "digest": "md5:1"}', "64 hexadecimal digits"),
-        (f'{{"uri": "weights", "digest": "{DIGEST}"}}', "a path is absolute"),
-        (f'{{"uri": "https://user:secret@x/1", "digest": "{DIGEST}"}}', "keys do not belong"),
-        ("x" * 1_001, "more than 1000 bytes"),
+        (answer(uri=3), "Expected `str`"),
+        (answer(score=1), "unknown field `score`"),
+        (answer(form="half"), "form is 'half'"),
+        (answer(digest="md5:1"), "64 hexadecimal digits"),
+        (answer(uri="weights"), "a path is absolute"),
+        (answer(uri="https://user:secret@x/1"), "keys do not belong"),
+        ("x" * (BYTES_MAX + 1), f"more than {BYTES_MAX} bytes"),
     ],
 )
-def test_nonsense_is_no_answer(tmp_path: Path, answer: str, why: str) -> None:
-    with pytest.raises(TrainerAnswerUnfit, match=why):
-        train(task(tmp_path, answers(answer)), Event())
+def test_nonsense_is_no_answer(twin: Twin, text: str, why: str) -> None:
+    twin.answers(text.replace("\udcff", "\x00"))
+    with pytest.raises(TrainerAnswerUnfit, match=why) as unfit:
+        train(twin)
+    assert "secret" not in str(unfit.value)
 
 
-def test_no_answer_is_none(tmp_path: Path) -> None:
-    with pytest.raises(TrainerAnswerUnfit, match="it is not there"):
-        train(task(tmp_path, "true"), Event())
-
-
-def test_a_failure_tells_the_end_of_what_it_said(tmp_path: Path) -> None:
-    with pytest.raises(TrainerFailed, match=r"(?s)status 7.*the cause") as failed:
-        train(task(tmp_path, "seq 10000; echo the cause >&2; exit 7"), Event())
+def test_a_failure_tells_some_of_what_it_said_and_may_be_tried_again(twin: Twin) -> None:
+    twin.fails_once(7, "no memory", then=answer())
+    with pytest.raises(TrainerFailed, match=r"(?s)status (7|500).*no memory") as failed:
+        train(twin)
     assert len(str(failed.value)) < 3_000
-    with pytest.raises(TrainerFailed, match="status 137"):
-        train(task(tmp_path, "kill -9 $$"), Event())
+    assert train(twin, task(attempt=2)).digest == DIGEST
 
 
-HANGS = "sleep 300 & echo $! > child; echo $$ > shell; wait"
+def test_it_is_told_the_same_facts_by_the_same_names(twin: Twin) -> None:
+    twin.hangs()
+    lost, found = Event(), []
+
+    def until_lost() -> None:
+        with pytest.raises(StageLost):
+            train(twin, lost=lost)
+        found.append(True)
+
+    thread = Thread(target=until_lost)
+    thread.start()
+    assert twin.told() == {name: str(value) for name, value in task().facts.items()}
+    lost.set()
+    thread.join()
+    assert found
+    if twin.server is None:  # whoever has the stage now runs it anew
+        eventually(lambda: not twin.runs())
+    assert twin.runs() == (twin.server is not None)
 
 
-def pids(folder: Path) -> list[int]:
-    files = folder / "shell", folder / "child"
-    eventually(lambda: all(one.exists() and one.read_text().strip() for one in files))
-    return [int(one.read_text()) for one in files]
-
-
-def gone(found: list[int]) -> bool:
-    return not any(is_alive(one) for one in found)
-
-
-def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+def test_one_that_hangs_is_ended_at_its_limit(twin: Twin) -> None:
+    twin.hangs()
     with pytest.raises(TrainerTooSlow, match=r"after 0\.5 s"):
-        train(task(tmp_path, HANGS, limit_s=0.5), Event())
-    found = pids(tmp_path)
-    eventually(lambda: gone(found))
+        train(twin, task(limit_s=0.5))
+    eventually(lambda: not twin.runs())
 
 
-def test_one_whose_stage_is_lost_is_ended(tmp_path: Path) -> None:
-    lost = Event()
-    timer = Timer(0.3, lost.set)
-    timer.start()
-    with pytest.raises(StageLost):
-        train(task(tmp_path, HANGS), lost)
-    timer.join()
-    found = pids(tmp_path)
-    eventually(lambda: gone(found))
-
-
-def test_one_whose_runner_is_killed_does_not_outlive_it(tmp_path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from threading import Event\n"
-        "from penstock_jobs.loop.training import train\n"
-        "from tests.loop.test_training import HANGS, task\n"
-        "train(task(Path(sys.argv[1]), HANGS), Event())"
-    )
-    runner = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT)
-    found = pids(tmp_path)
-    runner.kill()
-    runner.wait()
-    eventually(lambda: gone(found))
+@pytest.mark.parametrize("how", ["command", "address"])
+def test_one_whose_runner_is_killed(tmp_path: Path, how: str) -> None:
+    """A command does not outlive it. What an address does goes on, and is found again."""
+    with serving() as server:
+        twin = Twin(tmp_path, server if how == "address" else None)
+        twin.hangs()
+        script = (
+            "import sys; from pathlib import Path; from threading import Event\n"
+            "from tests.loop.trainers import by_address, by_command, task\n"
+            "trainer = by_address(sys.argv[3]) if sys.argv[1] == 'address' else\\\n"
+            "    by_command(Path(sys.argv[2]), Path(sys.argv[2], 'command').read_text())\n"
+            "trainer.train(task(), Event())"
+        )
+        command = [sys.executable, "-c", script, how, str(tmp_path), server.url]
+        runner = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        twin.told()
+        runner.kill()
+        runner.wait()
+        if how == "command":
+            eventually(lambda: not twin.runs())
+            return
+        assert twin.runs()
+        key = server.asked[0].headers["idempotency-key"]
+        server.script = lambda asked: Answer(
+            200, answer() if asked.headers["idempotency-key"] == key else ""
+        )
+        assert train(twin, task(attempt=2)).digest == DIGEST

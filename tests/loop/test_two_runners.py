@@ -1,9 +1,12 @@
 """Two runners of a loop on one database never do a stage twice."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -39,8 +42,12 @@ def test_two_at_once_do_each_stage_once(world: World, tmp_path: Path) -> None:
         assert one.stdin is not None
         one.stdin.write("go\n")
         one.stdin.flush()
-    assert [one.communicate(timeout=60)[0] for one in runners] == ["1 promoted\n"] * 2
+    found = [json.loads(one.communicate(timeout=60)[0]) for one in runners]
+    assert [(one["cycle"], one["outcome"]) for one in found] == [(1, "promoted")] * 2
     [cycle] = cycles_of(world.database, TENANT)
+    did = [*found[0]["did"], *found[1]["did"]]
+    assert sorted(did) == sorted(one.stage for one in cycle.stages)
+    assert found[0]["met"] + found[1]["met"] > 0  # there was somebody to be kept away
     assert {one.stage: one.epoch for one in cycle.stages} == {one.stage: 1 for one in cycle.stages}
     assert (world.folder / "trained").read_text() == "run\n"
     assert (world.folder / "attempted").read_text() == "run\n" * 20
@@ -64,6 +71,25 @@ def test_what_a_fenced_runner_finishes_late_is_not_taken(world: World) -> None:
     assert stages["train"].epoch == 2
     assert (stages["train"].result or {})["uri"].endswith("try-002/checkpoint/weights")
     assert {one.epoch for name, one in stages.items() if name != "train"} == {1}
+
+
+def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
+    database, place, claimers = world.database, Place(TENANT, "by-hand"), 6
+    facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
+    assert open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
+    at_once = Barrier(claimers)
+
+    def claim(_number: int) -> int | None:
+        [cycle] = cycles_of(database, TENANT, "by-hand")
+        at_once.wait()
+        with claimed(database, place, 1, cycle.stage("rewards"), owner="me", lease_s=60) as held:
+            at_once.wait()
+            return None if held is None else held.epoch
+
+    with ThreadPoolExecutor(claimers) as pool:
+        for number in range(1, 11):
+            held = [one for one in pool.map(claim, range(claimers)) if one is not None]
+            assert held == [number]
 
 
 def test_a_stage_is_held_by_one_until_its_lease_has_run_out(world: World) -> None:

@@ -265,11 +265,16 @@ def _keep(database: Database, held: Held, lease_s: float, ended: Event) -> None:
             log_line.warning("a stage's lease could not be renewed", why=str(error))
 
 
+def written_inputs(inputs: Mapping[str, Any]) -> tuple[str, str]:
+    """As they are kept, and the digest of that."""
+    written = msgspec.json.encode(inputs, order="sorted").decode()
+    return written, text_digest(written)
+
+
 def note_inputs(database: Database, held: Held, inputs: Mapping[str, Any]) -> str:
     """What it works on; their digest. Other inputs than those of the try before start counting
     failures anew. Raises StageLost."""
-    written = msgspec.json.encode(inputs, order="sorted").decode()
-    digest = text_digest(written)
+    written, digest = written_inputs(inputs)
     same = loop_stage.c.inputs_digest == digest
     _change(
         database,

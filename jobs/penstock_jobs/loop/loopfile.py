@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from penstock.errors import InvalidInput
 from penstock.registry.digests import text_digest
 from penstock.registry.gate import policy
 from penstock.registry.names import check_channel_name, check_name
+from penstock.settings import without_secrets
 from penstock.toml_reading import (
     choice,
     duration_s,
@@ -28,6 +30,7 @@ from penstock.toml_reading import (
     whole,
     whole_or_none,
 )
+from penstock_jobs.loop.trainers.exchange import address_of
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.definitions import DEFAULT, find_definition, shipped
 from penstock_jobs.shards.recipe import Recipe, load_recipe
@@ -49,9 +52,14 @@ class Start:
 
 @dataclass(frozen=True)
 class Trainer:
-    command: str
+    """A command or an address; the other one is None."""
+
+    command: str | None = None
+    url: str | None = None
+    #: The name of a variable of the runner's environment that holds the token for `url`.
+    token_env: str | None = None
     limit_s: int = 4 * _HOUR_S
-    #: Where it writes; None: below the data directory.
+    #: Where a command writes; None: below the data directory.
     output: Path | None = None
 
 
@@ -129,7 +137,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "start": ("tokens", "every"),
     "rewards": ("definition",),
     "shard": ("recipe", "staleness"),
-    "trainer": ("command", "limit", "output"),
+    "trainer": ("command", "url", "token_env", "limit", "output"),
     "gate": ("policy",),
     "canary": ("share", "limit"),
     "watch": ("for",),
@@ -198,12 +206,32 @@ def _start(found: Mapping[str, Any], where: str) -> Start:
 
 def _trainer(found: Mapping[str, Any], where: str, directory: Path) -> Trainer:
     limit_s = duration_s(found, "limit", where)
-    output = text_or_none(found, "output", where)
+    names = ("command", "url", "token_env", "output")
+    command, url, token_env, output = (text_or_none(found, name, where) for name in names)
+    if (command is None) == (url is None):
+        why = "it has either a command or a url, and exactly one of them"
+        raise InvalidInput(what=where, why=why)
+    if url is None and token_env is not None:
+        raise InvalidInput(what=where, why="token_env is for a url; a command has the environment")
+    if url is not None:
+        _check_url(url, where)
+        if output is not None:
+            raise InvalidInput(what=where, why="output is for a command; a url has its own folders")
     return Trainer(
-        command=text(found, "command", where),
+        command=command,
+        url=url,
+        token_env=token_env,
         limit_s=Trainer.limit_s if limit_s is None else limit_s,
         output=None if output is None else directory / output,
     )
+
+
+def _check_url(url: str, where: str) -> None:
+    """What is in a loop file is kept with each cycle, for everybody to read."""
+    address_of(url, f"{where}, url")
+    if "@" in urlsplit(url).netloc or without_secrets(url) != url:
+        why = "users and keys do not belong into it: token_env names the variable that has a token"
+        raise InvalidInput(what=f"{where}, url", why=why)
 
 
 def _benches(found: Mapping[str, Any], where: str, directory: Path) -> tuple[Bench, ...]:

@@ -20,6 +20,7 @@ from penstock.errors import (
 )
 from penstock.lake.lake import Lake
 from penstock.registry import channels
+from penstock.registry.gate.policy import parse
 from penstock_jobs.loop.keeping import (
     Cycle,
     Held,
@@ -135,6 +136,13 @@ class Runner:
             raise InvalidInput(what=what, why=why)
         if state.policy is None and self.loop.policy is None:
             why = "it has no gate policy, and the [gate] of the loop file names none"
+            raise InvalidInput(what=what, why=why)
+        text = self.loop.policy or channels.policy_of(self.lake.database, state)
+        if text and parse(text, f"the policy of {state.name}").live and self.loop.canary is None:
+            why = (
+                "its policy has [[live]] metrics, which a canary alone can show, and the loop file"
+                " has no [canary]: each cycle would be refused"
+            )
             raise InvalidInput(what=what, why=why)
 
     def _plan(self) -> tuple[Cycle | None, Action]:

@@ -78,7 +78,7 @@ def check_uri(uri: str) -> str:
         address = urlsplit(uri)
     except ValueError as error:
         raise InvalidInput(what=f"The address {uri}", why=str(error)) from error
-    if address.scheme in _LOCAL and not _path_of(uri).is_absolute():
+    if address.scheme in _LOCAL and not path_of(uri).is_absolute():
         why = "a path is absolute, or it means another place elsewhere"
         raise InvalidInput(what=f"The address {uri}", why=why)
     if address.scheme == "file" and address.netloc not in ("", "localhost"):
@@ -97,7 +97,7 @@ def look(uri: str, settings: Settings, progress: Progress = lambda _bytes: None)
     scheme = urlsplit(uri).scheme
     if scheme in _LOCAL:
         try:
-            return _look_at_path(_path_of(uri), progress)
+            return _look_at_path(path_of(uri), progress)
         except OSError as error:
             return Found(why=f"{error.filename or uri}: {error.strerror or error}")
     if scheme == _BUCKET:
@@ -110,7 +110,8 @@ def look(uri: str, settings: Settings, progress: Progress = lambda _bytes: None)
     return Found(why=f"{scheme}: is not looked at")
 
 
-def _path_of(uri: str) -> Path:
+def path_of(uri: str) -> Path:
+    """Of an address that is a path, or file://."""
     address = urlsplit(uri)
     return Path(unquote(address.path)) if address.scheme == "file" else Path(uri)
 
@@ -119,7 +120,7 @@ def _look_at_path(path: Path, progress: Progress) -> Found:
     if path.is_dir():
         parts = [
             Part(file.relative_to(path).as_posix(), *_hash_file(file, progress))
-            for file in _files_below(path)
+            for file in files_below(path)
         ]
         if not parts:
             raise InvalidInput(what=f"The folder {path}", why="it holds no files")
@@ -128,7 +129,7 @@ def _look_at_path(path: Path, progress: Progress) -> Found:
     return Found(_PREFIX + sha256, size)
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def files_below(folder: Path) -> Iterator[Path]:
     """A linked file counts as the file. A linked folder may lead anywhere, in a circle too."""
 
     def refuse(error: OSError) -> None:

@@ -1,17 +1,22 @@
 """Let the agent attempt the suites, with the checkpoint that served first: the gate compares.
 
-Attempts that are known already are not made again.
+Attempts that are known already are not made again, unless they are too old for the gate: then
+others are made.
 """
 
 import os
 from collections.abc import Mapping
 
 from penstock.errors import InvalidInput
-from penstock.registry.attempts import Place
+from penstock.registry import channels
+from penstock.registry.attempts import Place, attempts_of
+from penstock.registry.gate.policy import EvidenceRules, parse
 from penstock_jobs.benchmarks import running
 from penstock_jobs.benchmarks.deciding import UntilDecided
 from penstock_jobs.benchmarks.suite import Suite, read_suite
+from penstock_jobs.loop.keeping import database_now
 from penstock_jobs.loop.loopfile import Bench, LoopFile
+from penstock_jobs.loop.missing import missing, oldest_us
 from penstock_jobs.loop.policies import apply_policy
 from penstock_jobs.loop.stage import Answer, Done, Facts, Work
 
@@ -61,13 +66,15 @@ def _attempt(
     work: Work, bench: Bench, suite: Suite, checkpoint: str, *, until_decided: bool
 ) -> running.Report:
     lake = work.lake
-    choose = None
+    running.register_suite(
+        lake.database, work.tenant, suite, lake.settings.benchmark_task_bytes_max
+    )
+    place = Place(work.tenant, suite.name, suite.version, checkpoint)
+    choose: running.Choose
     if until_decided:
-        running.register_suite(
-            lake.database, work.tenant, suite, lake.settings.benchmark_task_bytes_max
-        )
-        place = Place(work.tenant, suite.name, suite.version, checkpoint)
         choose = UntilDecided(lake.database, place, work.loop.channel)
+    else:
+        choose = _enough(work, place, suite, bench.attempts or suite.attempts)
     options = running.Options(
         agent=work.loop.here(bench.agent),
         serving=bench.serving and bench.serving.replace("{checkpoint}", checkpoint),
@@ -81,6 +88,21 @@ def _attempt(
         return running.run(
             lake, executor, suite, checkpoint, options, tenant=work.tenant, choose=choose
         )
+
+
+def _enough(work: Work, place: Place, suite: Suite, attempts: int) -> running.Choose:
+    """So many attempts at each task that the gate takes, counted once: what gets too old while
+    others are made is not made for ever."""
+    database = work.lake.database
+    text = channels.policy_of(database, channels.state(database, work.tenant, work.loop.channel))
+    rules = parse(text, f"the policy of {work.loop.channel}").evidence if text else EvidenceRules()
+    wanted = missing(
+        attempts_of(database, place),
+        [one.name for one in suite.tasks],
+        attempts,
+        oldest_us(rules.max_age_s, database_now(database)),
+    )
+    return lambda _known: wanted
 
 
 def _environment(names: tuple[str, ...]) -> Mapping[str, str]:

@@ -1,14 +1,23 @@
 """Let the trainer make the next checkpoint of the parent and the shard."""
 
+import os
 from pathlib import Path
 
+from penstock.errors import InvalidInput
 from penstock.registry.checkpoints import find
+from penstock.registry.digests import text_digest
+from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
+from penstock_jobs.loop.keeping import written_inputs
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.stage import Answer, Done, Facts, Work
-from penstock_jobs.loop.training import Task, train
+from penstock_jobs.loop.trainers.command import CommandTrainer
+from penstock_jobs.loop.trainers.exchange import Bounds, address_of
+from penstock_jobs.loop.trainers.http import HttpTrainer, Pace
+from penstock_jobs.loop.training import Task, Trainer
 
 NAME = "train"
+_TOLD = ("shard", "shard_folder", "parent", "parent_uri", "parent_digest", "checkpoint")
 
 
 def wanted(_loop: LoopFile) -> bool:
@@ -18,8 +27,9 @@ def wanted(_loop: LoopFile) -> bool:
 def inputs(work: Work) -> Facts:
     parent = find(work.lake.database, work.tenant, work.parent)
     shard = work.results["shard"]["shard"]
-    return {
-        "command": work.loop.trainer.command,
+    trainer = work.loop.trainer
+    asked = {"url": trainer.url} if trainer.command is None else {"command": trainer.command}
+    return asked | {
         "shard": shard,
         "shard_folder": _address(work.lake.settings.store_url, folder_of(shard)),
         "parent": parent.name,
@@ -30,27 +40,62 @@ def inputs(work: Work) -> Facts:
 
 
 def run(work: Work, inputs: Facts) -> Answer:
-    settings = work.lake.settings
-    folder = work.loop.trainer.output or settings.data / "loops" / work.label
-    names = ("shard", "shard_folder", "parent", "parent_uri", "parent_digest", "checkpoint")
-    facts = {name: inputs[name] for name in names}
     task = Task(
-        command=work.loop.here(work.loop.trainer.command),
-        directory=work.loop.directory,
-        folder=folder.absolute() / f"cycle-{work.cycle.number:04d}",
+        key=key_of(work.tenant, inputs),
         attempt=work.held.epoch,
         limit_s=work.loop.trainer.limit_s,
-        facts=facts
+        facts={name: inputs[name] for name in _TOLD}
         | {
+            "lake": without_secrets(work.lake.settings.store_url),
             "loop": work.loop.name,
-            "cycle": str(work.cycle.number),
-            "data": str(settings.data),
+            "cycle": work.cycle.number,
         },
-        answer_bytes_max=settings.loop_answer_bytes_max,
     )
-    made = train(task, work.held.lost)
+    made = open_trainer(work).train(task, work.held.lost)
     result = {"uri": made.uri, "digest": made.digest, "form": made.form, "note": made.note}
     return Done(result, told=f"{made.uri}, {made.digest}")
+
+
+def key_of(tenant: str, inputs: Facts) -> str:
+    """Begins with the checkpoint's name, for who looks at it."""
+    _, digest = written_inputs(inputs)
+    whole = text_digest(f"{tenant}\0{digest}").removeprefix("sha256:")
+    return f"{inputs['checkpoint']}-{whole}"
+
+
+def open_trainer(work: Work) -> Trainer:
+    """Raises InvalidInput."""
+    settings, trainer = work.lake.settings, work.loop.trainer
+    if trainer.command is not None:
+        folder = trainer.output or settings.data / "loops" / work.label
+        return CommandTrainer(
+            command=work.loop.here(trainer.command),
+            directory=work.loop.directory,
+            folder=folder.absolute() / f"cycle-{work.cycle.number:04d}",
+            data=settings.data,
+            answer_bytes_max=settings.loop_answer_bytes_max,
+        )
+    assert trainer.url is not None
+    return HttpTrainer(
+        address=address_of(trainer.url, "The address of the trainer"),
+        token=_token(trainer.token_env),
+        bounds=Bounds(settings.loop_trainer_answer_seconds, settings.loop_answer_bytes_max),
+        pace=Pace(
+            settings.loop_poll_seconds,
+            settings.loop_trainer_pause_seconds_max,
+            settings.loop_trainer_silence_seconds,
+        ),
+    )
+
+
+def _token(name: str | None) -> str | None:
+    if name is None:
+        return None
+    token = os.environ.get(name, "").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        why = "where this runner of the loop runs that variable holds no token"
+        raise InvalidInput(what=f"token_env {name}", why=why)
+    return token
 
 
 def _address(store_url: str, folder: str) -> str:

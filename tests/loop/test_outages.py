@@ -1,0 +1,96 @@
+"""The database goes away in a cycle and comes back: nothing is lost, and nothing is done twice that
+counts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import DatabaseUnreachable
+from penstock.registry import channels
+from penstock_jobs.loop.keeping import cycles_of
+from tests.loop.making import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
+from tests.servers.postgres import PostgresServer
+
+STAGES = ("rewards", "shard", "train", "register", "bench", "gate", "promote")
+#: While a stage does its work, after it, and when it was written down.
+POINTS = [
+    "opened",
+    *(f"{stage}:{at}" for stage in STAGES for at in ("claimed", "worked", "kept")),
+    "ending",
+]
+
+
+@pytest.fixture
+def world(tmp_path: Path, in_postgresql: None) -> Iterator[World]:
+    with open_world(tmp_path) as world:
+        yield world
+
+
+def is_as_ever(world: World) -> None:
+    [cycle] = [one for one in cycles_of(world.database, TENANT) if one.number == 1]
+    assert (cycle.outcome, set(outcomes(cycle).values())) == ("promoted", {"done"})
+    assert {one.failures for one in cycle.stages} == {0}
+    changes = channels.history(world.database, TENANT, CHANNEL)
+    assert [one.checkpoint for one in changes if one.action == "promote"] == ["first", "mini-0001"]
+
+
+def test_a_server_that_stops_at_every_point_is_waited_for(
+    world: World, postgres: PostgresServer
+) -> None:
+    left, told, away = list(POINTS), list[str](), list[bool]()
+
+    def stop(point: str) -> None:
+        if point in left:
+            left.remove(point)
+            postgres.stop()
+            away.append(True)
+
+    def wait(_seconds: float) -> bool:
+        if not away:
+            return True  # the next cycle waits for its sessions
+        postgres.start()
+        away.clear()
+        expire_leases(world.database)  # as if the runner had been silent for so long
+        return False
+
+    try:
+        world.runner(wait=wait, crash_point=stop, tell=told.append).run()
+    finally:
+        if away:
+            postgres.start()
+    assert left == []
+    assert any("The metadata database cannot be used" in one for one in told)
+    is_as_ever(world)
+
+
+def test_connections_that_are_cut_at_every_point_are_made_again(
+    world: World, postgres: PostgresServer
+) -> None:
+    left = list(POINTS)
+
+    def cut(point: str) -> None:
+        if point in left:
+            left.remove(point)
+            postgres.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'penstock'"
+            )
+
+    assert world.run_once(crash_point=cut).outcome == "promoted"
+    assert left == []
+    is_as_ever(world)
+
+
+def test_who_asks_for_one_cycle_is_told(world: World, postgres: PostgresServer) -> None:
+    def stop(point: str) -> None:
+        if point == "shard:worked":
+            postgres.stop()
+
+    try:
+        with pytest.raises(DatabaseUnreachable):
+            world.run_once(crash_point=stop)
+    finally:
+        postgres.start()
+    expire_leases(world.database)
+    assert world.run_once().outcome == "promoted"
+    is_as_ever(world)

@@ -1,0 +1,47 @@
+"""Trainers of both kinds, and something for them to do."""
+
+from pathlib import Path
+
+from penstock_jobs.loop.trainers.command import CommandTrainer
+from penstock_jobs.loop.trainers.exchange import Bounds, address_of
+from penstock_jobs.loop.trainers.http import HttpTrainer, Pace
+from penstock_jobs.loop.training import Task
+
+BYTES_MAX = 1_000
+PACE = Pace(seconds=0.01, seconds_max=0.05, silence_s=60)
+
+
+def task(*, attempt: int = 1, limit_s: float = 60) -> Task:
+    facts: dict[str, str | int] = {
+        "checkpoint": "mini-0001",
+        "cycle": 1,
+        "loop": "mini",
+        "parent": "first",
+        "parent_digest": "sha256:2",
+        "parent_uri": "https://models.test/first",
+        "shard": "sha256:1",
+        "shard_folder": "/lake/shards/1",
+        "lake": "file:///lake",
+    }
+    return Task(key="mini-0001-abc", attempt=attempt, limit_s=limit_s, facts=facts)
+
+
+def by_command(folder: Path, command: str) -> CommandTrainer:
+    return CommandTrainer(
+        command=command,
+        directory=folder,
+        folder=folder / "cycle",
+        data=folder / "data",
+        answer_bytes_max=BYTES_MAX,
+    )
+
+
+def by_address(
+    url: str, *, token: str | None = None, seconds_max: float = 10, pace: Pace = PACE
+) -> HttpTrainer:
+    return HttpTrainer(
+        address=address_of(url, "url"),
+        token=token,
+        bounds=Bounds(seconds_max, BYTES_MAX),
+        pace=pace,
+    )
