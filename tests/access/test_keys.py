@@ -126,7 +126,7 @@ def test_tenant_is_printable_and_short(database: Database, tenant: str) -> None:
 
 
 def test_role_is_one_that_there_is(database: Database) -> None:
-    with pytest.raises(InvalidInput, match="ingest, read, train, promote, admin"):
+    with pytest.raises(InvalidInput, match="ingest, read, serve, train, promote, admin"):
         create_key(database, "root", "acme")
 
 

@@ -86,7 +86,7 @@ def registry(
 def _registry(start: Callable[..., Any], data: Path, **settings: Any) -> Iterator[Registry]:
     with start(data=data, channel_waiters_max=60, **settings) as service:
         database = Database.of(load_settings(data, {}, settings))
-        roles = ("train", "promote")
+        roles = ("serve", "train", "promote")
         keys = {role: create_key(database, role, "acme")[1] for role in roles}
         yield Registry(service, database, service.keys | keys)
         database.close()
@@ -177,19 +177,21 @@ def test_unknown_ones_are_404(registry: Registry) -> None:
     ("method", "path", "roles"),
     [
         ("GET", "/v1/checkpoints", {"read", "admin"}),
-        ("GET", "/v1/checkpoints/nope", {"read", "admin"}),
+        ("GET", "/v1/checkpoints/nope", {"read", "serve", "admin"}),
         ("GET", "/v1/channels", {"read", "admin"}),
-        ("GET", "/v1/channels/nope", {"read", "admin"}),
+        ("GET", "/v1/channels/nope", {"read", "serve", "admin"}),
         ("GET", "/v1/channels/nope/history", {"read", "admin"}),
-        ("GET", "/v1/channels/nope/assign?key=u", {"read", "admin"}),
+        ("GET", "/v1/channels/nope/assign?key=u", {"read", "serve", "admin"}),
+        ("GET", "/v1/channels/nope/replicas", {"read", "serve", "admin"}),
         ("POST", "/v1/checkpoints", {"train", "promote", "admin"}),
+        ("POST", "/v1/channels/nope/replicas", {"serve", "admin"}),
         ("POST", "/v1/channels/nope/promote", {"promote", "admin"}),
         ("POST", "/v1/channels/nope/rollback", {"promote", "admin"}),
         ("POST", "/v1/channels/nope/release", {"promote", "admin"}),
     ],
 )
 def test_roles(registry: Registry, method: str, path: str, roles: set[str]) -> None:
-    for role in ("ingest", "read", "train", "promote", "admin"):
+    for role in ("ingest", "read", "serve", "train", "promote", "admin"):
         reply = registry.get(path, role) if method == "GET" else registry.post(path, b"{", role)
         assert (reply.status == 403) == (role not in roles), role
     reply = registry.get(path, "no") if method == "GET" else registry.post(path, b"{", "no")

@@ -1,4 +1,4 @@
-"""Keys: who may send, read, train, promote, or do anything. Kept as hashes."""
+"""Keys: who may send, read, serve, train, promote, or do anything. Kept as hashes."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ from penstock.database.tables import api_key
 from penstock.errors import InvalidInput, KeyRefused, RoleMissing
 from penstock.events.tenants import TENANT_DEFAULT, is_tenant
 
-Role = Literal["ingest", "read", "train", "promote", "admin"]
+Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 _SECRET_BYTES = 24
 #: A key that nobody knows makes the ring look at the database, but not more often than this.

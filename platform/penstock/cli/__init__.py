@@ -11,6 +11,8 @@ from penstock.cli import (
     config,
     database,
     demo,
+    fleets,
+    following,
     gate,
     imports,
     keys,
@@ -52,6 +54,8 @@ app.add_typer(snapshots.app, name="snapshots")
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(gate.app, name="gate")
 channels.app.command("watch")(watching.watch)
+channels.app.command("follow")(following.follow)
+channels.app.command("fleet")(fleets.fleet)
 app.add_typer(channels.app, name="channels")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(keys.app, name="keys")

@@ -19,7 +19,15 @@ from penstock.registry.digests import can_look
 from penstock.registry.history import Change
 from penstock.registry.notices import Notice, notices_after
 from penstock.registry.promotion import ANY, Expected, Promotion, Rollback
+from penstock.registry.replicas import Report, fleet, report
 from penstock.registry.verdicts import Verdict
+from penstock.server.fleet_documents import (
+    FleetAnswer,
+    ReportAnswer,
+    ReportRequest,
+    fleet_answer,
+    standing_answer,
+)
 from penstock.server.reading import read_body
 from penstock.server.registry_documents import (
     AssignmentAnswer,
@@ -43,6 +51,7 @@ from penstock.server.registry_schema import (
     PromoteOperation,
     RegisterOperation,
     ReleaseOperation,
+    ReportOperation,
     RollbackOperation,
     promotion_refusals,
     registry_refusals,
@@ -121,7 +130,7 @@ async def get_checkpoints(request: _Request, service: Service) -> CheckpointsAns
     security=KEY_NEEDED,
 )
 async def get_checkpoint(request: _Request, service: Service, name: str) -> CheckpointAnswer:
-    grant = await _authorize(request, service, "read")
+    grant = await _authorize(request, service, "read", "serve")
     return checkpoint_answer(await _call(service, checkpoints.find, grant.tenant, name))
 
 
@@ -156,7 +165,7 @@ async def get_channel(
     after: After = None,
     wait: Wait = 0.0,
 ) -> Response[ChannelAnswer]:
-    grant = await _authorize(request, service, "read")
+    grant = await _authorize(request, service, "read", "serve")
     key = (grant.tenant, name)
     if after is None:
         if wait:
@@ -203,7 +212,7 @@ async def get_assignment(
     name: Name,
     key: Annotated[str, Parameter(max_length=_KEY_CHARS_MAX, description="A user, a session, …")],
 ) -> AssignmentAnswer:
-    grant = await _authorize(request, service, "read")
+    grant = await _authorize(request, service, "read", "serve")
     found = (await service.registry.channel((grant.tenant, name))).state
     chosen = assign(found, key)
     canary = chosen.arm == "canary"
@@ -216,6 +225,36 @@ async def get_assignment(
         digest=found.canary_digest if canary else found.digest,
         uri=found.canary_uri if canary else found.uri,
     )
+
+
+@get(
+    "/v1/channels/{name:str}/replicas",
+    summary="Who serves a channel, and what each has loaded",
+    operation_class=RefusableOperation,
+    responses=registry_refusals(401, 403, 404, 429, 503),
+    security=KEY_NEEDED,
+)
+async def get_replicas(request: _Request, service: Service, name: Name) -> FleetAnswer:
+    grant = await _authorize(request, service, "read", "serve")
+    found = await _call(service, fleet, service.settings, grant.tenant, name)
+    return fleet_answer(found)
+
+
+@post(
+    "/v1/channels/{name:str}/replicas",
+    status_code=200,
+    summary="Report what a replica has loaded",
+    description="A sidecar does it at each change, and now and then between them.",
+    operation_class=ReportOperation,
+    responses=registry_refusals(400, 401, 403, 404, 408, 409, 413, 429, 503),
+    security=KEY_NEEDED,
+)
+async def post_replica(request: _Request, service: Service, name: Name) -> ReportAnswer:
+    grant = await _authorize(request, service, "serve")
+    asked = await _body(request, ReportRequest)
+    said = Report(**msgspec.structs.asdict(asked))
+    parts = await _call(service, report, service.settings, grant.tenant, name, said)
+    return ReportAnswer(name, [standing_answer(one) for one in parts])
 
 
 @post(
@@ -299,6 +338,8 @@ REGISTRY_ROUTES = [
     get_channel,
     get_history,
     get_assignment,
+    get_replicas,
+    post_replica,
     post_promote,
     post_rollback,
     post_release,

@@ -6,6 +6,8 @@ from typing import Any
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, RequestBody, Schema
 
+from penstock.registry.fleet import PARTS, STATES
+from penstock.registry.replicas import LEFT
 from penstock.server.problems import ConflictProblem, GateProblem, Problem
 from penstock.server.schema import RefusableOperation, refusals
 
@@ -79,3 +81,15 @@ RollbackOperation = taking(
     ["reason"], reason=_TEXT, to=_TEXT, expect=_TEXT_OR_NULL, expect_version=_WHOLE
 )
 ReleaseOperation = taking(["reason"], reason=_TEXT)
+ReportOperation = taking(
+    ["replica", "state", "sidecar"],
+    replica=_TEXT,
+    part=Schema(type=OpenAPIType.STRING, enum=list(PARTS)),
+    state=Schema(type=OpenAPIType.STRING, enum=[*STATES, LEFT]),
+    sidecar=_TEXT,
+    wanted=_TEXT_OR_NULL,
+    version=_WHOLE,
+    loaded=_TEXT_OR_NULL,
+    digest=_TEXT_OR_NULL,
+    problem=_TEXT_OR_NULL,
+)

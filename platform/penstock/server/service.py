@@ -19,6 +19,7 @@ from penstock.ingest.upkeep import Upkeep
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
 from penstock.registry.delivering import Deliverer
+from penstock.server.fleet_gauges import FleetGauges
 from penstock.server.registry_calls import RegistryCalls
 from penstock.settings import Settings
 from penstock.telemetry.metrics import Metrics
@@ -124,14 +125,16 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Stops also what was started before a start that fails."""
-        refreshing: asyncio.Task[None] | None = None
+        refreshing: list[asyncio.Task[None]] = []
         try:
             await asyncio.to_thread(self.start)
-            refreshing = asyncio.create_task(self._keep_keys_fresh())
+            refreshing.append(asyncio.create_task(self._keep_keys_fresh()))
+            if self.role in ("all", "writer"):
+                refreshing.append(asyncio.create_task(self._keep_fleets_fresh()))
             yield
         finally:
-            if refreshing is not None:
-                refreshing.cancel()
+            for one in refreshing:
+                one.cancel()
             await asyncio.to_thread(self.stop)
 
     async def authorize(self, authorization: str | None, *roles: Role) -> Grant:
@@ -209,3 +212,12 @@ class Service:
                 await asyncio.to_thread(self.keys.refresh)
             except PenstockError as error:
                 log_line.warning("keys could not be refreshed", why=str(error))
+
+    async def _keep_fleets_fresh(self) -> None:
+        gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
+        while True:
+            await asyncio.sleep(self.settings.replica_report_seconds)
+            try:
+                await asyncio.to_thread(gauges.refresh)
+            except PenstockError as error:
+                log_line.warning("fleets could not be looked at", why=str(error))

@@ -34,6 +34,9 @@ Name = Literal[
     "notice_failures_total",
     "notices_waiting",
     "notice_target_failing",
+    "replicas",
+    "replicas_behind",
+    "fleet_mixed",
 ]
 
 
@@ -92,6 +95,22 @@ CATALOGUE: dict[Name, Metric] = {
     ),
     "notice_target_failing": Metric(
         Gauge, "1 when the last try to tell a webhook or the topic failed", ("target",)
+    ),
+    "replicas": Metric(
+        Gauge,
+        "replicas that serve a channel, by what they said last: waiting, fetching, loading, "
+        "loaded, failed, or silent",
+        ("tenant", "channel", "part", "state"),
+    ),
+    "replicas_behind": Metric(
+        Gauge,
+        "replicas that have not loaded what their channel is at, silent ones included",
+        ("tenant", "channel", "part"),
+    ),
+    "fleet_mixed": Metric(
+        Gauge,
+        "1 while replicas of a channel have loaded different checkpoints",
+        ("tenant", "channel", "part"),
     ),
 }
 PREFIX = "penstock_"

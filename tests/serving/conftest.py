@@ -1,0 +1,42 @@
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.database.engine import Database
+from penstock.database.limits import Limits
+from penstock.database.upgrade import upgrade
+from penstock.settings import Settings
+from tests.serving.following import Fleet
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite database with the newest tables in it, to be copied."""
+    path = tmp_path_factory.mktemp("serving") / "penstock.db"
+    database = Database(f"sqlite:///{path}")
+    upgrade(database)
+    database.close()
+    return path
+
+
+@pytest.fixture
+def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
+    """The database of an embedded lake in `tmp_path`."""
+    shutil.copyfile(migrated_file, tmp_path / "penstock.db")
+    database = Database(f"sqlite:///{tmp_path}/penstock.db", Limits(lock_seconds_max=30))
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def fleet(database: Database, tmp_path: Path) -> Fleet:
+    """With settings that suit tests, which do not wait."""
+    settings = Settings(
+        data=tmp_path,
+        follow_retry_seconds=0.02,
+        follow_check_seconds=0.02,
+        replica_report_seconds=0.1,
+    )
+    return Fleet(database, tmp_path, settings)
