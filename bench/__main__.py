@@ -11,6 +11,7 @@ import pytest
 from bench.building import measure_building
 from bench.ceiling import Ceiling, by_type, measure_ceiling
 from bench.commits import commits_per_second, seconds_to_pin
+from bench.demonstration import measure_demonstration
 from bench.figures import Figure, at_least, at_most, show
 from bench.gate_decision import measure_gate_decision
 from bench.increments import measure_increments
@@ -73,6 +74,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
 
     say("promoting checkpoints before watchers")
     yield from measure_promotion_notice(here / "promotions")
+
+    say("watching the demonstration")
+    yield from measure_demonstration(here / "demo")
 
     say(f"making a lake of {lake_events} events, and querying it")
     yield from measure_queries(here / "large", lake_events)

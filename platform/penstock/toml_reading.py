@@ -43,6 +43,8 @@ def refuse_unknown(found: Iterable[str], known: Iterable[str], where: str) -> No
 def unknown(name: str, known: Iterable[str]) -> str:
     """Why a name cannot be used, with the nearest known one."""
     known = list(known)
+    if not known:
+        return "there is no such name; none is known"
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
     return f"there is no such name; {hint}"

@@ -295,15 +295,3 @@ def test_a_shared_database_is_made_and_upgraded_by_hand_alone(
         assert run("db", "check").status == 0
         assert run("lake", "stats").status == 0
         assert run("ledger", "--json").json()["rows"] == []
-
-
-def test_the_demo_shows_the_ledger_and_three_answers(run: Run, tmp_path: Path) -> None:
-    outcome = run("demo", "--sessions", "5", "--data", str(tmp_path / "demo"), "--json")
-    found = outcome.json()
-    assert outcome.status == 0
-    assert len(found["answers"]) == 3
-    assert all(answer["rows"] for answer in found["answers"])
-    assert found["sent"]["accepted"] == sum(r["accepted"] for r in found["ledger"]["rows"])
-    again = run("demo", "--data", str(tmp_path / "demo"))
-    assert again.status == 2
-    assert "empty" in again.err

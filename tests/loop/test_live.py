@@ -87,8 +87,9 @@ min_age = "1h"
 """
 
 
-def users(at_us: int, slow: str | None, *, canary: str | None, checkpoint: str) -> list[Event]:
-    """So many that a difference is sure. Those of one checkpoint wait five times as long."""
+def users(at_us: int, bad: str | None, *, canary: str | None, checkpoint: str) -> list[Event]:
+    """So many that a difference is sure. Those of one checkpoint wait five times as long, and
+    none of them is content."""
     found: list[Event] = []
     for number in range(300):
         user = f"user-{at_us}-{number}"
@@ -97,14 +98,24 @@ def users(at_us: int, slow: str | None, *, canary: str | None, checkpoint: str) 
             arm = choose_arm(CHANNEL, user, current=checkpoint, canary=canary, share=0.5)
             assert arm.checkpoint is not None
             served = arm.checkpoint
-        latency_ms = (5 if served == slow else 1) * (900.0 + number % 100)
-        facts = {"checkpoint": served, "user": user, "latency_ms": latency_ms}
-        found += session(f"of-{user}", at_us + number, step_us=1, **facts)  # type: ignore[arg-type]
+        found += session(
+            f"of-{user}",
+            at_us + number,
+            step_us=1,
+            checkpoint=served,
+            user=user,
+            pleased=served != bad and number % 10 > 0,
+            latency_ms=(5 if served == bad else 1) * (900.0 + number % 100),
+        )
     return found
 
 
-def test_a_canary_that_live_metrics_show_to_be_worse_ends_the_cycle(world: World) -> None:
-    world.write("policy.toml", LIVE)
+@pytest.mark.parametrize("metric", ["latency_ms", "explicit_feedback"])
+def test_a_canary_that_live_metrics_show_to_be_worse_ends_the_cycle(
+    world: World, metric: str
+) -> None:
+    """Nobody else computes the rewards that a metric needs."""
+    world.write("policy.toml", LIVE.replace("latency_ms", metric))
     world.loop(more='[canary]\nshare = 0.5\n[watch]\nfor = "1h"\n')
     told: list[str] = []
 
@@ -119,7 +130,7 @@ def test_a_canary_that_live_metrics_show_to_be_worse_ends_the_cycle(world: World
     done = world.run_once(wait=wait, tell=told.append)
     assert done.outcome == "rolled_back"
     assert done.why.startswith("rollback by watcher: live metrics of the canary mini-0001 against")
-    assert "latency_ms: breach" in done.why
+    assert f"{metric}: breach" in done.why
     assert (outcomes(done)["canary"], outcomes(done)["watch"]) == ("over", "waiting")
     assert state(world) == ("first", None, True)
 

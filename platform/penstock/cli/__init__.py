@@ -10,7 +10,6 @@ from penstock.cli import (
     checkpoints,
     config,
     database,
-    demo,
     fleets,
     following,
     gate,
@@ -39,7 +38,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command("demo")(demo.demo)
 app.command("simulate")(simulate.simulate)
 app.command("serve")(serve.serve)
 app.command("import")(imports.import_)
@@ -61,7 +59,11 @@ app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(keys.app, name="keys")
 app.add_typer(database.app, name="db")
 for entry in entry_points(group="penstock.commands"):
-    app.add_typer(entry.load(), name=entry.name)
+    found = entry.load()
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=entry.name)
+    else:
+        app.command(entry.name)(found)
 
 
 def main() -> None:

@@ -69,10 +69,13 @@ def start_server(
 
 @contextmanager
 def running_server(
-    data: Path, *arguments: str, settings: Mapping[str, str] | None = None
+    data: Path,
+    *arguments: str,
+    settings: Mapping[str, str] | None = None,
+    log: IO[bytes] | None = None,
 ) -> Iterator[Server]:
     """A server that is stopped when the block ends."""
-    server = start_server(data, *arguments, settings=settings)
+    server = start_server(data, *arguments, settings=settings, log=log)
     try:
         yield server
     finally:

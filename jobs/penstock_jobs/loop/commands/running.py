@@ -1,6 +1,5 @@
 """`penstock loop run`."""
 
-import signal
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli import options
+from penstock.cli.interrupting import ended_as_by_ctrl_c
 from penstock.cli.opening import open_existing
 from penstock.cli.output import say, show_json
 from penstock.events.tenants import TENANT_DEFAULT
@@ -39,20 +39,12 @@ def run(
 
     wanted = load_loop(loop)
     never = Event()
-    before = signal.signal(signal.SIGTERM, _interrupt)  # so that what is held is given back
-    try:
-        with open_existing(data) as lake:
-            runner = Runner(lake=lake, loop=wanted, tenant=tenant, wait=never.wait, tell=say)
-            if not once:
-                runner.run()
-                return
-            cycle = runner.run_once()
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with ended_as_by_ctrl_c(), open_existing(data) as lake:
+        runner = Runner(lake=lake, loop=wanted, tenant=tenant, wait=never.wait, tell=say)
+        if not once:
+            runner.run()
+            return
+        cycle = runner.run_once()
     show_json(cycle_document(cycle)) if json else show_cycle(cycle)
     if cycle.outcome not in ("promoted", None):
         raise typer.Exit(1)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt

@@ -1,0 +1,140 @@
+"""`penstock demo`."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.interrupting import ended_as_by_ctrl_c
+from penstock.cli.output import say, show_json, show_table
+
+if TYPE_CHECKING:
+    from penstock_jobs.demo.story import Chapter, Ending, Measured
+
+_WELCOME = """\
+Penstock, from production to the next checkpoint and back, in six cycles. A laptop is enough: the
+users and the model are simulated, and all else is real. The model is a table of 14 numbers that
+says how it works: carefully, hastily, by asking instead … Whoever knows it knows the truth, so
+that you can see whether what Penstock measures is true."""
+
+
+def demo(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            parser=options.path,
+            metavar="DIR",
+            help="Where the lake is made; the files of the story go to DIR-story beside it."
+            "  [default: penstock-demo]",
+        ),
+    ] = None,
+    sessions: Annotated[int, typer.Option(help="Sessions in each cycle.", min=60)] = 220,
+    seconds: Annotated[
+        float | None, typer.Option(help="Begin no other cycle after so long.", min=0)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed tells the same story.")] = 7,
+    json: options.Json = False,
+) -> None:
+    """Watch the whole loop: simulated users work with a checkpoint, rewards say what it was worth,
+    a trainer makes the next one, the benchmark and the gate judge it, production changes. In six
+    cycles a weak model gets good, a hole in the reward is found by the trainer and stopped by the
+    gate, and a bad checkpoint that slips through is taken back.
+
+    Example: penstock demo
+    """
+    from penstock.cli.opening import open_existing
+    from penstock.testing.server import running_server
+    from penstock_jobs.demo.page import write_page
+    from penstock_jobs.demo.place import make_place
+    from penstock_jobs.demo.playing import Player
+    from penstock_jobs.demo.story import ACTS
+
+    begun = time.monotonic()
+    place = make_place(data, isolated=_can_isolate())
+    # The loop's commands are run by the Python that runs this.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    say(_WELCOME)
+    chapters: list[Chapter] = []
+    with (
+        ended_as_by_ctrl_c(),
+        place.log.open("wb") as log,
+        running_server(place.data, log=log) as server,
+        open_existing(place.data) as lake,
+    ):
+        say(f"\nThe service runs at {server.url}, with its data in {place.data}")
+        player = Player(
+            lake=lake, server=server, place=place, seed=seed, sessions=sessions, tell=say
+        )
+        player.begin()
+        chapters.extend(
+            player.play(ACTS, go_on=lambda: seconds is None or time.monotonic() - begun < seconds)
+        )
+        ending = player.end()
+    write_page(place.page, chapters, ending)
+    if json:
+        show_json({"chapters": chapters, "ending": ending})
+    else:
+        say("")
+        show_table(_COLUMNS, _rows(chapters, ending))
+        _say_what_next(place.data, place.page, place.loops)
+
+
+def _can_isolate() -> bool:
+    """Whether agents can be kept in rooms here; it is said where they cannot."""
+    from penstock.errors import IsolationImpossible
+    from penstock_jobs.benchmarks.sandbox.isolated import check
+
+    try:
+        check()
+    except IsolationImpossible as error:
+        say(f"{error} The scripted agent of the demonstration runs without a room.")
+        return False
+    return True
+
+
+_COLUMNS = [
+    "cycle", "served by", "edits kept", "in truth", "dissatisfied", "in truth",
+    "made", "benchmark", "gate", "what became of it",
+]  # fmt: skip
+
+
+def _rows(chapters: Sequence["Chapter"], ending: "Ending") -> Iterator[list[object]]:
+    for one in chapters:
+        yield [
+            one.number, one.parent, *_shares(one.measured, one.known),
+            one.checkpoint, _score(one), one.verdict, one.outcome.replace("_", " "),
+        ]  # fmt: skip
+    yield ["", ending.checkpoint, *_shares(ending.measured, ending.known), "", "", "", "serves"]
+
+
+def _shares(found: "Measured", truth: "Measured") -> list[str]:
+    from penstock_jobs.demo.playing import percent
+
+    pairs = ((found.kept, truth.kept), (found.dissatisfied, truth.dissatisfied))
+    return [percent(share) for pair in pairs for share in pair]
+
+
+def _score(chapter: "Chapter") -> str:
+    if chapter.score is None or chapter.score_before is None:
+        return ""
+    return f"{chapter.score_before:.2f} → {chapter.score:.2f}"
+
+
+def _say_what_next(data: Path, page: Path, loops: Path) -> None:
+    say(
+        f"""
+The same with plots, and the story of each cycle: {page}
+
+Try now
+   penstock channels history production --data {data}       who moved the channel, and why
+   penstock gate check demo-0003 --data {data}              what it says of the hack
+   penstock query "from rewards limit 20" --data {data}
+   penstock loop history --data {data}
+   penstock serve --data {data}                             then http://127.0.0.1:8787
+and change the loop, its rewards, its trainer: {loops}"""
+    )

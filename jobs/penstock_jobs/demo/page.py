@@ -1,0 +1,134 @@
+"""The story as one page: HTML with drawings in it, which needs nothing from elsewhere."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from penstock_jobs.demo.story import Chapter, Ending
+
+_TEMPLATE = files("penstock_jobs.demo").joinpath("page.html.jinja")
+#: Of a drawing, in its own units: the whole, and what is left for the words around it.
+WIDTH, HEIGHT = 640, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 30
+#: So far apart are the numbers beside a drawing, in hundredths.
+_STEP = 20
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    y: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A gap where nothing is known would be a lie as a line: points alone are drawn there."""
+
+    name: str
+    kind: str
+    points: Sequence[Point]
+
+    @property
+    def path(self) -> str:
+        return " ".join(f"{one.x:.1f},{one.y:.1f}" for one in self.points)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    title: str
+    lines: Sequence[Line]
+    #: Where a number stands beside it, and below it.
+    rungs: Sequence[tuple[float, str]]
+    columns: Sequence[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How long a stage took, as parts of the longest cycle."""
+
+    stage: str
+    seconds: float
+    left: float
+    width: float
+
+
+def write_page(path: Path, chapters: Sequence[Chapter], ending: Ending) -> None:
+    import jinja2
+
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
+        _TEMPLATE.read_text(encoding="utf-8")
+    )
+    page = template.render(
+        chapters=chapters,
+        ending=ending,
+        drawings=drawings(chapters, ending),
+        bars=[bars(one, chapters) for one in chapters],
+        width=WIDTH,
+        height=HEIGHT,
+        left=_LEFT,
+        right=WIDTH - _RIGHT,
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def drawings(chapters: Sequence[Chapter], ending: Ending) -> list[Drawing]:
+    names = [one.parent for one in chapters] + [ending.checkpoint]
+    shares = [(one.measured, one.known) for one in chapters]
+    shares.append((ending.measured, ending.known))
+    below = [f"cycle {one.number}" for one in chapters] + ["after"]
+    kept = [
+        ("as Penstock measures it", "measured", [one.kept for one, _ in shares]),
+        ("as the simulator knows it", "known", [one.kept for _, one in shares]),
+    ]
+    sorry = [
+        ("as Penstock measures it", "measured", [one.dissatisfied for one, _ in shares]),
+        ("as the simulator knows it", "known", [one.dissatisfied for _, one in shares]),
+    ]
+    made = [
+        ("the checkpoint that served", "known", [one.score_before for one in chapters]),
+        ("the one that the cycle made", "made", [one.score for one in chapters]),
+    ]
+    return [
+        _draw("Edits that were still there ten minutes later", kept, below, names),
+        _draw("Turns that left the user dissatisfied", sorry, below, names),
+        _draw("Score at the benchmark", made, below[:-1], [f"after {one}" for one in names[:-1]]),
+    ]
+
+
+def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[Bar]:
+    longest = max(sum(seconds for _, seconds in one.stages) for one in chapters) or 1.0
+    found, begun = [], 0.0
+    for stage, seconds in chapter.stages:
+        found.append(Bar(stage, seconds, 100 * begun / longest, 100 * seconds / longest))
+        begun += seconds
+    return found
+
+
+def _draw(
+    title: str,
+    lines: Iterable[tuple[str, str, Sequence[float | None]]],
+    below: Sequence[str],
+    names: Sequence[str],
+) -> Drawing:
+    step = (WIDTH - _LEFT - _RIGHT) / len(below)
+    places = [_LEFT + step * (at + 0.5) for at in range(len(below))]
+    drawn = [
+        Line(
+            name,
+            kind,
+            [
+                Point(x, _height(value), f"{who}: {value:.1%}")
+                for x, value, who in zip(places, values, names, strict=True)
+                if value is not None
+            ],
+        )
+        for name, kind, values in lines
+    ]
+    rungs = [(_height(one / 100), f"{one}%") for one in range(0, 101, _STEP)]
+    return Drawing(title, drawn, rungs, list(zip(places, below, strict=True)))
+
+
+def _height(share: float) -> float:
+    return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)

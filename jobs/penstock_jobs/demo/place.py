@@ -1,0 +1,90 @@
+"""Where the demonstration is: a lake, and a folder beside it with the loop files, the weights and
+the page."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import InvalidInput
+from penstock.settings import FILE_NAME
+
+DEFAULT = Path("penstock-demo")
+#: What a demonstration made says so: the next one may take its place.
+_MARK = "MADE-BY-PENSTOCK-DEMO"
+_MARKED = "`penstock demo` made this. The next one with the same --data takes its place.\n"
+#: A demonstration is in a hurry.
+_SETTINGS = """\
+flush_seconds_max = 0.2
+loop_poll_seconds = 0.1
+canary_settle_seconds = 0
+canary_look_seconds = 0.1
+canary_quiet_seconds = 1
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """All paths are absolute."""
+
+    data: Path
+    story: Path
+
+    @property
+    def loops(self) -> Path:
+        return self.story / "loop"
+
+    @property
+    def models(self) -> Path:
+        return self.story / "models"
+
+    @property
+    def log(self) -> Path:
+        """What the service says."""
+        return self.story / "serve.log"
+
+    @property
+    def page(self) -> Path:
+        return self.story / "demo.html"
+
+
+def make_place(data: Path | None, *, isolated: bool = True) -> Place:
+    """Empty, but for the settings and what a user may change: the files of examples/demo. Raises
+    InvalidInput where there is anything that no demonstration made."""
+    lake = (data or DEFAULT).absolute()
+    place = Place(lake, lake.with_name(f"{lake.name}-story"))
+    try:
+        for folder in (place.data, place.story):
+            _take_over(folder)
+        (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
+        shutil.copytree(_files(), place.loops, ignore=shutil.ignore_patterns("__pycache__"))
+        place.models.mkdir()
+        if not isolated:
+            _open_rooms(place.loops)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The directory {error.filename}", why=why) from error
+    return place
+
+
+def _take_over(folder: Path) -> None:
+    """Raises InvalidInput where somebody may miss what is there, and OSError."""
+    if folder.exists() and not (folder / _MARK).exists():
+        if not folder.is_dir() or any(folder.iterdir()):
+            why = "the demo wants a directory that is empty, or that it made itself"
+            raise InvalidInput(what=f"The directory {folder}", why=why)
+    elif folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).write_text(_MARKED, encoding="utf-8")
+
+
+def _open_rooms(loops: Path) -> None:
+    for file in loops.glob("*.toml"):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("[[bench]]", "[[bench]]\nisolation = false"), encoding="utf-8")
+
+
+def _files() -> Path:
+    """In a wheel beside this module, in a checkout in examples."""
+    shipped = Path(__file__).with_name("_files")
+    return shipped if shipped.exists() else Path(__file__).parents[3] / "examples" / "demo"

@@ -1,0 +1,109 @@
+"""The page of the demonstration: whole, true to what it is given, and from nowhere else."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from penstock_jobs.demo.page import bars, drawings, write_page
+from penstock_jobs.demo.story import ACTS, Chapter, Ending, Measured
+
+VOID = {"meta"}
+
+
+def chapter(number: int, **facts: object) -> Chapter:
+    known: dict[str, object] = {
+        "number": number,
+        "act": ACTS[0],
+        "parent": f"demo-{number - 1:04}",
+        "sessions": 220,
+        "events": 3_000,
+        "measured": Measured(0.8, 0.4),
+        "known": Measured(0.75, 0.5),
+        "checkpoint": f"demo-{number:04}",
+        "score": 0.5,
+        "score_before": 0.4,
+        "verdict": "PASS",
+        "outcome": "promoted",
+        "why": "",
+        "stages": (("rewards", 1.0), ("bench", 3.0)),
+    }
+    return Chapter(**(known | facts))  # type: ignore[arg-type]
+
+
+ENDING = Ending("demo-0002", Measured(0.9, 0.2), Measured(0.88, 0.25))
+
+
+class Reader(HTMLParser):
+    """Fails where a tag is not closed in its order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """`<circle/>` opens nothing."""
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    assert reader.open == []
+    return reader
+
+
+def test_it_is_one_file_that_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", [chapter(1), chapter(2)], ENDING)
+    page = read(tmp_path / "page.html")
+    assert page.links == []
+    assert not re.search(r"https?://|@import|url\(", (tmp_path / "page.html").read_text())
+    for said in ("demo-0001", "80%", "75%", "promoted", "A weak model serves"):
+        assert said in page.text
+
+
+def test_what_is_told_cannot_become_a_tag(tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", [chapter(1, why="<script>x</script>")], ENDING)
+    assert "<script>x</script>" in read(tmp_path / "page.html").text
+
+
+def test_what_nobody_knows_is_no_point_and_no_number(tmp_path: Path) -> None:
+    unknown = chapter(
+        2, measured=Measured(None, None), checkpoint=None, score=None, verdict=None,
+        outcome="failed", why="the trainer ended with 1",
+    )  # fmt: skip
+    kept, _, scores = drawings([chapter(1), unknown], ENDING)
+    assert [len(one.points) for one in kept.lines] == [2, 3]
+    assert [len(one.points) for one in scores.lines] == [2, 1]
+    write_page(tmp_path / "page.html", [chapter(1), unknown], ENDING)
+    assert "—" in read(tmp_path / "page.html").text
+
+
+def test_a_higher_share_stands_higher() -> None:
+    kept = drawings([chapter(1)], ENDING)[0].lines[0]
+    assert kept.points[0].y > kept.points[1].y
+    assert kept.points[0].title == "demo-0000: 80.0%"
+
+
+def test_bars_are_parts_of_the_longest_cycle() -> None:
+    short, long = chapter(1), chapter(2, stages=(("bench", 8.0),))
+    places = [part for one in bars(short, [short, long]) for part in (one.left, one.width)]
+    assert places == pytest.approx([0.0, 12.5, 12.5, 37.5])
+    assert [one.width for one in bars(long, [short, long])] == [100.0]
+
+
+def test_cycles_without_a_stage_are_no_error() -> None:
+    assert bars(chapter(1, stages=()), [chapter(1, stages=())]) == []

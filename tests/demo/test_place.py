@@ -1,0 +1,56 @@
+"""Where the demonstration is made, and what it never touches."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.settings import load_settings
+from penstock_jobs.demo.place import make_place
+from penstock_jobs.loop.loopfile import load_loop
+
+
+def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
+    place = make_place(tmp_path / "demo")
+    loops = [load_loop(place.loops / f"{name}.toml") for name in ("learn", "questions", "careless")]
+    assert {one.name for one in loops} == {"demo"}
+    assert all(one.bench[0].isolated for one in loops)
+    assert load_settings(place.data).loop_poll_seconds == 0.1
+
+
+def test_where_there_are_no_rooms_the_agent_runs_without(tmp_path: Path) -> None:
+    place = make_place(tmp_path / "demo", isolated=False)
+    assert not load_loop(place.loops / "learn.toml").bench[0].isolated
+
+
+def test_another_one_takes_the_place_of_the_last(tmp_path: Path) -> None:
+    place = make_place(tmp_path / "demo")
+    for left in (place.data / "penstock.db", place.models / "demo-0001.json"):
+        left.write_text("of the last one")
+    again = make_place(tmp_path / "demo")
+    assert again == place
+    assert not (place.data / "penstock.db").exists()
+    assert not list(place.models.iterdir())
+
+
+@pytest.mark.parametrize("name", ["penstock.db", "notes.txt"])
+def test_what_no_demonstration_made_stays(tmp_path: Path, name: str) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / name).write_text("mine")
+    with pytest.raises(InvalidInput, match="wants a directory that is empty"):
+        make_place(tmp_path / "demo")
+    assert (tmp_path / "demo" / name).read_text() == "mine"
+
+
+def test_a_folder_beside_it_that_is_somebody_s_stays(tmp_path: Path) -> None:
+    (tmp_path / "demo-story").mkdir()
+    (tmp_path / "demo-story" / "novel.txt").write_text("mine")
+    with pytest.raises(InvalidInput, match="demo-story"):
+        make_place(tmp_path / "demo")
+    assert (tmp_path / "demo-story" / "novel.txt").read_text() == "mine"
+
+
+def test_a_file_is_no_place(tmp_path: Path) -> None:
+    (tmp_path / "demo").write_text("mine")
+    with pytest.raises(InvalidInput):
+        make_place(tmp_path / "demo")
