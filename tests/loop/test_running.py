@@ -79,6 +79,10 @@ def test_a_trainer_that_fails_is_tried_again_and_given_up(world: World) -> None:
     assert "no memory" in done.why
     assert (stage(done, "train").failures, stage(done, "train").epoch) == (2, 2)
     assert serving(world) == "first"
+    # Nothing was made of its sessions: the next cycle begins with them.
+    again = world.run_once()
+    assert (again.number, again.outcome) == (2, "failed")
+    assert stage(again, "rewards").result["tokens"] == stage(done, "rewards").result["tokens"]
 
 
 def test_a_trainer_that_recovers_is_as_good_as_one_that_never_failed(world: World) -> None:

@@ -120,7 +120,18 @@ def cycle_at(database: Database, place: Place, number: int) -> Cycle:
 
 def newest_begun(database: Database, place: Place, before: int) -> Cycle | None:
     """The newest before this number that found what it waited for."""
-    query = _of(place).where(loop_cycle.c.number < before, loop_cycle.c.began_at.is_not(None))
+    return _newest(database, place, before, loop_cycle.c.began_at.is_not(None))
+
+
+def newest_made(database: Database, place: Place, before: int) -> Cycle | None:
+    """The newest before this number that made a checkpoint, whatever became of it."""
+    return _newest(database, place, before, loop_cycle.c.checkpoint.is_not(None))
+
+
+def _newest(
+    database: Database, place: Place, before: int, which: sa.ColumnElement[bool]
+) -> Cycle | None:
+    query = _of(place).where(loop_cycle.c.number < before, which)
     with database.read() as connection:
         row = connection.execute(query.order_by(loop_cycle.c.number.desc()).limit(1)).first()
         return _cycle(connection, row) if row is not None else None

@@ -7,7 +7,7 @@ cycle begins, a snapshot fixes what it is about.
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.registry import channels
 from penstock_jobs.loop.fresh import Fresh, count_fresh
-from penstock_jobs.loop.keeping import database_now, newest_begun
+from penstock_jobs.loop.keeping import database_now, newest_begun, newest_made
 from penstock_jobs.loop.loopfile import LoopFile, Start
 from penstock_jobs.loop.stage import Answer, Done, Facts, NotYet, Work
 from penstock_jobs.rewards import running
@@ -21,14 +21,16 @@ def wanted(_loop: LoopFile) -> bool:
 
 
 def inputs(work: Work) -> Facts:
-    before = newest_begun(work.lake.database, work.held.place, work.cycle.number)
+    database, place, number = work.lake.database, work.held.place, work.cycle.number
+    begun = newest_begun(database, place, number)
+    made = newest_made(database, place, number)
     start = work.loop.start
     return {
         "channel": work.loop.channel,
         "definition": work.loop.load_definition().version,
         "start": {"tokens": start.tokens, "every_s": start.every_s},
-        "scored_after_us": before.results()[NAME]["scored_at_us"] if before else 0,
-        "began_before_us": before.began_at if before else None,
+        "scored_after_us": made.results()[NAME]["scored_at_us"] if made else 0,
+        "began_before_us": begun.began_at if begun else None,
     }
 
 
