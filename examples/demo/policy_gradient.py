@@ -86,7 +86,7 @@ def train(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--furthest", type=float, default=0.25, help="in nats, from the parent")
+    parser.add_argument("--furthest", type=float, default=0.3, help="in nats, from the parent")
     parser.add_argument("--wrong-way", action="store_true", help="a bug, to see what it does")
     said = parser.parse_args()
     told = os.environ

@@ -15,7 +15,8 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.registry.channels import state
 from penstock.testing.server import running_server
 from penstock_jobs.demo.place import make_place
-from penstock_jobs.demo.playing import CHANNEL, Player
+from penstock_jobs.demo.playing import Player
+from penstock_jobs.demo.serving import CHANNEL
 from penstock_jobs.demo.story import ACTS, Chapter
 from tests.benchmarks.making import need_isolation
 

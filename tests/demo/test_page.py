@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.demo.page import bars, drawings, write_page
+from penstock_jobs.demo.page import bars, drawings, span, write_page
 from penstock_jobs.demo.story import ACTS, Chapter, Ending, Measured
 
 VOID = {"meta"}
@@ -107,3 +107,28 @@ def test_bars_are_parts_of_the_longest_cycle() -> None:
 
 def test_cycles_without_a_stage_are_no_error() -> None:
     assert bars(chapter(1, stages=()), [chapter(1, stages=())]) == []
+
+
+@pytest.mark.parametrize(
+    ("shares", "hundredths"),
+    [
+        ([], (0, 100)),
+        ([0.78, 0.94], (70, 100)),
+        ([0.2, 0.51], (20, 60)),
+        ([0.0], (0, 30)),
+        ([1.0], (70, 100)),
+        ([0.5, 0.5], (20, 50)),
+    ],
+)
+def test_a_drawing_shows_as_much_as_it_needs(
+    shares: list[float], hundredths: tuple[int, int]
+) -> None:
+    assert span(shares) == hundredths
+
+
+def test_points_of_what_a_cycle_made_say_what_became_of_it() -> None:
+    scores = drawings([chapter(1), chapter(2, outcome="refused")], ENDING)[2]
+    assert [[one.outcome for one in line.points] for line in scores.lines] == [
+        ["", ""],
+        ["promoted", "refused"],
+    ]

@@ -14,6 +14,7 @@ from penstock.cli.interrupting import ended_as_by_ctrl_c
 from penstock.cli.output import say, show_json, show_table
 
 if TYPE_CHECKING:
+    from penstock_jobs.demo.place import Place
     from penstock_jobs.demo.story import Chapter, Ending, Measured
 
 _WELCOME = """\
@@ -81,7 +82,7 @@ def demo(
     else:
         say("")
         show_table(_COLUMNS, _rows(chapters, ending))
-        _say_what_next(place.data, place.page, place.loops)
+        _say_what_next(place, chapters)
 
 
 def _can_isolate() -> bool:
@@ -113,7 +114,7 @@ def _rows(chapters: Sequence["Chapter"], ending: "Ending") -> Iterator[list[obje
 
 
 def _shares(found: "Measured", truth: "Measured") -> list[str]:
-    from penstock_jobs.demo.playing import percent
+    from penstock_jobs.demo.narrating import percent
 
     pairs = ((found.kept, truth.kept), (found.dissatisfied, truth.dissatisfied))
     return [percent(share) for pair in pairs for share in pair]
@@ -125,16 +126,31 @@ def _score(chapter: "Chapter") -> str:
     return f"{chapter.score_before:.2f} → {chapter.score:.2f}"
 
 
-def _say_what_next(data: Path, page: Path, loops: Path) -> None:
-    say(
-        f"""
-The same with plots, and the story of each cycle: {page}
+def _say_what_next(place: "Place", chapters: Sequence["Chapter"]) -> None:
+    """What there is to be seen, in commands that can be copied."""
+    data = _near(place.data)
+    tries = [
+        (f"penstock channels history production --data {data}", "who moved the channel, and why"),
+        (f"penstock loop history --data {data}", "how long each stage took"),
+        (f'penstock query "from outcomes limit 20" --data {data}', "any SQL: docs/sql.md"),
+    ]
+    tries += [
+        (f"penstock gate check {one.checkpoint} --data {data}", "the whole verdict on the hack")
+        for one in chapters
+        if one.act.meant == "refused" and one.verdict is not None
+    ]
+    width = max(len(command) for command, _ in tries)
+    for one in chapters:
+        if not one.as_meant:
+            meant = one.act.meant.replace("_", " ")
+            say(f"Cycle {one.number} was meant to end as {meant}: luck is with other seeds")
+    say(f"\nThe same with plots, and the story of each cycle: {_near(place.page)}")
+    say(f"The loop file, its rewards, its gate and its trainer: {_near(place.loops)}\n\nTry now")
+    for command, why in tries:
+        say(f"   {command:<{width}}   # {why}")
 
-Try now
-   penstock channels history production --data {data}       who moved the channel, and why
-   penstock gate check demo-0003 --data {data}              what it says of the hack
-   penstock query "from rewards limit 20" --data {data}
-   penstock loop history --data {data}
-   penstock serve --data {data}                             then http://127.0.0.1:8787
-and change the loop, its rewards, its trainer: {loops}"""
-    )
+
+def _near(path: Path) -> Path:
+    """As it is named from here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,8 +1,9 @@
 """The story as one page: HTML with drawings in it, which needs nothing from elsewhere."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from math import ceil, floor
 from pathlib import Path
 
 from penstock_jobs.demo.story import Chapter, Ending
@@ -11,15 +12,18 @@ _TEMPLATE = files("penstock_jobs.demo").joinpath("page.html.jinja")
 #: Of a drawing, in its own units: the whole, and what is left for the words around it.
 WIDTH, HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 30
-#: So far apart are the numbers beside a drawing, in hundredths.
-_STEP = 20
+#: The numbers beside a drawing: so far apart, and at least so many steps, in hundredths.
+_STEP, _STEPS_MIN = 10, 3
 
 
 @dataclass(frozen=True)
 class Point:
+    """`outcome` is what became of the cycle, where it is one's."""
+
     x: float
     y: float
     title: str
+    outcome: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,10 +94,12 @@ def drawings(chapters: Sequence[Chapter], ending: Ending) -> list[Drawing]:
         ("the checkpoint that served", "known", [one.score_before for one in chapters]),
         ("the one that the cycle made", "made", [one.score for one in chapters]),
     ]
+    outcomes = [one.outcome for one in chapters]
+    after = [f"after {one}" for one in names[:-1]]
     return [
         _draw("Edits that were still there ten minutes later", kept, below, names),
         _draw("Turns that left the user dissatisfied", sorry, below, names),
-        _draw("Score at the benchmark", made, below[:-1], [f"after {one}" for one in names[:-1]]),
+        _draw("Score at the benchmark", made, below[:-1], after, outcomes),
     ]
 
 
@@ -108,27 +114,40 @@ def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[Bar]:
 
 def _draw(
     title: str,
-    lines: Iterable[tuple[str, str, Sequence[float | None]]],
+    lines: Sequence[tuple[str, str, Sequence[float | None]]],
     below: Sequence[str],
     names: Sequence[str],
+    outcomes: Sequence[str] = (),
 ) -> Drawing:
     step = (WIDTH - _LEFT - _RIGHT) / len(below)
     places = [_LEFT + step * (at + 0.5) for at in range(len(below))]
-    drawn = [
-        Line(
-            name,
-            kind,
-            [
-                Point(x, _height(value), f"{who}: {value:.1%}")
-                for x, value, who in zip(places, values, names, strict=True)
-                if value is not None
-            ],
-        )
-        for name, kind, values in lines
-    ]
-    rungs = [(_height(one / 100), f"{one}%") for one in range(0, 101, _STEP)]
+    low, high = span([one for _, _, values in lines for one in values if one is not None])
+
+    def height(hundredths: float) -> float:
+        share = (hundredths - low) / (high - low)
+        return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)
+
+    def points(kind: str, values: Sequence[float | None]) -> list[Point]:
+        became = outcomes if kind == "made" else [""] * len(values)
+        return [
+            Point(x, height(100 * value), f"{who}: {value:.1%}", outcome)
+            for x, value, who, outcome in zip(places, values, names, became, strict=True)
+            if value is not None
+        ]
+
+    drawn = [Line(name, kind, points(kind, values)) for name, kind, values in lines]
+    rungs = [(height(one), f"{one}%") for one in range(low, high + 1, _STEP)]
     return Drawing(title, drawn, rungs, list(zip(places, below, strict=True)))
 
 
-def _height(share: float) -> float:
-    return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)
+def span(shares: Sequence[float]) -> tuple[int, int]:
+    """From which step to which, in hundredths, so that all of them are between."""
+    if not shares:
+        return 0, 100
+    low = floor(100 * min(shares) / _STEP) * _STEP
+    high = ceil(100 * max(shares) / _STEP) * _STEP
+    least = _STEPS_MIN * _STEP
+    if high - low < least:
+        low = max(0, high - least)
+        high = max(high, low + least)
+    return low, high

@@ -1,44 +1,40 @@
 """Plays the story: users work, and a cycle of the loop makes of it what it can."""
 
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import quote, urlsplit
-from urllib.request import url2pathname
+from functools import cached_property
+from itertools import count
 
-from penstock.errors import AnswerUnusable
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.opening import open_executor
 from penstock.lake.lake import Lake
 from penstock.registry import channels
-from penstock.registry.assigning import assign
 from penstock.registry.checkpoints import register
 from penstock.registry.promotion import Promotion, promote, release
-from penstock.simulation.policy import policy_of, read_policy
+from penstock.simulation.policy import policy_of
 from penstock.simulation.production import Checkpoint
 from penstock.testing.server import Server
 from penstock_jobs.benchmarks.running import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.stepping import gate
 from penstock_jobs.demo.measuring import known, measured, scores
+from penstock_jobs.demo.narrating import Narrator
 from penstock_jobs.demo.place import Place
+from penstock_jobs.demo.serving import CHANNEL, Serving
 from penstock_jobs.demo.story import EPILOGUE, LEARN, Act, Chapter, Ending, Measured
 from penstock_jobs.demo.traffic import Traffic, Worked
 from penstock_jobs.loop.keeping import Cycle
-from penstock_jobs.loop.loopfile import LoopFile, load_loop
+from penstock_jobs.loop.loopfile import load_loop
 from penstock_jobs.loop.running import Runner
 from penstock_jobs.rewards import running as rewards
 
-CHANNEL = "production"
 FIRST = "demo-0000"
 _ACTOR = "demo"
 _SECOND_US = 1_000_000
-_DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
-#: It has seen all there is to see of each style, and prefers none of the good ones.
+#: It knows each style, and is fond of the bad ones.
 _WEAK = policy_of(
-    1, careful=0.1, plain=0.27, hasty=0.38, ask=0.12, comments=0.03, tiny=0.05, broken=0.05
+    1, careful=0.1, plain=0.27, hasty=0.38, ask=0.15, comments=0.02, tiny=0.03, broken=0.05
 )
 
 
@@ -52,18 +48,29 @@ class Player:
     seed: int
     sessions: int
     tell: Callable[[str], None]
-    _tried: list[Worked] = field(default_factory=list)
+    #: Of all that happens: users never do the same again.
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    @cached_property
+    def _narrator(self) -> Narrator:
+        return Narrator(self.tell, lambda: scores(self.lake))
+
+    @cached_property
+    def _serving(self) -> Serving:
+        return Serving(self.server)
 
     def begin(self) -> None:
         """A first checkpoint, promoted by hand: there is no other to compare it with. And the
         suite, so that what it measures is left out of what is trained on."""
-        self._register_suites(load_loop(self.place.loops / LEARN))
+        database, settings = self.lake.database, self.lake.settings
+        for one in load_loop(self.place.loops / LEARN).bench:
+            suite = read_suite(one.folder)
+            register_suite(database, TENANT_DEFAULT, suite, settings.benchmark_task_bytes_max)
         weights = self.place.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
-        database = self.lake.database
         register(
-            database, self.lake.settings, tenant=TENANT_DEFAULT, name=FIRST,
-            uri=weights.as_uri(), digest=None, actor=_ACTOR,
+            database, settings, tenant=TENANT_DEFAULT, name=FIRST, uri=weights.as_uri(),
+            digest=None, actor=_ACTOR,
         )  # fmt: skip
         wanted = Promotion(
             tenant=TENANT_DEFAULT,
@@ -81,28 +88,20 @@ class Player:
         for number, act in enumerate(acts, 1):
             if number > 1 and not go_on():
                 return
-            self.tell(f"\nCycle {number} of {len(acts)}. {act.title}\n   {act.told}")
+            self._narrator.begin_act(number, len(acts), act)
             yield self._chapter(number, act)
 
     def end(self) -> Ending:
         self.tell(f"\n{EPILOGUE}")
-        serving = self._serving()
-        worked = self._work("ending", [serving])
+        [serving] = self._serving.present().checkpoints
+        worked = self._work([serving])
         return Ending(serving.name, *self._compare(worked, serving.name))
 
-    def _register_suites(self, loop: LoopFile) -> None:
-        most = self.lake.settings.benchmark_task_bytes_max
-        for one in loop.bench:
-            register_suite(self.lake.database, TENANT_DEFAULT, read_suite(one.folder), most)
-
-    # An act
-
     def _chapter(self, number: int, act: Act) -> Chapter:
-        serving = self._serving()
-        worked = self._work(f"act-{number}", [serving])
+        [serving] = self._serving.present().checkpoints
+        worked = self._work([serving])
         found, truth = self._compare(worked, serving.name)
-        cycle = self._cycle(load_loop(self.place.loops / act.loop))
-        self._release()
+        cycle = self._cycle(act)
         by_name = scores(self.lake)
         return Chapter(
             number=number,
@@ -121,67 +120,48 @@ class Player:
             stages=tuple(_stages(cycle)),
         )
 
-    def _cycle(self, loop: LoopFile) -> Cycle:
+    # A cycle
+
+    def _cycle(self, act: Act) -> Cycle:
+        """And what a person does after a rollback, when the trainer is mended."""
         runner = Runner(
             lake=self.lake,
-            loop=loop,
+            loop=load_loop(self.place.loops / act.loop),
             tenant=TENANT_DEFAULT,
             wait=self._wait,
-            tell=self._tell_of_cycle,
+            tell=self._narrator.cycle,
         )
-        self._tried.clear()
-        return runner.run_once()
-
-    def _wait(self, seconds: float) -> bool:
-        """While a canary is tried, users come to it; all other waits are short."""
-        state = channels.state(self.lake.database, TENANT_DEFAULT, CHANNEL)
-        if state.canary is None:
-            time.sleep(seconds)
-            return False
-        document = self._get(f"channels/{CHANNEL}")
-        both = [self._checkpoint(name) for name in (document["checkpoint"], document["canary"])]
-        by_name = {one.name: one for one in both}
-
-        def serve(user: str) -> Checkpoint:
-            return by_name[assign(document, user).checkpoint]
-
-        worked = self._work(f"canary-{len(self._tried)}", both, serve)
-        self._tried.append(worked)
-        for one in both:
-            self._compare(worked, one.name)
-        return False
-
-    def _tell_of_cycle(self, text: str) -> None:
-        """What a runner says, on lines of one shape: which stage, and what came of it."""
-        who, _, said = text.partition(": ")
-        stage, done, told = said.partition(" is done: ")
-        if done:
-            self._tell(stage, told)
-        elif who.startswith("cycle") and " " in said:  # how it ends, or what goes wrong
-            self._tell("", said)
-
-    def _tell(self, what: str, told: str) -> None:
-        short = _DIGEST.sub(r"\1…", told)
-        self.tell(f"   {what:<11}{short}")
-
-    def _release(self) -> None:
-        state = channels.state(self.lake.database, TENANT_DEFAULT, CHANNEL)
-        if state.pinned:
+        cycle = runner.run_once()
+        if self._state().pinned:
             release(
                 self.lake.database, tenant=TENANT_DEFAULT, channel=CHANNEL,
                 reason="the trainer is mended", actor=_ACTOR,
             )  # fmt: skip
+        return cycle
+
+    def _wait(self, seconds: float) -> bool:
+        """While a canary is tried, users come to it; all other waits are short."""
+        if self._state().canary is None:
+            time.sleep(seconds)
+            return False
+        split = self._serving.present()
+        worked = self._work(split.checkpoints, split.serve)
+        for one in split.checkpoints:
+            self._compare(worked, one.name)
+        return False
+
+    def _state(self) -> channels.ChannelState:
+        return channels.state(self.lake.database, TENANT_DEFAULT, CHANNEL)
 
     # Production
 
     def _work(
         self,
-        name: str,
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
     ) -> Worked:
         traffic = Traffic(self.lake, self.server.url, self.server.key, self.sessions)
-        return traffic.work(f"{self.seed}-{name}", checkpoints, serve)
+        return traffic.work(f"demo-{self.seed}-{next(self._numbers)}", checkpoints, serve)
 
     def _compare(self, worked: Worked, checkpoint: str) -> tuple[Measured, Measured]:
         definition = load_loop(self.place.loops / LEARN).load_definition()
@@ -190,34 +170,8 @@ class Player:
         found = measured(self.lake, definition.version, checkpoint, worked.from_us, worked.until_us)
         truth = known(worked.truths, checkpoint)
         served = sum(one.checkpoint == checkpoint for one in worked.truths)
-        self._tell(
-            "production",
-            f"{served} sessions of {checkpoint}: {percent(found.kept)} of its edits were kept"
-            f" (in truth {percent(truth.kept)}), {percent(found.dissatisfied)} of its turns left"
-            f" the user dissatisfied ({percent(truth.dissatisfied)})",
-        )
+        self._narrator.production(checkpoint, served, found, truth)
         return found, truth
-
-    # What serves
-
-    def _serving(self) -> Checkpoint:
-        return self._checkpoint(self._get(f"channels/{CHANNEL}")["checkpoint"])
-
-    def _checkpoint(self, name: str) -> Checkpoint:
-        uri = str(self._get(f"checkpoints/{quote(name)}")["uri"])
-        return Checkpoint(name, read_policy(str(Path(url2pathname(urlsplit(uri).path)))))
-
-    def _get(self, path: str) -> Mapping[str, str]:
-        with self.server.client() as client:
-            reply = client.get(f"/v1/{path}")
-        if reply.status != 200:
-            raise AnswerUnusable(url=self.server.url, status=reply.status, why=reply.body[:200])
-        document: Mapping[str, str] = reply.json()
-        return document
-
-
-def percent(share: float | None) -> str:
-    return "—" if share is None else f"{share:.0%}"
 
 
 def _verdict(cycle: Cycle) -> str | None:

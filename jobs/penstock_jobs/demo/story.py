@@ -82,5 +82,17 @@ ACTS = (
     ),
     Act(LEARN, "Back to the rules", "A person released the channel; the strict gate is back."),
 )
+#: What each step is for, told when it is done for the first time.
+EXPLAINED = {
+    "production": "users work with the model, and what they and it do streams in over HTTP",
+    "rewards": "what users did next says what each session was worth",
+    "shard": "what a trainer reads: tokens with their rewards, and where each came from",
+    "train": "a small trainer makes the next checkpoint from the shard and the last one",
+    "register": "its files are what they are said to be",
+    "bench": "both checkpoints attempt tasks with hidden checks, in rooms without a network",
+    "gate": "is it shown that the new one is good enough, and hardly worse? Only PASS goes on",
+    "promote": "production points at it; the next sessions are sampled from it",
+}
+
 #: Sessions of the last checkpoint, for the end of the table.
 EPILOGUE = "What serves in the end"
