@@ -10,6 +10,9 @@ ARGS =
 # What runs here never sees the developer's own settings.
 unexport PYTHONPATH $(filter PENSTOCK_%,$(.VARIABLES))
 
+# The tests start hundreds of processes. Without bytecode each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
