@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.servers.child import start_child
 from tests.servers.jars import classpath
 
 POM = Path(__file__).parent / "pom" / "s3.xml"
@@ -79,8 +80,7 @@ jclouds.filesystem.basedir={directory / "objects"}
     command += [f"-Dlogback.configurationFile={directory / 'logging.xml'}"]
     command += ["-cp", jars, "org.gaul.s3proxy.Main", "--properties", str(settings)]
     output = directory / "server.log"
-    with output.open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    process = start_child(command, log=output)
     try:
         yield S3Server(f"http://127.0.0.1:{_port(process, output)}", directory / "objects")
     finally:
