@@ -1,8 +1,6 @@
 """The ledger adds up at any moment, and says so when it does not."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
 from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.commands import penstock
 
 pytestmark = pytest.mark.usefixtures("each_database")
 
@@ -112,18 +111,15 @@ def test_a_row_that_was_tampered_with_is_found_and_the_command_exits_1(
         with lake.lake.database.write() as connection:
             connection.execute(change)
         assert read_ledger(lake.lake).discrepancies
-    command = [sys.executable, "-m", "penstock", "ledger", "--json", "--data", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, check=False)
+    done = penstock("ledger", "--json", "--data", str(tmp_path))
     assert done.returncode == 1
     assert json.loads(done.stdout)["discrepancies"]
 
 
 def test_a_gap_counts_until_somebody_accepts_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "penstock", "ledger", "--json", "--data", str(tmp_path)]
-
     def ask(*arguments: str) -> tuple[int, Any]:
-        done = subprocess.run([*command, *arguments], capture_output=True, check=False)
-        return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr.decode()
+        done = penstock("ledger", "--json", "--data", str(tmp_path), *arguments)
+        return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
 
     with hand_lake(tmp_path) as lake:
         lake.store([make_event("s", 0)])

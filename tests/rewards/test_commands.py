@@ -1,19 +1,18 @@
 """`penstock rewards`, as a person types it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from penstock.testing.lakes import hand_lake, make_event
+from tests.commands import penstock
 from tests.rewards.lakes import answered, edited, said
 
 
-def rewards(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock", "rewards", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def rewards(*arguments: str) -> CompletedProcess[str]:
+    return penstock("rewards", *arguments)
 
 
 @pytest.fixture

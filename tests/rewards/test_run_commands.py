@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from penstock.lake.collection import collect
 from penstock.lake.verification import verify
 from penstock.testing.lakes import Event, HandLake, hand_lake, make_event
+from tests.commands import penstock
 from tests.rewards.lakes import answered, edited, said
 from tests.rewards.runs import seen, thumbs, worked
 
@@ -23,12 +25,10 @@ name = "mine"
 name = "explicit_feedback"
 weight = 1.0
 """
-COMMAND = [sys.executable, "-m", "penstock", "rewards"]
 
 
-def rewards(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *arguments, "--data", str(data)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def rewards(data: Path, *arguments: str) -> CompletedProcess[str]:
+    return penstock("rewards", *arguments, "--data", str(data))
 
 
 def asked(data: Path, *arguments: str) -> Any:
@@ -185,7 +185,7 @@ def kill_after(data: Path, files: int) -> None:
     there = data / "lake" / "rewards"
     before = len(list(there.rglob("*.parquet")))
     environment = {**os.environ, "PENSTOCK_REWARDS_BUCKET_BYTES_TARGET": "1500"}
-    command = [*COMMAND, "run", "--data", str(data)]
+    command = [sys.executable, "-m", "penstock", "rewards", "run", "--data", str(data)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
         while process.poll() is None and len(list(there.rglob("*.parquet"))) < before + files:

@@ -1,8 +1,6 @@
 """examples/sessions, as a reader takes them, and what each reward says of them, worked by hand."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from math import sqrt
 from pathlib import Path
@@ -20,6 +18,7 @@ from penstock_jobs.rewards.gathering import gather_chain
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rows import Bucket
 from penstock_jobs.rewards.showing import compute, show_session
+from tests.commands import penstock
 from tests.rewards.lakes import DAY_US
 
 ROOT = Path(__file__).parents[2]
@@ -323,8 +322,7 @@ def test_every_sample_is_worked_out_and_described() -> None:
 
 def test_import_takes_them_once(tmp_path: Path) -> None:
     def run(*arguments: str) -> Any:
-        command = [sys.executable, "-m", "penstock", *arguments, "--data", str(tmp_path), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = penstock(*arguments, "--data", str(tmp_path), "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -1,24 +1,24 @@
 """`penstock shards`, as a person types it, on the sessions that come with the project."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+
+from tests.commands import penstock
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"
 
 
-def penstock(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock", *arguments, "--data", str(data)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def run(data: Path, *arguments: str) -> CompletedProcess[str]:
+    return penstock(*arguments, "--data", str(data))
 
 
 def shards(data: Path, *arguments: str) -> Any:
-    done = penstock(data, "shards", *arguments, "--json")
+    done = run(data, "shards", *arguments, "--json")
     assert done.returncode in (0, 1), done.stderr
     return json.loads(done.stdout)
 
@@ -26,16 +26,16 @@ def shards(data: Path, *arguments: str) -> Any:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("samples")
-    assert penstock(data, "import", str(ROOT / "examples" / "sessions")).returncode == 0
-    assert penstock(data, "rewards", "run").returncode == 0
+    assert run(data, "import", str(ROOT / "examples" / "sessions")).returncode == 0
+    assert run(data, "rewards", "run").returncode == 0
     for name in ("sft-persistent", "long-context-32k"):
-        built = penstock(data, "shards", "build", str(RECIPES / f"{name}.toml"))
+        built = run(data, "shards", "build", str(RECIPES / f"{name}.toml"))
         assert built.returncode == 0, built.stderr
     return data
 
 
 def test_build_says_what_became_of_each_session(data: Path) -> None:
-    again = penstock(data, "shards", "build", str(RECIPES / "sft-persistent.toml"))
+    again = run(data, "shards", "build", str(RECIPES / "sft-persistent.toml"))
     assert "The same shard was there already." in again.stderr
     lines = [" ".join(line.split()) for line in again.stdout.splitlines()]
     assert lines[0].startswith("sha256:")
@@ -44,7 +44,7 @@ def test_build_says_what_became_of_each_session(data: Path) -> None:
     assert "no_train" in out
     rows = data.parent / "left-out.jsonl"
     recipe = str(RECIPES / "sft-persistent.toml")
-    penstock(data, "shards", "build", recipe, "--left-out", str(rows))
+    run(data, "shards", "build", recipe, "--left-out", str(rows))
     [row] = map(json.loads, rows.read_text().splitlines())
     assert row["reason"] == "excluded"
     assert f"{row['session_id']}: {row['detail']}" in out
@@ -57,9 +57,9 @@ def test_list_show_verify(data: Path) -> None:
     assert shown["shard"] == listed["sft-persistent"]["id"]
     assert shown["manifest"]["counts"]["samples"] == 3
     assert shown["marks"] == []
-    person = penstock(data, "shards", "show", listed["sft-persistent"]["id"][:20])
+    person = run(data, "shards", "show", listed["sft-persistent"]["id"][:20])
     assert "part-00000.parquet" in person.stdout
-    proof = penstock(data, "shards", "verify", "sft-persistent")
+    proof = run(data, "shards", "verify", "sft-persistent")
     assert (proof.returncode, "0 problems" in proof.stderr) == (0, True)
 
 
@@ -72,7 +72,7 @@ def test_diff_says_what_changed(data: Path) -> None:
 
 def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "sft"
-    done = penstock(
+    done = run(
         data, "shards", "export", "sft-persistent", "--to", "messages-jsonl", "--out", str(out)
     )
     assert done.returncode == 0, done.stderr
@@ -94,6 +94,6 @@ def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> N
     ],
 )
 def test_what_is_wrong_is_said(data: Path, arguments: list[str], why: str) -> None:
-    done = penstock(data, "shards", *arguments)
+    done = run(data, "shards", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr

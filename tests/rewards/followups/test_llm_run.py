@@ -1,8 +1,6 @@
 """A run of rewards that asks a language model, over a lake and with worker processes."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from penstock.execution.opening import open_executor
 from penstock.testing.lakes import START_US, HandLake, hand_lake
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.running import Report, Work, run
+from tests.commands import penstock
 from tests.rewards.followups.completions import Completions, running_completions
 from tests.rewards.lakes import answered, said
 
@@ -124,11 +123,6 @@ def test_show_by_a_definition_that_names_it_asks_the_model(
         }
         assert values["dissatisfied_by_llm", "turn"] == -0.2
     assert len(server.requests) == 1
-
-
-def penstock(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_an_address_that_is_none_is_refused_before_it_begins(tmp_path: Path) -> None:
