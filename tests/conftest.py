@@ -1,13 +1,43 @@
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.servers.broker import Broker, running_broker
 from tests.servers.postgres import PostgresServer, running_postgres
 from tests.servers.ray_cluster import RayCluster, running_ray
 from tests.servers.s3 import S3Server, s3_server
+
+#: Each process has servers of its own, of some GB together.
+_PROCESSES_MAX = 4
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """All tests are spread among processes. Some of them are done sooner in this one, unless
+    `-n 2` says otherwise."""
+    asked = config.option
+    chosen = config.args_source is pytest.Config.ArgsSource.ARGS or asked.keyword or asked.lf
+    if chosen or "not slow" not in asked.markexpr:
+        return 0
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(cores, _PROCESSES_MAX)
+
+
+class _ByFile(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    """The tests of a file stay together, since they share what the file makes; and those on
+    executors, since a Ray cluster is the dearest of the servers."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        executors = "tests/execution/"
+        return executors if nodeid.startswith(executors) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
+    return _ByFile(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

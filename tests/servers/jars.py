@@ -1,5 +1,6 @@
 """The jars of servers that run on Java, resolved by Maven from a small pom and kept afterwards."""
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -20,7 +21,12 @@ def classpath(pom: Path) -> str:
             skip(f"{program} is not installed")
     directory = _KEPT / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     if not directory.exists():
-        _resolve(pom, directory)
+        _KEPT.mkdir(exist_ok=True)
+        # One at a time: tests run side by side, and Maven's own store suffers no two that write.
+        with (_KEPT / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not directory.exists():
+                _resolve(pom, directory)
     return f"{directory}{os.sep}*"
 
 
@@ -32,8 +38,7 @@ def skip(why: str) -> None:
 
 
 def _resolve(pom: Path, directory: Path) -> None:
-    """The jars appear under their directory as a whole: tests may run side by side."""
-    _KEPT.mkdir(exist_ok=True)
+    """The jars appear under their directory as a whole, also where this is interrupted."""
     unfinished = directory.with_name(f"{directory.name}.{os.getpid()}")
     command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom)]
     command += ["dependency:copy-dependencies", "-DincludeScope=runtime"]
@@ -47,7 +52,4 @@ def _resolve(pom: Path, directory: Path) -> None:
     if done.returncode:
         shutil.rmtree(unfinished, ignore_errors=True)
         skip(f"Maven could not get the jars of {pom.name}: {(done.stdout or done.stderr)[-500:]}")
-    try:
-        unfinished.rename(directory)
-    except OSError:  # another process was faster
-        shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.rename(directory)
