@@ -119,7 +119,9 @@ class PostgresServer:
     def _create(self, template: str) -> str:
         self._databases += 1
         name = f"test_{self._databases}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} OWNER {_USER}")
+        # Copied as files: by the log, which is what it does unasked, takes half as long again.
+        how = f"TEMPLATE {template} STRATEGY FILE_COPY OWNER {_USER}"
+        self.execute(f"CREATE DATABASE {name} {how}")
         return name
 
     def _migrated(self) -> str:
