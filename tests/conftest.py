@@ -14,6 +14,15 @@ from tests.servers.s3 import S3Server, s3_server
 
 #: Each process has servers of its own, of some GB together.
 _PROCESSES_MAX = 4
+#: Files, and folders whose tests stay together.
+_LONGEST = (
+    "tests/demo/test_demo.py",
+    "tests/deploy/test_running.py",
+    "tests/durability/test_kills.py",
+    "tests/execution/",
+    "tests/faults/test_round.py",
+    "tests/loop/test_kills.py",
+)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -25,6 +34,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return min(cores, _PROCESSES_MAX)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests are spread the longest come first: at the end the other processes would wait."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
 
 
 class _ByFile(LoadFileScheduling):  # type: ignore[misc]  # it has no types
