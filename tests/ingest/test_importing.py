@@ -135,12 +135,15 @@ def test_a_running_server_stores_what_is_imported_beside_it(tmp_path: Path) -> N
     path.write_bytes(body_of(EVENTS))
     data = tmp_path / "data"
     command = [sys.executable, "-m", "penstock", "import", str(path), "--data", str(data), "--json"]
-    with running_server(data) as server, closing(server.client()) as client:
-        client.send_events(body_of(EVENTS[:200]))
+    with running_server(data) as server:
+        with closing(server.client()) as client:
+            client.send_events(body_of(EVENTS[:200]))
         done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
         assert (done["accepted"], done["waiting"]) == (300, True)
         body = json.dumps({"sql": "select count(*) as n from events"}).encode()
-        reply = client.post("/v1/query", body, Content_Type="application/json")
+        # A connection that was kept meanwhile the server may have closed.
+        with closing(server.client()) as client:
+            reply = client.post("/v1/query", body, Content_Type="application/json")
         assert reply.json()["rows"] == [{"n": 300}]
     with hand_lake(data) as lake:
         lake.store()
