@@ -136,3 +136,74 @@ def test_a_move_that_the_next_edit_is_the_first_to_show_takes_nothing_away() -> 
     later = moved.replace("number_15 =", "number_xv =")
     story = Story().edit(0, "".join(lines), wrote).edit(20, moved, later).look(31, later)
     assert value("edit_persistence", story) == 1
+
+
+def code(*names: str) -> str:
+    return "".join(
+        f"{name}_of_the_file = read_{name}({len(name)}, {name[::-1]})\n" for name in names
+    )
+
+
+HEAD, TAIL, AFAR = code("alpha", "beta"), code("gamma", "delta"), code("omega", "sigma", "theta")
+WRITTEN = "".join(f"    {code(name)}" for name in ("first", "second", "third", "fourth"))
+
+
+def wrote() -> Story:
+    """In a file of which nobody has seen all."""
+    return Story().edit(0, HEAD + TAIL, HEAD + WRITTEN + TAIL)
+
+
+def test_a_region_that_moved_and_that_the_next_edit_is_the_first_to_show() -> None:
+    there, later = AFAR + WRITTEN, AFAR + WRITTEN + "is_last = 1\n"
+    now = f"import os\n{HEAD}{TAIL}# and more\n{later}"
+    told = wrote().edit(20, there, later).look(31, now)
+    assert value("edit_persistence", told) == 1
+    assert value("line_survival", told) == 1
+    # Of four lines the agent itself replaces one, and that is what it did, not the user.
+    third = WRITTEN.splitlines(keepends=True)[2]
+    again = there.replace(third, "    something_else()\n")
+    told = wrote().edit(20, there, again).look(31, f"import os\n{HEAD}{TAIL}# and more\n{again}")
+    assert value("edit_persistence", told) == 1
+    assert 0.2 < value("self_rework", told) < 0.3
+
+
+def test_a_region_around_which_others_changed_all_before_the_next_edit() -> None:
+    there = AFAR + WRITTEN + code("kappa")
+    told = wrote().edit(20, there, there + "is_last = 1\n")
+    assert value("edit_persistence", told.look(31, f"import os\n{there}is_last = 1\nend\n")) == 1
+
+
+def test_what_still_stands_where_it_was_written_is_not_taken_for_its_copy() -> None:
+    copy = AFAR + WRITTEN
+    both = f"import os\n{HEAD}{WRITTEN}{TAIL}# and more\n{copy}is_last = 1\n"
+    one = f"import os\n{HEAD}{TAIL}# and more\n{copy}is_last = 1\n"
+    told = wrote().edit(20, copy, copy + "is_last = 1\n").look(25, both).look(31, one)
+    assert value("edit_persistence", told) == 0
+
+
+def test_a_line_or_two_that_stand_in_another_region_too_are_chance() -> None:
+    some = AFAR + "".join(WRITTEN.splitlines(keepends=True)[:2])
+    told = wrote().edit(20, some, some + "is_last = 1\n")
+    told.look(31, f"import os\n{HEAD}{TAIL}# and more\n{some}is_last = 1\n")
+    assert value("line_survival", told) == 0
+    assert value("edit_persistence", told) < 0.1
+
+
+def test_what_a_region_held_before_the_edit_was_made_is_not_the_edits() -> None:
+    copy = AFAR + WRITTEN
+    told = Story().edit(0, code("kappa"), code("kappa", "lambda")).edit(1, copy, copy + "x = 1\n")
+    told.edit(2, HEAD + TAIL, HEAD + WRITTEN + TAIL)
+    now = f"import os\n{HEAD}{TAIL}# and more\n{copy}x = 1\n{code('kappa', 'lambda')}"
+    assert value("line_survival", told.look(33, now), "e-3") == 0
+
+
+def test_a_wider_region_takes_nothing_from_edits_elsewhere() -> None:
+    wide = "".join([code("pi"), HEAD, WRITTEN, TAIL, code("rho")])
+    told = wrote().edit(1, AFAR, AFAR + code("kappa", "lambda"))
+    told.edit(2, wide, wide + code("tau"))
+    told.look(
+        33,
+        "".join(["import os\n", wide, code("tau"), "# and more\n", AFAR, code("kappa", "lambda")]),
+    )
+    for edit in ("e-1", "e-2", "e-3"):
+        assert value("edit_persistence", told, edit) == 1

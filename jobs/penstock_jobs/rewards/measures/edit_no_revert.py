@@ -50,4 +50,4 @@ def _score(edit: TrackedEdit, seen: Seen) -> Score:
     return Score(no_revert_range(texts))
 
 
-REWARD = Reward(NAME, 1, edit_no_revert, Parameters)
+REWARD = Reward(NAME, 2, edit_no_revert, Parameters)

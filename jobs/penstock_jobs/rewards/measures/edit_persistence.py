@@ -77,4 +77,4 @@ def _deletion(edit: TrackedEdit, seen: Seen, work: Work) -> Score:
     return score_deletion(edit, seen, work, value)
 
 
-REWARD = Reward(NAME, 1, edit_persistence, Parameters)
+REWARD = Reward(NAME, 2, edit_persistence, Parameters)

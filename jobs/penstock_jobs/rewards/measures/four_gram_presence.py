@@ -46,4 +46,4 @@ def _score(edit: TrackedEdit, seen: Seen) -> Score:
     return Score(similarity.sim4(now, edit.made.text))
 
 
-REWARD = Reward(NAME, 1, four_gram_presence, Parameters)
+REWARD = Reward(NAME, 2, four_gram_presence, Parameters)

@@ -43,4 +43,4 @@ def _score(edit: TrackedEdit, seen: Seen) -> Score:
     return Score(similarity.four_gram_range(texts))
 
 
-REWARD = Reward(NAME, 1, four_gram_range, Parameters)
+REWARD = Reward(NAME, 2, four_gram_range, Parameters)

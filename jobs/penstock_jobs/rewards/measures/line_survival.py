@@ -49,4 +49,4 @@ def line_survival(bucket: Bucket, parameters: Parameters) -> pa.Table:
     return score_edits(NAME, bucket, parameters, score, size)
 
 
-REWARD = Reward(NAME, 1, line_survival, Parameters)
+REWARD = Reward(NAME, 2, line_survival, Parameters)

@@ -47,4 +47,4 @@ def _deletion(edit: TrackedEdit, seen: Seen, work: Work) -> Score:
     return score_deletion(edit, seen, work, lambda _, own: Score(own / edit.ink_size))
 
 
-REWARD = Reward(NAME, 1, self_rework, Parameters)
+REWARD = Reward(NAME, 2, self_rework, Parameters)

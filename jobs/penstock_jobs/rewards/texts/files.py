@@ -52,6 +52,8 @@ class KnownFile:
     changed: set["KnownFile"]
     #: Text → the latest state with that text.
     known: dict[str, State] = field(default_factory=dict)
+    #: For each part, the edit that was the first to name it, and its text then.
+    shown: list[tuple[int, str]] = field(default_factory=lambda: [(0, "")])
 
     @property
     def whole(self) -> bool:

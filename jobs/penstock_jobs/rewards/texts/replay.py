@@ -24,6 +24,7 @@ from penstock_jobs.rewards.texts.files import (
 from penstock_jobs.rewards.texts.moves import Moves
 from penstock_jobs.rewards.texts.ordering import EditNames, Row, in_order
 from penstock_jobs.rewards.texts.provenance import OTHERS
+from penstock_jobs.rewards.texts.regions import recall, widen
 from penstock_jobs.rewards.texts.trail import SECOND, Range, Seen, Terms, TrackedEdit, Trail
 from penstock_jobs.rewards.texts.watches import Watches
 
@@ -193,14 +194,14 @@ class _Replay:
         elif file.whole:
             raise _Mismatch
         else:
-            file.parts.append(first_state(before, whole=False))
+            widen(file, before, edit.owner)
         return _Located(len(file.parts) - 1, 0, before, after)
 
     def _is_same_file(self, file: KnownFile, before: str) -> bool:
-        if not file.whole and any(part.text in before for part in file.parts):
-            return True
         if len(file.parts) > 1:
             return False
+        if not file.whole and file.parts[0].text in before:
+            return True
         known = file.parts[0].text
         size = max(len(ink(known)), len(ink(before)))
         try:
@@ -264,12 +265,14 @@ class _Replay:
                 if not only.whole:
                     file.put(0, State(text, only.runs, only.ranges, True))
                 return
-            base = together(file.parts, text)
+            parts, reworked = recall(file, text, self._terms.move_min, self._work)
+            self._watches.take(reworked)
+            base = together(parts, text)
             change = self._compare(base.text, text)
             known = file.known.get(text)
             state = changed(base, text, change, self._watches.live, known=known, whole=whole)
             gone = self._moves.vanish(ts, base, change, OTHERS)
-            file.parts = [state]
+            file.parts, file.shown = [state], [(0, "")]
             for loose in gone:
                 self._moves.claim_elsewhere(ts, path, loose)
         if self._watches.live:

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 from penstock_jobs.rewards.texts.changes import Change
 from penstock_jobs.rewards.texts.files import KnownFile, State, between
-from penstock_jobs.rewards.texts.provenance import OTHERS, cut
+from penstock_jobs.rewards.texts.provenance import OTHERS, Run, cut
 from penstock_jobs.rewards.texts.trail import Seen, Terms, TrackedEdit
 
 
@@ -89,9 +89,13 @@ class Watches:
         """An edit of the session takes away what earlier ones wrote."""
         blocks = sorted((block.i, block.n) for block in change.kept + change.moved)
         for start, end in between(blocks, len(state.text)):
-            for length, owner, origin in cut(state.runs, state.starts, start, end):
-                if owner != OTHERS:
-                    self._reworked.setdefault(owner, []).append((origin, length))
+            self.take(cut(state.runs, state.starts, start, end))
+
+    def take(self, runs: Iterable[Run]) -> None:
+        """An edit of the session took these away."""
+        for length, owner, origin in runs:
+            if owner != OTHERS:
+                self._reworked.setdefault(owner, []).append((origin, length))
 
     def lose(self, state: State) -> None:
         """From here on nothing can be said about edits with text in this state."""
