@@ -21,6 +21,7 @@ from bench.loading import measure_loading
 from bench.promotion_notice import measure_promotion_notice
 from bench.queries import measure_growth, measure_queries
 from bench.rewards import measure_rewards
+from bench.simulator_truth import measure_simulator
 from bench.sizing import Cost, table
 from bench.traffic import Traffic, make_traffic
 from penstock.cli.output import say
@@ -64,6 +65,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     say("computing rewards")
     yield from measure_rewards(make_traffic(20_000, _BATCH))
     yield from measure_increments(here)
+
+    say("simulating sessions, and comparing their rewards with the truth")
+    yield from measure_simulator()
 
     say("building shards and reading them")
     yield from measure_building(here)

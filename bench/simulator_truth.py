@@ -1,7 +1,10 @@
-"""How well rewards find what the simulator knows. Exit 1 where they do worse than they must."""
+"""How well rewards find what the simulator knows. Exit 1 where they do worse than they must.
+
+`make bench` has a short form of it, and how fast the simulator is."""
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,13 +15,16 @@ import numpy as np
 from bench.figures import Figure, at_least, show
 from penstock.cli.output import say
 from penstock.simulation.policy import POLICIES
-from penstock.simulation.production import Checkpoint, Production
-from tests.simulation.agreement import ALPHA, Covered, Pair, errors, measure
+from penstock.simulation.production import Checkpoint, Lived, Production
+from tests.simulation.agreement import ALPHA, Covered, Measured, Pair, errors, measure
 
 #: Standard errors below the stated rate that are luck in 999 of 1,000 studies.
 _LUCK = 3.09
 #: Seeds whose sessions share a lake.
 _TOGETHER = 20
+_CHECKPOINTS = [Checkpoint(name, policy) for name, policy in POLICIES.items()]
+#: Of the short form: the truth of some 2,000 edits at a horizon.
+_FEW = 600
 
 
 def main() -> None:
@@ -31,12 +37,39 @@ def main() -> None:
     sys.exit(0 if show(figures) else 1)
 
 
+def measure_simulator() -> Iterator[Figure]:
+    """How fast it makes events, and rewards beside its truth: the study's goals, in seconds."""
+    started = time.process_time()
+    lived = _lived(_FEW)
+    cpu_s = time.process_time() - started
+    events = sum(len(one.lines) for one in lived)
+    yield Figure("events that the simulator makes, per CPU second", f"{events / cpu_s:.0f}")
+    yield Figure("  of a session", f"{events / _FEW:.1f}")
+    yield from _compared(_measured(lived), lived)
+
+
 def _agreement(sessions: int) -> Iterator[Figure]:
     say(f"comparing the rewards of {sessions} sessions with the truth")
-    checkpoints = [Checkpoint(name, policy) for name, policy in POLICIES.items()]
-    lived = list(chain.from_iterable(Production(1, checkpoints).sessions(sessions)))
+    lived = _lived(sessions)
+    measured = _measured(lived)
+    yield from _compared(measured, lived)
+    for checkpoint in _CHECKPOINTS:
+        ids = [one.truth.session_id for one in lived if one.truth.checkpoint == checkpoint.name]
+        mean = np.mean([measured.worth[one] for one in ids if one in measured.worth])
+        what = f"{checkpoint.name}, worth {checkpoint.policy.worth():.2f}: mean reward"
+        yield Figure(what, f"{mean:.2f}")
+
+
+def _lived(sessions: int) -> list[Lived]:
+    return list(chain.from_iterable(Production(1, _CHECKPOINTS).sessions(sessions)))
+
+
+def _measured(lived: list[Lived]) -> Measured:
     with TemporaryDirectory() as directory:
-        measured = measure(Path(directory) / "lake", lived)
+        return measure(Path(directory) / "lake", lived)
+
+
+def _compared(measured: Measured, lived: list[Lived]) -> Iterator[Figure]:
     wrong = np.abs(errors(measured, lived))
     yield Figure("persistence: edits at a horizon that were compared", f"{wrong.size}")
     yield _at_most("persistence: mean error", float(wrong.mean()), 0.02)
@@ -44,11 +77,6 @@ def _agreement(sessions: int) -> Iterator[Figure]:
     yield Figure("persistence: share that is wrong by more than 0.1", f"{(wrong > 0.1).mean():.4f}")
     agree = [measured.outcomes[one.truth.session_id][0] == one.truth.outcome for one in lived]
     yield at_least("outcomes that agree", sum(agree) / len(agree), 0.99)
-    for checkpoint in checkpoints:
-        ids = [one.truth.session_id for one in lived if one.truth.checkpoint == checkpoint.name]
-        mean = np.mean([measured.worth[one] for one in ids if one in measured.worth])
-        what = f"{checkpoint.name}, worth {checkpoint.policy.worth():.2f}: mean reward"
-        yield Figure(what, f"{mean:.2f}")
 
 
 def _intervals(seeds: int, sessions: int) -> Iterator[Figure]:

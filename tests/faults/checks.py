@@ -1,6 +1,6 @@
 """What has to be so when everything is healed and at rest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import sqlalchemy as sa
@@ -12,6 +12,7 @@ from penstock.lake.catalog import drop_snapshot, list_snapshots
 from penstock.lake.collection import collect
 from penstock.lake.deep_verification import verify_deep
 from penstock.lake.lake import Lake
+from penstock.simulation.truth import SessionTruth
 from penstock.testing.lakes import HandLake
 from penstock.testing.waiting import eventually
 from tests.durability.load import Identity, holds_exactly, is_whole
@@ -40,6 +41,25 @@ def is_exact(lake: Lake, acknowledged: AbstractSet[Identity], sent: AbstractSet[
     found = {(session, event) for _, session, event in stored}
     assert acknowledged <= found <= acknowledged | sent
     assert verify_deep(lake, InlineExecutor()) == []
+
+
+def is_as_simulated(lake: Lake, truths: Sequence[SessionTruth]) -> int:
+    """The sessions whose truth is known are there by the views, with their users, checkpoints and
+    edits and no others. How many edits these are."""
+    assert truths, "no simulated session was acknowledged as a whole"
+    sql = "select session_id, checkpoint, project, user from sessions"
+    rows = lake.query(sql).arrow().to_pylist()
+    found = {row.pop("session_id"): row for row in rows}
+    rows = lake.query("select session_id, edit_id, path from edits").arrow().to_pylist()
+    edits: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        edits.setdefault(row["session_id"], []).append((row["edit_id"], row["path"]))
+    for one in truths:
+        told = {"checkpoint": one.checkpoint, "project": one.project, "user": one.user}
+        assert found[one.session_id] == told
+        known = sorted((edit.edit_id, edit.path) for edit in one.edits)
+        assert sorted(edits.get(one.session_id, [])) == known
+    return sum(len(one.edits) for one in truths)
 
 
 def snapshots_hold(lake: Lake, counts: Mapping[str, int]) -> None:

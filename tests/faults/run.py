@@ -23,6 +23,7 @@ from tests.faults.doing import Doer
 from tests.faults.reader import Reader
 from tests.faults.schedule import cards, schedule
 from tests.faults.serving import Serving, each
+from tests.faults.simulated import Simulated
 
 _CLIENTS, _DIRECT = 4, 2
 _CLIENT_PAUSE_SECONDS = 0.03
@@ -54,10 +55,13 @@ class Load:
             DirectProducer(f"d{number}", cluster.broker_address, cluster.topic, seed)
             for number in range(_DIRECT)
         ]
+        dice = random.Random(f"{seed}-simulated")
+        sender = Sender(gateways, cluster.key, dice, _ANSWER_SECONDS_MAX)
+        self.simulated = Simulated("simulated", sender, seed, pause_s=_CLIENT_PAUSE_SECONDS)
         everyone = [one.url for one in cluster.servings]  # writers answer queries too
         asking = Sender(everyone, cluster.key, random.Random(seed), _QUERY_SECONDS_MAX)
         self.reader = Reader(asking, cluster.database(), self.count, seed)
-        self._all: list[Looping] = [*self.clients, *self.direct, self.reader]
+        self._all: list[Looping] = [*self.clients, *self.direct, self.simulated, self.reader]
 
     def count(self) -> int:
         """How many events were acknowledged."""
@@ -72,7 +76,8 @@ class Load:
 
     def _acknowledged(self) -> list[set[Identity]]:
         of_clients = [one.acknowledged for one in self.clients]
-        return of_clients + [one.acknowledged for one in self.direct]
+        of_direct = [one.acknowledged for one in self.direct]
+        return [*of_clients, *of_direct, self.simulated.acknowledged]
 
     def start(self) -> None:
         for one in self._all:
@@ -165,6 +170,7 @@ def _check(cluster: Cluster, load: Load, doer: Doer, progress: Progress, tell: T
         each(cluster.gateways, Serving.stop)
         each(cluster.writers, Serving.stop)
         checks.is_exact(lake, acknowledged, sent)
+        edits = checks.is_as_simulated(lake, load.simulated.truths)
         checks.snapshots_hold(lake, load.reader.counts)
         checks.nothing_is_left_over(lake)
         facts = checks.facts(lake)
@@ -176,6 +182,7 @@ def _check(cluster: Cluster, load: Load, doer: Doer, progress: Progress, tell: T
         [
             f"{len(acknowledged)} events acknowledged, each is there once",
             f"{len(sent - acknowledged)} sent and never acknowledged",
+            f"{len(load.simulated.truths)} simulated sessions, {edits} edits, as the truth is",
             f"{load.reader.answers} queries answered",
             f"{progress.longest_s:.1f} s at most without an acknowledgement",
             *(f"{count} {name}" for name, count in facts.items()),
