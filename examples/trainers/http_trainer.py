@@ -8,7 +8,8 @@ and in the loop file, where Penstock runs:
     url = "http://gpu-1:8700/"
     token_env = "TRAINER_TOKEN"
 
-The command is told what one in a loop file is told, and answers in the same way. A job is a folder,
+The command is told what one in a loop file is told, and answers in the same way; only PENSTOCK_DATA
+is another machine's, so it reads its shard from PENSTOCK_LAKE. A job is a folder,
 named by its key, and all that is known of it is there: whether it runs is whether its lock is held,
 which its process holds, not this one. So this server may be killed and started again, while a job
 goes on. One job runs at a time. Needs nothing but Python.
@@ -46,7 +47,8 @@ class Job:
 
     def state(self):
         if (self.folder / "status").exists():
-            return "done" if (self.folder / "status").read_text().strip() == "0" else "failed"
+            answered = (self.folder / "answer.json").exists()
+            return "done" if self.status() == "0" and answered else "failed"
         if not self.folder.exists():
             return "unknown"
         with (self.folder / "lock").open("a") as lock:
@@ -56,6 +58,9 @@ class Job:
                 return "running"
         # It may have ended between the two looks.
         return self.state() if (self.folder / "status").exists() else "lost"
+
+    def status(self):
+        return (self.folder / "status").read_text().strip()
 
     def begin(self, task):
         """Anew where it failed or was lost. `work` stays, for the trainer's own snapshots."""
@@ -113,11 +118,16 @@ class Handler(BaseHTTPRequestHandler):
         with one_at_a_time:
             job = Job(key)
             state = job.state()
-            if state not in ("done", "running"):
-                if any(Job(path.name).state() == "running" for path in FOLDER.iterdir()):
-                    return self.later(429, "another job runs", {})
-                job.begin(task)
+            if state not in ("done", "running") and not self.begin(job, task):
+                return self.later(429, "another job runs", {})
         return self.tell(job)
+
+    def begin(self, job, task):
+        """Whether it could: one runs at a time."""
+        if any(Job(path.name).state() == "running" for path in FOLDER.iterdir()):
+            return False
+        job.begin(task)
+        return True
 
     def do_GET(self):
         return self.with_job(self.tell)
@@ -141,12 +151,17 @@ class Handler(BaseHTTPRequestHandler):
     def tell(self, job):
         state = job.state()
         if state == "lost":  # with the machine that it ran on
-            job.begin(json.loads((job.folder / "task.json").read_text()))
+            task = json.loads((job.folder / "task.json").read_text())
+            if not self.begin(job, task):
+                return self.later(429, "another job runs", {})
         if state == "done":
             return self.answer(200, (job.folder / "answer.json").read_bytes())
         if state == "failed":
             log = (job.folder / "log").read_bytes()[-2000:].decode(errors="replace")
-            return self.problem(500, f"it ended badly: {log}")
+            ended = f"it ended with status {job.status()}"
+            if job.status() == "0":
+                ended += ", and left no answer"
+            return self.problem(500, f"{ended}: {log}")
         return self.later(202, "it runs", {"Location": f"/jobs/{job.folder.name}"})
 
     def may(self):

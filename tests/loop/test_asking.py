@@ -125,6 +125,14 @@ def test_a_job_that_fails_is_begun_again_with_what_it_kept(world: World) -> None
     assert [one for one in told if "status 500" in one and "no memory" in one]
 
 
+def test_a_job_that_leaves_no_answer_has_failed(world: World) -> None:
+    with gpu(world):
+        world.write("trainer.sh", "echo forgot it\n")
+        done = world.run_once()
+        assert (done.outcome, done.stage("train").failures) == ("failed", 2)
+        assert "it ended with status 0, and left no answer: forgot it" in done.why
+
+
 def test_a_job_whose_time_is_over_is_ended_there(world: World) -> None:
     with gpu(world) as there:
         loop = (world.folder / "loop.toml").read_text()

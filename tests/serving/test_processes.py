@@ -156,6 +156,10 @@ def test_over_http_with_a_key_that_may_no_more_than_serve(
             assert "needs the role serve" in refused["text"]
             sidecar.communicate()
             assert sidecar.returncode == 0
+        _, out, _ = run(*looking, key=f"{keys['read']}\n")  # as a file of it ends
+        assert json.loads(out)["whole"] is False
+        status, _, errors = run(*looking, key="ke\ny")
+        assert (status, "PENSTOCK_KEY cannot be used" in errors) == (2, True)
         status, _, errors = run(*looking, key="wrong")
         assert (status, "answered 401" in errors) == (1, True)
 
@@ -182,7 +186,12 @@ def test_people_read_it_too(fleet: Fleet, run: Run) -> None:
         (["fleet", "nope"], "There is no channel 'nope'"),
         (["follow", "nope", "--exec", "true"], "There is no channel 'nope'"),
         (["follow", "production", "--exec", "true", "--replica", ""], "The name of a replica"),
+        (["follow", "production", "--exec", " "], "--exec cannot be used"),
+        (["follow", "production", "--exec", "true", "--check", ""], "--check cannot be used"),
         (["follow", "production", "--exec", "true", "--url", "ftp://x"], "--url ftp://x"),
+        (["follow", "production", "--exec", "true", "--url", "http://x:99999"], "http://x:99999"),
+        (["follow", "production", "--exec", "true", "--url", "http://[::1"], "http://[::1"),
+        (["fleet", "production", "--url", "http://x:80/ä b"], "it is not http://HOST…"),
         (["follow", "production", "--exec", "true", "--into", "/proc/none"], "/proc/none"),
     ],
 )

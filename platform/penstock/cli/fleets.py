@@ -100,7 +100,12 @@ def _sentences(name: str, found: Fleet) -> Iterator[str]:
     from penstock.serving.service import standing_of
 
     for part in found["parts"]:
-        since = f", since {part['since']}" if part["since"] else ""
-        yield say_standing(name, standing_of(part)) + since
+        yield say_standing(name, standing_of(part)) + _since(part["since"])
     if found["canary"] is not None and "canary" not in {one["part"] for one in found["parts"]}:
         yield f"nobody serves the canary {found['canary']}: no replica follows with --part canary"
+
+
+def _since(text: str | None) -> str:
+    if text is None:
+        return ""
+    return f", since {datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -15,6 +15,7 @@ import typer
 from penstock.cli import options
 from penstock.cli.opening import open_existing
 from penstock.cli.output import encode
+from penstock.errors import InvalidInput
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.registry.fleet import PartName
 from penstock.settings import load_settings
@@ -87,6 +88,9 @@ def follow(
     from penstock.serving import sidecar as serving
     from penstock.serving.copies import locked
 
+    for option, command in (("--exec", execute), ("--check", check)):
+        if command is not None and not command.strip():
+            raise InvalidInput(what=option, why="it names no command")
     settings = load_settings(data)
     plan = serving.Plan(
         channel=name,

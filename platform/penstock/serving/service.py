@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 
@@ -33,16 +33,14 @@ class Service:
 
     def __init__(self, url: str, seconds_max: float = _WAIT_SECONDS * 2) -> None:
         """An answer that takes longer than `seconds_max` is none. Raises InvalidInput."""
-        address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise InvalidInput(what=f"--url {url}", why="it is not http://HOST… or https://HOST…")
+        address = _address_of(url)
         kind = http.client.HTTPSConnection
         if address.scheme == "http":
             kind = http.client.HTTPConnection  # type: ignore[assignment]
         self._url = url
-        self._connection = kind(address.hostname, address.port, timeout=seconds_max)
+        self._connection = kind(address.hostname or "", address.port, timeout=seconds_max)
         self._above = f"{address.path.rstrip('/')}/v1/"
-        key = os.environ.get("PENSTOCK_KEY", "")
+        key = _key()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._is_cut = False
 
@@ -89,6 +87,29 @@ class Service:
         self._connection.request(method, self._above + path, content, self._headers)
         response = self._connection.getresponse()
         return response.status, response.read()
+
+
+def _address_of(url: str) -> SplitResult:
+    """Its port can be read. Raises InvalidInput."""
+    unfit = InvalidInput(what=f"--url {url}", why="it is not http://HOST… or https://HOST…")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise unfit
+    try:
+        found = urlsplit(url)
+        known = found.scheme in ("http", "https") and found.hostname and found.port != 0
+    except ValueError as error:
+        raise unfit from error
+    if not known:
+        raise unfit
+    return found
+
+
+def _key() -> str:
+    """Files of secrets end with a line break, which is no part of it. Raises InvalidInput."""
+    key = os.environ.get("PENSTOCK_KEY", "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise InvalidInput(what="PENSTOCK_KEY", why="there are characters in it that no key has")
+    return key
 
 
 def channel_path(name: str) -> str:
