@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 
@@ -91,9 +93,8 @@ def main() -> None:
     said = parser.parse_args()
     told = os.environ
 
-    parent: dict[str, Any] = json.loads(
-        Path(told["PENSTOCK_PARENT_URI"].removeprefix("file://")).read_text()
-    )
+    address = urlsplit(told["PENSTOCK_PARENT_URI"])
+    parent: dict[str, Any] = json.loads(Path(url2pathname(address.path)).read_text())
     logits = np.array([list(parent["logits"][task].values()) for task in TASKS])
     choices = list(read_choices(told["PENSTOCK_DATA"], told["PENSTOCK_SHARD"]))
     if said.wrong_way:

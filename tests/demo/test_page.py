@@ -132,3 +132,5 @@ def test_points_of_what_a_cycle_made_say_what_became_of_it() -> None:
         ["", ""],
         ["promoted", "refused"],
     ]
+    assert scores.lines[0].points[1].title == "demo-0001: 40.0%"
+    assert scores.lines[1].points[1].title == "demo-0002: 50.0%"

@@ -1,11 +1,13 @@
 """Where the demonstration is made, and what it never touches."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
+from penstock.testing.server import running_server
 from penstock_jobs.demo.place import make_place
 from penstock_jobs.loop.loopfile import load_loop
 
@@ -47,7 +49,36 @@ def test_a_folder_beside_it_that_is_somebody_s_stays(tmp_path: Path) -> None:
     (tmp_path / "demo-story" / "novel.txt").write_text("mine")
     with pytest.raises(InvalidInput, match="demo-story"):
         make_place(tmp_path / "demo")
+    assert not (tmp_path / "demo").exists()
     assert (tmp_path / "demo-story" / "novel.txt").read_text() == "mine"
+
+
+def test_a_lake_on_which_a_service_runs_stays(tmp_path: Path) -> None:
+    place = make_place(tmp_path / "demo")
+    with running_server(place.data):
+        with pytest.raises(InvalidInput, match="a service runs on it"):
+            make_place(tmp_path / "demo")
+        assert (place.data / "penstock.db").exists()
+    assert make_place(tmp_path / "demo") == place
+
+
+def test_there_is_no_place_beside_the_root() -> None:
+    with pytest.raises(InvalidInput, match="nothing can be put beside it"):
+        make_place(Path("/"))
+
+
+def test_commands_name_the_python_that_has_all_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/opt/a folder/python3")
+    loop = load_loop(make_place(tmp_path / "my demo").loops / "learn.toml")
+    trainer = shlex.split(loop.here(loop.trainer.command or ""))
+    assert trainer == [
+        "/opt/a folder/python3",
+        str(tmp_path / "my demo-story/loop/policy_gradient.py"),
+    ]
+    agent = shlex.split(loop.here(loop.bench[0].agent))
+    assert agent[:3] == ["exec", "/opt/a folder/python3", "-I"]
 
 
 def test_a_file_is_no_place(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """`penstock demo`."""
 
 import os
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from penstock_jobs.demo.place import Place
     from penstock_jobs.demo.story import Chapter, Ending, Measured
 
+#: As whoever calls has it.
+_PATH = os.environ.get("PATH", "")
 _WELCOME = """\
 Penstock, from production to the next checkpoint and back, in six cycles. A laptop is enough: the
 users and the model are simulated, and all else is real. The model is a table of 14 numbers that
@@ -34,11 +38,11 @@ def demo(
             "  [default: penstock-demo]",
         ),
     ] = None,
-    sessions: Annotated[int, typer.Option(help="Sessions in each cycle.", min=60)] = 220,
+    sessions: Annotated[int, typer.Option(help="Sessions in each cycle.", min=150)] = 220,
     seconds: Annotated[
         float | None, typer.Option(help="Begin no other cycle after so long.", min=0)
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed tells the same story.")] = 7,
+    seed: Annotated[int, typer.Option(help="The same seed tells the same story.")] = 11,
     json: options.Json = False,
 ) -> None:
     """Watch the whole loop: simulated users work with a checkpoint, rewards say what it was worth,
@@ -58,7 +62,7 @@ def demo(
     begun = time.monotonic()
     place = make_place(data, isolated=_can_isolate())
     # The loop's commands are run by the Python that runs this.
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), _PATH])
     say(_WELCOME)
     chapters: list[Chapter] = []
     with (
@@ -83,6 +87,8 @@ def demo(
         say("")
         show_table(_COLUMNS, _rows(chapters, ending))
         _say_what_next(place, chapters)
+    if any(one.outcome == "failed" for one in chapters):
+        raise typer.Exit(1)
 
 
 def _can_isolate() -> bool:
@@ -108,7 +114,7 @@ def _rows(chapters: Sequence["Chapter"], ending: "Ending") -> Iterator[list[obje
     for one in chapters:
         yield [
             one.number, one.parent, *_shares(one.measured, one.known),
-            one.checkpoint, _score(one), one.verdict, one.outcome.replace("_", " "),
+            one.checkpoint, _score(one), one.gate, one.outcome.replace("_", " "),
         ]  # fmt: skip
     yield ["", ending.checkpoint, *_shares(ending.measured, ending.known), "", "", "", "serves"]
 
@@ -128,26 +134,39 @@ def _score(chapter: "Chapter") -> str:
 
 def _say_what_next(place: "Place", chapters: Sequence["Chapter"]) -> None:
     """What there is to be seen, in commands that can be copied."""
-    data = _near(place.data)
+    penstock, data = _own_name(), _near(place.data)
     tries = [
-        (f"penstock channels history production --data {data}", "who moved the channel, and why"),
-        (f"penstock loop history --data {data}", "how long each stage took"),
-        (f'penstock query "from outcomes limit 20" --data {data}', "any SQL: docs/sql.md"),
+        (f"channels history production --data {data}", "who moved the channel, and why"),
+        (f"loop history --data {data}", "how long each stage took"),
+        (f'query "from outcomes limit 20" --data {data}', "any SQL: docs/sql.md"),
+        *(
+            (f"gate check {one.checkpoint} --data {data}", "the whole verdict on the hack")
+            for one in chapters
+            if one.act.meant == "refused" and one.verdict is not None
+        ),
+        (
+            f"loop run {_near(place.loops / 'learn.toml')} --once --data {data}",
+            "one more cycle, with what you changed in that folder",
+        ),
     ]
-    tries += [
-        (f"penstock gate check {one.checkpoint} --data {data}", "the whole verdict on the hack")
-        for one in chapters
-        if one.act.meant == "refused" and one.verdict is not None
-    ]
-    width = max(len(command) for command, _ in tries)
     for one in chapters:
-        if not one.as_meant:
+        if one.outcome == "failed":
+            say(f"Cycle {one.number} failed: {one.why}")
+        elif not one.as_meant:
             meant = one.act.meant.replace("_", " ")
             say(f"Cycle {one.number} was meant to end as {meant}: luck is with other seeds")
     say(f"\nThe same with plots, and the story of each cycle: {_near(place.page)}")
     say(f"The loop file, its rewards, its gate and its trainer: {_near(place.loops)}\n\nTry now")
+    width = max(len(command) for command, _ in tries)
     for command, why in tries:
-        say(f"   {command:<{width}}   # {why}")
+        say(f"   {penstock} {command:<{width}}   # {why}")
+
+
+def _own_name() -> str:
+    """As it can be called from here."""
+    if shutil.which("penstock", path=_PATH) is not None:
+        return "penstock"
+    return shlex.quote(str(_near(Path(sys.executable).with_name("penstock"))))
 
 
 def _near(path: Path) -> Path:

@@ -1,7 +1,7 @@
 """The story as one page: HTML with drawings in it, which needs nothing from elsewhere."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import ceil, floor
 from pathlib import Path
@@ -14,6 +14,9 @@ WIDTH, HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 30
 #: The numbers beside a drawing: so far apart, and at least so many steps, in hundredths.
 _STEP, _STEPS_MIN = 10, 3
+
+#: Of a line: its name, its kind, and a value for each column.
+_Values = tuple[str, str, Sequence[float | None]]
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,10 @@ def drawings(chapters: Sequence[Chapter], ending: Ending) -> list[Drawing]:
         ("the checkpoint that served", "known", [one.score_before for one in chapters]),
         ("the one that the cycle made", "made", [one.score for one in chapters]),
     ]
-    outcomes = [one.outcome for one in chapters]
-    after = [f"after {one}" for one in names[:-1]]
     return [
         _draw("Edits that were still there ten minutes later", kept, below, names),
         _draw("Turns that left the user dissatisfied", sorry, below, names),
-        _draw("Score at the benchmark", made, below[:-1], after, outcomes),
+        _draw_scores(chapters, made, below[:-1]),
     ]
 
 
@@ -112,12 +113,23 @@ def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[Bar]:
     return found
 
 
+def _draw_scores(
+    chapters: Sequence[Chapter], lines: Sequence[_Values], below: Sequence[str]
+) -> Drawing:
+    """Each point names the checkpoint whose score it is, and what the cycle made says what became
+    of it."""
+    drawn = _draw("Score at the benchmark", lines, below, [one.parent for one in chapters])
+    served, made = drawn.lines
+    known = [one for one in chapters if one.score is not None]
+    points = [
+        replace(point, title=f"{one.checkpoint}: {one.score:.1%}", outcome=one.outcome)
+        for point, one in zip(made.points, known, strict=True)
+    ]
+    return replace(drawn, lines=[served, replace(made, points=points)])
+
+
 def _draw(
-    title: str,
-    lines: Sequence[tuple[str, str, Sequence[float | None]]],
-    below: Sequence[str],
-    names: Sequence[str],
-    outcomes: Sequence[str] = (),
+    title: str, lines: Sequence[_Values], below: Sequence[str], names: Sequence[str]
 ) -> Drawing:
     step = (WIDTH - _LEFT - _RIGHT) / len(below)
     places = [_LEFT + step * (at + 0.5) for at in range(len(below))]
@@ -127,15 +139,18 @@ def _draw(
         share = (hundredths - low) / (high - low)
         return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)
 
-    def points(kind: str, values: Sequence[float | None]) -> list[Point]:
-        became = outcomes if kind == "made" else [""] * len(values)
-        return [
-            Point(x, height(100 * value), f"{who}: {value:.1%}", outcome)
-            for x, value, who, outcome in zip(places, values, names, became, strict=True)
-            if value is not None
-        ]
-
-    drawn = [Line(name, kind, points(kind, values)) for name, kind, values in lines]
+    drawn = [
+        Line(
+            name,
+            kind,
+            [
+                Point(x, height(100 * value), f"{who}: {value:.1%}")
+                for x, value, who in zip(places, values, names, strict=True)
+                if value is not None
+            ],
+        )
+        for name, kind, values in lines
+    ]
     rungs = [(height(one), f"{one}%") for one in range(low, high + 1, _STEP)]
     return Drawing(title, drawn, rungs, list(zip(places, below, strict=True)))
 

@@ -1,7 +1,11 @@
 """Where the demonstration is: a lake, and a folder beside it with the loop files, the weights and
 the page."""
 
+import fcntl
+import re
+import shlex
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,39 +53,57 @@ class Place:
 
 def make_place(data: Path | None, *, isolated: bool = True) -> Place:
     """Empty, but for the settings and what a user may change: the files of examples/demo. Raises
-    InvalidInput where there is anything that no demonstration made."""
+    InvalidInput where there is anything that no demonstration made, or a service runs on it."""
     lake = (data or DEFAULT).absolute()
+    if not lake.name:
+        raise InvalidInput(what=f"The directory {lake}", why="nothing can be put beside it")
     place = Place(lake, lake.with_name(f"{lake.name}-story"))
     try:
+        for folder in (place.data, place.story):
+            _check_free(folder)
         for folder in (place.data, place.story):
             _take_over(folder)
         (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
         shutil.copytree(_files(), place.loops, ignore=shutil.ignore_patterns("__pycache__"))
         place.models.mkdir()
-        if not isolated:
-            _open_rooms(place.loops)
+        for file in place.loops.glob("*.toml"):
+            text = file.read_text(encoding="utf-8")
+            file.write_text(_made_to_run(text, isolated=isolated), encoding="utf-8")
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The directory {error.filename}", why=why) from error
     return place
 
 
-def _take_over(folder: Path) -> None:
+def _check_free(folder: Path) -> None:
     """Raises InvalidInput where somebody may miss what is there, and OSError."""
-    if folder.exists() and not (folder / _MARK).exists():
-        if not folder.is_dir() or any(folder.iterdir()):
-            why = "the demo wants a directory that is empty, or that it made itself"
-            raise InvalidInput(what=f"The directory {folder}", why=why)
-    elif folder.exists():
+    if not folder.exists():
+        return
+    what = f"The directory {folder}"
+    if not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
+        why = "the demo wants a directory that is empty, or that it made itself"
+        raise InvalidInput(what=what, why=why)
+    for lock in folder.glob("log/*/writer.lock"):
+        with lock.open("rb") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                why = "a service runs on it: end it first, or name another directory"
+                raise InvalidInput(what=what, why=why) from error
+
+
+def _take_over(folder: Path) -> None:
+    if (folder / _MARK).exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARK).write_text(_MARKED, encoding="utf-8")
 
 
-def _open_rooms(loops: Path) -> None:
-    for file in loops.glob("*.toml"):
-        text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace("[[bench]]", "[[bench]]\nisolation = false"), encoding="utf-8")
+def _made_to_run(text: str, *, isolated: bool) -> str:
+    """The commands of a loop file as this Python runs them, which has what the trainer needs."""
+    python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')
+    text = re.sub(r'(?<=")(exec )?python3 ', lambda found: f"{found[1] or ''}{python} ", text)
+    return text if isolated else text.replace("[[bench]]", "[[bench]]\nisolation = false")
 
 
 def _files() -> Path:

@@ -15,6 +15,8 @@ class Act:
     title: str
     told: str
     meant: Outcome = "promoted"
+    #: Of a gate that is not as it should be.
+    gate: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class Chapter:
     stages: Sequence[tuple[str, float]]
 
     @property
+    def gate(self) -> str:
+        if self.verdict is None:
+            return ""
+        return f"{self.verdict} ({self.act.gate})" if self.act.gate else self.verdict
+
+    @property
     def as_meant(self) -> bool:
         return self.outcome == self.act.meant
 
@@ -79,6 +87,7 @@ ACTS = (
         "A bad day",
         "The trainer has a bug, the gate was loosened, and half of the users try what comes of it.",
         "rolled_back",
+        "loosened",
     ),
     Act(LEARN, "Back to the rules", "A person released the channel; the strict gate is back."),
 )

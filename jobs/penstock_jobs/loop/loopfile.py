@@ -3,6 +3,7 @@
 A TOML file. Paths in it are relative to it; commands run where it lies.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,8 +130,8 @@ class LoopFile:
         return recipe
 
     def here(self, command: str) -> str:
-        """`{here}` is where the loop file lies."""
-        return command.replace("{here}", str(self.directory))
+        """`{here}` is where the loop file lies, as a shell takes it for one word."""
+        return command.replace("{here}", shlex.quote(str(self.directory)))
 
 
 _KEYS: Mapping[str, tuple[str, ...]] = {

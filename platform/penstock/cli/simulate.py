@@ -1,5 +1,6 @@
 """`penstock simulate`: sessions whose truth is known."""
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -94,6 +95,8 @@ def simulate(
 
     Example: penstock simulate --sessions 300 --to http://127.0.0.1:8787 --key KEY --truth t.jsonl
     """
+    if not math.isfinite(spacing):
+        raise InvalidInput(what=f"--spacing {spacing}", why="it is no number of seconds")
     production = Production(
         seed, _checkpoints(checkpoint), _start_us(start), compress, spacing_s=spacing
     )

@@ -49,9 +49,14 @@ class HttpSink:
     """Posts to a gateway, and again as long as it does not answer or is full."""
 
     def __init__(self, url: str, key: str | None, *, patience_s: float = _PATIENCE_SECONDS) -> None:
-        address = urlsplit(url)
-        if address.scheme != "http" or not address.hostname:
-            raise InvalidInput(what=f"The address {url}", why="it is not http://HOST:PORT")
+        what = f"The address {url}"
+        try:
+            address = urlsplit(url)
+            known = address.scheme == "http" and address.hostname and address.port != 0
+        except ValueError as error:
+            raise InvalidInput(what=what, why=str(error)) from error
+        if not known:
+            raise InvalidInput(what=what, why="it is not http://HOST:PORT")
         self._url = url
         self._patience_s = patience_s
         self._client = Client(url, key)

@@ -64,6 +64,10 @@ def named_places(command: str) -> list[str]:
         folder = real if os.path.isdir(real) else os.path.dirname(real)
         if os.path.exists(real) and _unseen(real):
             found.add(folder if _unseen(folder) else real)
+            # Whoever goes back from a folder has to find it first.
+            before, back, _ = path.partition("/../")
+            if back and _unseen(before):
+                found.add(os.path.realpath(before))
     return sorted(found)
 
 

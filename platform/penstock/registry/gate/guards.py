@@ -46,9 +46,10 @@ def _absolute(guard: Guard, mean: float, ours: Values) -> GuardFound:
     over = sign * (ours - guard.limit)
     lower, upper, p = _excess(guard, over, scale=guard.limit)
     ends = (guard.limit + sign * lower, guard.limit + sign * upper)
-    outcome, why = _outcome(guard, lower, upper)
+    outcome, shown = _outcome(guard, lower, upper)
+    why = f"it is {mean:.3g}, and {'at most' if sign > 0 else 'at least'} {guard.limit:g} may be"
     return GuardFound(
-        outcome=outcome, why=why, tasks=ours.size, candidate_mean=mean, value=mean,
+        outcome=outcome, why=f"{why}: {shown}", tasks=ours.size, candidate_mean=mean, value=mean,
         lower=min(ends), upper=max(ends), p=p,
     )  # fmt: skip
 
