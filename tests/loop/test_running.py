@@ -288,3 +288,18 @@ def attempted(world: World) -> dict[str, int]:
     query = sa.select(columns, sa.func.count()).group_by(columns)
     with world.database.read() as connection:
         return {row[0]: row[1] for row in connection.execute(query)}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (('command = "sh trainer.sh"', 'url = "http://127.0.0.1:9/"\ntoken_env = "NONE"'), "NONE"),
+        (("attempts = 1", 'attempts = 1\npass_env = ["NOBODY"]'), "NOBODY"),
+    ],
+)
+def test_what_the_environment_lacks_is_said_before_anything_runs(
+    world: World, change: tuple[str, str], named: str
+) -> None:
+    world.loop(change)
+    with pytest.raises(InvalidInput, match=f"_env {named}"):
+        world.run_once()

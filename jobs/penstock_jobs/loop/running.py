@@ -21,6 +21,7 @@ from penstock.errors import (
 from penstock.lake.lake import Lake
 from penstock.registry import channels
 from penstock.registry.gate.policy import parse
+from penstock_jobs.loop import environment
 from penstock_jobs.loop.keeping import (
     Cycle,
     Held,
@@ -129,6 +130,7 @@ class Runner:
 
     def _check(self) -> None:
         """What nobody can begin with is said at once. Raises ChannelUnknown, InvalidInput."""
+        environment.check(self.loop)
         state = channels.state(self.lake.database, self.tenant, self.loop.channel)
         what = f"The channel {self.loop.channel}"
         if state.checkpoint is None:

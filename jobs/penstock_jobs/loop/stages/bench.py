@@ -4,16 +4,13 @@ Attempts that are known already are not made again, unless they are too old for 
 others are made.
 """
 
-import os
-from collections.abc import Mapping
-
-from penstock.errors import InvalidInput
 from penstock.registry import channels
 from penstock.registry.attempts import Place, attempts_of
 from penstock.registry.gate.policy import EvidenceRules, parse
 from penstock_jobs.benchmarks import running
 from penstock_jobs.benchmarks.deciding import UntilDecided
 from penstock_jobs.benchmarks.suite import Suite, read_suite
+from penstock_jobs.loop import environment
 from penstock_jobs.loop.keeping import database_now
 from penstock_jobs.loop.loopfile import Bench, LoopFile
 from penstock_jobs.loop.missing import missing, oldest_us
@@ -79,7 +76,7 @@ def _attempt(
         agent=work.loop.here(bench.agent),
         serving=bench.serving and bench.serving.replace("{checkpoint}", checkpoint),
         attempts=bench.attempts,
-        environment=_environment(bench.pass_env),
+        environment=environment.passed(bench.pass_env),
         isolated=bench.isolated,
         hidden=bench.hidden,
         visible=bench.visible,
@@ -103,11 +100,3 @@ def _enough(work: Work, place: Place, suite: Suite, attempts: int) -> running.Ch
         oldest_us(rules.max_age_s, database_now(database)),
     )
     return lambda _known: wanted
-
-
-def _environment(names: tuple[str, ...]) -> Mapping[str, str]:
-    for name in names:
-        if name not in os.environ:
-            why = "there is no such variable where this runner of the loop runs"
-            raise InvalidInput(what=f"pass_env {name}", why=why)
-    return {name: os.environ[name] for name in names}

@@ -1,13 +1,12 @@
 """Let the trainer make the next checkpoint of the parent and the shard."""
 
-import os
 from pathlib import Path
 
-from penstock.errors import InvalidInput
 from penstock.registry.checkpoints import find
 from penstock.registry.digests import text_digest
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
+from penstock_jobs.loop import environment
 from penstock_jobs.loop.keeping import written_inputs
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.stage import Answer, Done, Facts, Work
@@ -78,7 +77,7 @@ def open_trainer(work: Work) -> Trainer:
     assert trainer.url is not None
     return HttpTrainer(
         address=address_of(trainer.url, "The address of the trainer"),
-        token=_token(trainer.token_env),
+        token=environment.token(trainer.token_env),
         bounds=Bounds(settings.loop_trainer_answer_seconds, settings.loop_answer_bytes_max),
         pace=Pace(
             settings.loop_poll_seconds,
@@ -86,16 +85,6 @@ def open_trainer(work: Work) -> Trainer:
             settings.loop_trainer_silence_seconds,
         ),
     )
-
-
-def _token(name: str | None) -> str | None:
-    if name is None:
-        return None
-    token = os.environ.get(name, "").strip()
-    if not token or not token.isascii() or not token.isprintable():
-        why = "where this runner of the loop runs that variable holds no token"
-        raise InvalidInput(what=f"token_env {name}", why=why)
-    return token
 
 
 def _address(store_url: str, folder: str) -> str:
