@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
 
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.opening import open_executor
@@ -48,8 +47,8 @@ class Player:
     seed: int
     sessions: int
     tell: Callable[[str], None]
-    #: Of all that happens: users never do the same again.
-    _numbers: Iterator[int] = field(default_factory=count)
+    #: How often users came to a canary, by its name.
+    _rounds: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def _narrator(self) -> Narrator:
@@ -94,12 +93,12 @@ class Player:
     def end(self) -> Ending:
         self.tell(f"\n{EPILOGUE}")
         [serving] = self._serving.present().checkpoints
-        worked = self._work([serving])
+        worked = self._work("ending", [serving])
         return Ending(serving.name, *self._compare(worked, serving.name))
 
     def _chapter(self, number: int, act: Act) -> Chapter:
         [serving] = self._serving.present().checkpoints
-        worked = self._work([serving])
+        worked = self._work(str(number - 1), [serving])
         found, truth = self._compare(worked, serving.name)
         cycle = self._cycle(act)
         by_name = scores(self.lake)
@@ -145,7 +144,10 @@ class Player:
             time.sleep(seconds)
             return False
         split = self._serving.present()
-        worked = self._work(split.checkpoints, split.serve)
+        tried = split.checkpoints[-1].name
+        self._rounds[tried] = self._rounds.get(tried, 0) + 1
+        name = f"{tried}-{self._rounds[tried]}"
+        worked = self._work(name, split.checkpoints, split.serve)
         for one in split.checkpoints:
             self._compare(worked, one.name)
         return False
@@ -157,11 +159,12 @@ class Player:
 
     def _work(
         self,
+        name: str,
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
     ) -> Worked:
         traffic = Traffic(self.lake, self.server.url, self.server.key, self.sessions)
-        return traffic.work(f"demo-{self.seed}-{next(self._numbers)}", checkpoints, serve)
+        return traffic.work(f"demo-{self.seed}-{name}", checkpoints, serve)
 
     def _compare(self, worked: Worked, checkpoint: str) -> tuple[Measured, Measured]:
         definition = load_loop(self.place.loops / LEARN).load_definition()

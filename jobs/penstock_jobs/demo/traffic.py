@@ -14,7 +14,7 @@ from penstock.simulation.truth import SessionTruth
 
 #: An hour of the users' lives takes six seconds.
 COMPRESSION = 600
-SPACING_S = 4.0
+SPACING_S = 2.0
 #: When the horizon of the rewards is over: ten minutes of theirs. And a little, for what is late.
 _HORIZON_US = 1_000_000
 _LATE_US = 50_000
