@@ -134,7 +134,8 @@ def _score(chapter: "Chapter") -> str:
 
 def _say_what_next(place: "Place", chapters: Sequence["Chapter"]) -> None:
     """What there is to be seen, in commands that can be copied."""
-    penstock, data = _own_name(), _near(place.data)
+    penstock, data = _own_name(), shlex.quote(str(_near(place.data)))
+    learn = shlex.quote(str(_near(place.loops / "learn.toml")))
     tries = [
         (f"channels history production --data {data}", "who moved the channel, and why"),
         (f"loop history --data {data}", "how long each stage took"),
@@ -145,7 +146,7 @@ def _say_what_next(place: "Place", chapters: Sequence["Chapter"]) -> None:
             if one.act.meant == "refused" and one.verdict is not None
         ),
         (
-            f"loop run {_near(place.loops / 'learn.toml')} --once --data {data}",
+            f"loop run {learn} --once --data {data}",
             "one more cycle, with what you changed in that folder",
         ),
     ]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -59,7 +60,7 @@ def named_places(command: str) -> list[str]:
     """What a command names by absolute paths, with what lies beside it, where that would not be
     seen: it could not run without."""
     found = set()
-    for path in _PATHS.findall(command):
+    for path in (*_PATHS.findall(command), *_quoted_paths(command)):
         real = os.path.realpath(path)
         folder = real if os.path.isdir(real) else os.path.dirname(real)
         if os.path.exists(real) and _unseen(real):
@@ -69,6 +70,14 @@ def named_places(command: str) -> list[str]:
             if back and _unseen(before):
                 found.add(os.path.realpath(before))
     return sorted(found)
+
+
+def _quoted_paths(command: str) -> list[str]:
+    """Those that have blanks in them, or what else a shell has to be kept from."""
+    try:
+        return [one for one in shlex.split(command) if one.startswith("/")]
+    except ValueError:  # a shell may take it, or say what is wrong
+        return []
 
 
 def _unseen(path: str) -> bool:
