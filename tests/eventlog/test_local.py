@@ -122,9 +122,13 @@ def hear(process: subprocess.Popen[str]) -> str:
 
 def kill(process: subprocess.Popen[str]) -> list[str]:
     """End it as a crash does; what it had said by then."""
+    assert process.stdout is not None
     process.send_signal(signal.SIGKILL)
-    said, _ = process.communicate(timeout=60)
-    return said.splitlines()
+    # Not by communicate(): it asks the pipe alone, and hear() may have taken more from the pipe
+    # than the one line that it gave.
+    said = process.stdout.read().splitlines()
+    process.communicate(timeout=60)
+    return said
 
 
 # Torn tails
