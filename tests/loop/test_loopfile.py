@@ -100,6 +100,8 @@ def test_a_trainer_that_is_asked_by_http(folder: Path) -> None:
         ('channel = "production"\nmax_versions = 0', "", "names none"),
         ('pending = "drop"', 'pending = "wait"', "production never rests"),
         ("seed = 3", 'seed = 3\nas_of = "then"', "train on the same sessions"),
+        ("[tokens]", '[tokens]\ntokenizer = "no.json"', "no.json, which its [tokens] names"),
+        ("[tokens]", '[tokens]\ntemplate = "no.jinja"', "no.jinja, which its [tokens] names"),
     ],
 )
 def test_a_recipe_that_does_not_fit_the_loop_is_refused(

@@ -302,7 +302,11 @@ def _retry(found: Mapping[str, Any], where: str) -> Retry:
 
 def _misfits(recipe: Recipe, loop: LoopFile) -> list[str]:
     """Why a recipe cannot be used by this loop."""
-    found = []
+    found = [
+        f"there is no file {recipe.path(name)}, which its [tokens] names"
+        for name in (recipe.tokens.tokenizer, recipe.tokens.template)
+        if name is not None and not recipe.path(name).is_file()
+    ]
     if recipe.as_of != "latest":
         found.append(
             f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions; a loop says"

@@ -20,6 +20,8 @@ _BATCH_SECONDS = 0.1
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.2
 _KAFKA_SECONDS = 30.0
+#: A broker that does not answer at all in this time is a wrong address.
+_KAFKA_BOOTSTRAP_SECONDS = 8.0
 _BUSY = (429, 503)
 
 
@@ -125,7 +127,7 @@ class KafkaSink:
                 max_block_ms=milliseconds,
                 delivery_timeout_ms=milliseconds,
                 request_timeout_ms=milliseconds // 2,
-                bootstrap_timeout_ms=milliseconds,
+                bootstrap_timeout_ms=round(_KAFKA_BOOTSTRAP_SECONDS * 1000),
             )
         except KafkaError as error:
             raise self._unreachable(error) from error
