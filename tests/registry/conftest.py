@@ -7,6 +7,8 @@ import pytest
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.database.upgrade import upgrade
+from penstock.settings import Settings, load_settings
+from tests.registry.receiver import Receiver, receiving
 from tests.servers.postgres import PostgresServer
 
 OpenDatabase = Callable[[], Database]
@@ -65,3 +67,14 @@ def open_database(database_url: str) -> Iterator[OpenDatabase]:
 @pytest.fixture
 def database(open_database: OpenDatabase) -> Database:
     return open_database()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as made:
+        yield made
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(tmp_path, {}, {"webhook_seconds_max": 20})

@@ -1,4 +1,4 @@
-"""Promotion through the gate, rollback past it, and what a channel looks like after each."""
+"""Promotion through the gate, and what a channel looks like after it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +15,6 @@ from penstock.errors import (
     CheckpointUnknown,
     GateRefused,
     InvalidInput,
-    NothingToRollBackTo,
-    NotPinned,
     PenstockError,
     PromotionConflict,
     StateRefused,
@@ -24,6 +22,7 @@ from penstock.errors import (
 from penstock.registry import channels
 from penstock.registry.checkpoints import find, withdraw
 from penstock.registry.verdicts import Verdict
+from tests.registry.channels_seen import at, states, versions
 from tests.registry.conftest import OpenDatabase
 from tests.registry.promoting import (
     PASS,
@@ -38,22 +37,6 @@ from tests.registry.promoting import (
     set_policy,
 )
 from tests.servers.interleaving import Running, Stopped
-
-
-def at(database: Database, name: str = "production") -> channels.ChannelState:
-    return channels.state(database, TENANT, name)
-
-
-def versions(database: Database, name: str = "production") -> int:
-    try:
-        return at(database, name).version
-    except ChannelUnknown:
-        return 0
-
-
-def states(database: Database, *names: str) -> list[str]:
-    return [find(database, TENANT, name).state for name in names]
-
 
 # What a promotion does
 
@@ -226,175 +209,6 @@ def test_a_checkpoint_that_is_withdrawn_while_it_is_judged_is_not_promoted(
     with pytest.raises(StateRefused, match="withdrawn"):
         promote(embedded, "a", judge)
     assert versions(embedded) == 0
-
-
-# Rollback
-
-
-def test_a_rollback_goes_to_the_last_good_one_and_pins(database: Database) -> None:
-    add(database, "a", "b", "c", "d")
-    for name in ("a", "b", "c"):
-        promote(database, name)
-    back = rollback(database)
-    assert (back.checkpoint, back.previous, back.pinned, back.verdict) == ("b", "c", True, None)
-    assert rollback(database).checkpoint == "a"  # neither c nor b
-    with pytest.raises(NothingToRollBackTo, match="no checkpoint before a is good"):
-        rollback(database)
-    release(database)
-    promote(database, "d")
-    assert rollback(database).checkpoint == "a"
-    assert states(database, "a", "b", "c", "d") == ["serving", *["rolled_back"] * 3]
-
-
-def test_what_was_rolled_back_elsewhere_is_no_good_one(embedded: Database) -> None:
-    add(embedded, "a", "b", "c")
-    for name in ("a", "b", "c"):
-        promote(embedded, name, channel="staging")
-    for name in ("a", "b"):
-        promote(embedded, name)
-    rollback(embedded)
-    assert states(embedded, "b") == ["rolled_back"]
-    assert rollback(embedded, channel="staging").checkpoint == "a"
-
-
-def test_what_was_withdrawn_is_no_good_one(database: Database) -> None:
-    add(database, "a", "b", "c")
-    for name in ("a", "b", "c"):
-        promote(database, name)
-    withdraw(database, tenant=TENANT, name="b", reason="erased data", actor="dan")
-    assert rollback(database).checkpoint == "a"
-    with pytest.raises(StateRefused, match="stays so"):
-        rollback(database, to="b")
-
-
-def test_a_rollback_to_a_named_one_that_served_or_a_parent(embedded: Database) -> None:
-    add(embedded, "root", "stranger")
-    add(embedded, "a", parent="root")
-    add(embedded, "b", parent="a")
-    promote(embedded, "b")
-    with pytest.raises(NothingToRollBackTo, match="stranger never served on it"):
-        rollback(embedded, to="stranger")
-    assert rollback(embedded, to="root").checkpoint == "root"
-    assert rollback(embedded, to="b").checkpoint == "b"  # a person says so
-    with pytest.raises(AlreadyServing):
-        rollback(embedded, to="b")
-    with pytest.raises(CheckpointUnknown):
-        rollback(embedded, to="nobody")
-
-
-def test_a_canary_that_never_had_all_traffic_cannot_be_gone_back_to(embedded: Database) -> None:
-    """It would be a way round the gate."""
-    add(embedded, "a", "b")
-    promote(embedded, "a")
-    promote(embedded, "b", share=0.1)
-    with pytest.raises(NothingToRollBackTo, match="b never served"):
-        rollback(embedded, to="b")
-
-
-def test_a_rollback_may_say_what_it_expects(embedded: Database) -> None:
-    add(embedded, "a", "b")
-    promote(embedded, "a")
-    promote(embedded, "b")
-    with pytest.raises(PromotionConflict, match="expected at a, and is at b"):
-        rollback(embedded, expect="a")
-    assert rollback(embedded, expect="b").checkpoint == "a"
-
-
-def test_there_is_nothing_to_roll_back_to(embedded: Database) -> None:
-    with pytest.raises(ChannelUnknown):
-        rollback(embedded)
-    set_policy(embedded)
-    with pytest.raises(NothingToRollBackTo, match="nothing was promoted"):
-        rollback(embedded)
-    add(embedded, "a")
-    promote(embedded, "a")
-    with pytest.raises(NothingToRollBackTo):
-        rollback(embedded)
-
-
-def test_a_pin_holds_until_it_is_released(embedded: Database) -> None:
-    add(embedded, "a", "b", "c")
-    promote(embedded, "a")
-    with pytest.raises(NotPinned):
-        release(embedded)
-    promote(embedded, "b")
-    rollback(embedded)
-    with pytest.raises(ChannelPinned):
-        promote(embedded, "c", share=0.1)
-    forced = promote(embedded, "c", override=True)
-    assert (forced.overridden, forced.pinned) == (True, True)
-    assert not release(embedded).pinned
-    assert not promote(embedded, "b").overridden
-
-
-# Canaries
-
-
-def test_a_canary_grows_and_takes_over(database: Database) -> None:
-    add(database, "a", "b")
-    promote(database, "a")
-    first = promote(database, "b", share=0.05)
-    assert (first.action, first.checkpoint, first.canary, first.canary_share) == (
-        "canary",
-        "a",
-        "b",
-        0.05,
-    )
-    found = at(database)
-    assert (found.canary_digest, found.canary_uri) == (digest_of("b"), "https://models.test/b")
-    with pytest.raises(AlreadyServing, match="as a canary"):
-        promote(database, "b", share=0.05)
-    promote(database, "b", share=0.5)
-    assert states(database, "a", "b") == ["serving", "serving"]
-    full = promote(database, "b")
-    assert (full.checkpoint, full.canary, full.canary_share) == ("b", None, None)
-    assert states(database, "a", "b") == ["retired", "serving"]
-    assert at(database).since == full.at
-
-
-def test_a_rollback_with_a_canary_ends_the_canary(database: Database) -> None:
-    """What was changed last is what is bad; the one beside it was good before."""
-    add(database, "a", "b", "c")
-    promote(database, "a")
-    promote(database, "b")
-    promote(database, "c", share=0.25)
-    back = rollback(database)
-    assert (back.checkpoint, back.previous, back.canary, back.pinned) == ("b", "a", None, True)
-    assert states(database, "a", "b", "c") == ["retired", "serving", "rolled_back"]
-    assert rollback(database).checkpoint == "a"
-
-
-def test_a_rollback_to_a_named_one_ends_the_canary_too(embedded: Database) -> None:
-    add(embedded, "a", "b", "c")
-    promote(embedded, "a")
-    promote(embedded, "b")
-    promote(embedded, "c", share=0.25)
-    assert rollback(embedded, to="a").canary is None
-    assert states(embedded, "a", "b", "c") == ["serving", "rolled_back", "rolled_back"]
-
-
-def test_another_canary_takes_the_place_of_one(embedded: Database) -> None:
-    add(embedded, "a", "b", "c")
-    promote(embedded, "a")
-    promote(embedded, "b", share=0.25)
-    promote(embedded, "c", share=0.05)
-    assert states(embedded, "a", "b", "c") == ["serving", "retired", "serving"]
-    with pytest.raises(AlreadyServing, match="a rollback ends its canary c"):
-        promote(embedded, "a")
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan"), float("inf")])
-def test_a_share_lies_between_none_and_all(embedded: Database, share: float) -> None:
-    add(embedded, "a", "b")
-    promote(embedded, "a")
-    with pytest.raises(InvalidInput, match="between 0 and 1"):
-        promote(embedded, "b", share=share)
-
-
-def test_a_canary_needs_something_beside_it(embedded: Database) -> None:
-    add(embedded, "a")
-    with pytest.raises(InvalidInput, match="promote one to all first"):
-        promote(embedded, "a", share=0.1)
 
 
 # States over several channels

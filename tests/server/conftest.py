@@ -12,9 +12,13 @@ import pytest
 
 from penstock.access.keys import create_key
 from penstock.cli.opening import open_or_make
+from penstock.database.engine import Database
+from penstock.database.upgrade import upgrade
 from penstock.settings import load_settings
 from penstock.testing.client import Client, Reply
 from penstock.testing.server import Server, running_server
+from tests.server.registering import Registry
+from tests.servers.postgres import PostgresServer
 
 _WAIT_SECONDS_MAX = 20.0
 
@@ -112,3 +116,29 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 @pytest.fixture
 def read_answer() -> Callable[[socket.socket], Reply]:
     return answer
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def registry(
+    request: pytest.FixtureRequest,
+    start: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Registry]:
+    if request.param == "sqlite":
+        yield from _registry(start, tmp_path_factory.mktemp("sqlite"))
+        return
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    with postgres.database() as url:
+        database = Database(url)
+        upgrade(database)
+        database.close()
+        yield from _registry(start, tmp_path_factory.mktemp("postgresql"), database_url=url)
+
+
+def _registry(start: Callable[..., Any], data: Path, **settings: Any) -> Iterator[Registry]:
+    with start(data=data, channel_waiters_max=60, **settings) as service:
+        database = Database.of(load_settings(data, {}, settings))
+        roles = ("serve", "train", "promote")
+        keys = {role: create_key(database, role, "acme")[1] for role in roles}
+        yield Registry(service, database, service.keys | keys)
+        database.close()

@@ -1,0 +1,24 @@
+"""Channels and checkpoints as tests look at them."""
+
+from penstock.database.engine import Database
+from penstock.errors import ChannelUnknown
+from penstock.registry import channels
+from penstock.registry.checkpoints import find
+from tests.registry.promoting import (
+    TENANT,
+)
+
+
+def at(database: Database, name: str = "production") -> channels.ChannelState:
+    return channels.state(database, TENANT, name)
+
+
+def versions(database: Database, name: str = "production") -> int:
+    try:
+        return at(database, name).version
+    except ChannelUnknown:
+        return 0
+
+
+def states(database: Database, *names: str) -> list[str]:
+    return [find(database, TENANT, name).state for name in names]

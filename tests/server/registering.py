@@ -1,0 +1,47 @@
+"""A server with a registry behind it, for the tests of its routes."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.database.engine import Database
+from penstock.testing.client import Reply
+from tests.registry.promoting import add, promote
+
+
+@dataclass
+class Registry:
+    """A server, its keys by role, and the database behind it. Each test takes a channel and
+    checkpoints of its own."""
+
+    service: Any
+    database: Database
+    keys: dict[str, str]
+
+    def get(self, path: str, key: str = "read", **headers: str) -> Reply:
+        with self.service.client(self.keys.get(key, key)) as client:
+            client._headers.update({name.replace("_", "-"): text for name, text in headers.items()})
+            found: Reply = client.get(path)
+            return found
+
+    def post(self, path: str, document: object, key: str = "promote") -> Reply:
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        found: Reply = self.service.post(path, body, self.keys.get(key, key))
+        return found
+
+    def add(self, *names: str) -> None:
+        add(self.database, *names, tenant="acme")
+
+    def promote(self, channel: str, name: str, **facts: Any) -> None:
+        promote(self.database, name, tenant="acme", channel=channel, **facts)
+
+    def waiting(self) -> float:
+        found: float = self.service.metric("channel_waiters")
+        return found
+
+
+def problem(reply: Reply, status: int) -> dict[str, Any]:
+    assert reply.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = reply.json()
+    assert (reply.status, body["status"]) == (status, status), body
+    return body
