@@ -192,7 +192,7 @@ def test_sft_has_ids_where_an_engine_gave_them(rows: list[Row]) -> None:
             assert in_table(out, split, "tokens") == [
                 {
                     "input_ids": row["input_ids"].tolist(),
-                    "completion_mask": row["loss_mask"].tolist(),
+                    "labels": np.where(row["loss_mask"], row["input_ids"], -100).tolist(),
                 }
                 for row in kept
                 if not goes_as_messages(row)
@@ -213,7 +213,7 @@ def goes_as_messages(row: Row) -> bool:
     ("target", "below", "columns"),
     [
         ("skyrl", "", ["input_ids", "loss_mask"]),
-        ("trl-sft", "tokens", ["input_ids", "completion_mask"]),
+        ("trl-sft", "tokens", ["input_ids", "labels"]),
         ("trl-sft", "messages", ["messages", "tools"]),
         ("trl-grpo", "", ["prompt_ids", "completion_ids", "logprobs", "env_mask", "advantage"]),
         ("verl", "prompts", ["data_source", "prompt", "ability", "reward_model", "extra_info"]),

@@ -61,8 +61,11 @@ def test_a_key_that_may_not_ingest_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_a_gateway_that_is_full_is_asked_again() -> None:
+    told: list[str] = []
     with busy_gateway(refusals=2) as (url, bodies):
-        assert send(HttpSink(url, None), LINES[:3]) == 1
+        assert send(HttpSink(url, None, tell=told.append), LINES[:3]) == 1
+    [said] = told
+    assert said.startswith(f"{url} takes nothing: ")
     assert len(bodies) == 3
     assert len(set(bodies)) == 1
 

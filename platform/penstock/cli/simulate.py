@@ -171,7 +171,7 @@ def _sink(
         raise InvalidInput(what="--key", why="it is for --to alone")
     with ExitStack() as closing:
         if to is not None:
-            sink: Sink = HttpSink(to, key)
+            sink: Sink = HttpSink(to, key, tell=say)
         elif kafka is not None:
             sink = KafkaSink(kafka)
         else:

@@ -48,9 +48,17 @@ class FileSink:
 
 
 class HttpSink:
-    """Posts to a gateway, and again as long as it does not answer or is full."""
+    """Posts to a gateway, and again as long as it does not answer or is full: then it tells why it
+    waits, once for each of what is sent."""
 
-    def __init__(self, url: str, key: str | None, *, patience_s: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        patience_s: float = _PATIENCE_SECONDS,
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
         what = f"The address {url}"
         try:
             address = urlsplit(url)
@@ -61,17 +69,22 @@ class HttpSink:
             raise InvalidInput(what=what, why="it is not http://HOST:PORT")
         self._url = url
         self._patience_s = patience_s
+        self._tell = tell
         self._client = Client(url, key)
 
     def send(self, lines: Sequence[Line]) -> int:
         body = b"\n".join(line for _, line in lines)
         deadline = time.monotonic() + self._patience_s
+        told = False
         while True:
             why, rejected = self._try(body)
             if rejected is not None:
                 return rejected
             if time.monotonic() > deadline:
                 raise ServerUnreachable(url=self._url, why=why)
+            if not told:
+                self._tell(f"{self._url} takes nothing: {why}; {self._patience_s:.0f} s for it")
+                told = True
             time.sleep(_PAUSE_SECONDS)
 
     def close(self) -> None:

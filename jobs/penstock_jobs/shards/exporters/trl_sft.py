@@ -6,7 +6,7 @@ and split of the shard. TRL takes one of the two forms at a time.
 | column of the shard | becomes |
 |---|---|
 | `input_ids` | `tokens/…`: `input_ids`, unpadded |
-| `loss_mask` | `tokens/…`: `completion_mask` |
+| `input_ids` and `loss_mask` | `tokens/…`: `labels`, the same ids, and -100 where the mask is 0 |
 | `messages` | `messages/…`: `messages`, a list of structs; fields that do not apply are null |
 | `tools` | `messages/…`: `tools`, the same JSON text, or null |
 
@@ -14,8 +14,10 @@ A row is written once. What an engine read and wrote goes to `tokens`, for it is
 text goes to `messages`, so that the trainer's own template renders it; where the messages cannot
 say what is trained, because TRL knows no weight of a message, its ids go to `tokens` too.
 
-Alignment: `completion_mask[i]` is of `input_ids[i]`; results of tools inside are 0. With messages
-set `assistant_only_loss=True`: every answer in them is to be trained.
+Alignment: `labels[i]` is of `input_ids[i]`; results of tools inside are -100. TRL takes labels as
+they are; a `completion_mask` beside ids it would ignore without a word, unless
+`completion_only_loss=True` is set. With messages set `assistant_only_loss=True`: every answer in
+them is to be trained.
 
 Lost: log-probabilities, policy versions, rewards, advantages, loss weights other than 0, lineage.
 
@@ -54,7 +56,9 @@ from penstock_jobs.shards.exporting import Exporter
 _COLUMNS = (
     "split", "token_source", "input_ids", "loss_mask", "n_tokens", "messages", "tools", *WEIGHING,
 )  # fmt: skip
-_TOKENS = pa.schema({"input_ids": pa.list_(pa.int32()), "completion_mask": pa.list_(pa.uint8())})
+_TOKENS = pa.schema({"input_ids": pa.list_(pa.int32()), "labels": pa.list_(pa.int32())})
+#: What the loss of PyTorch passes over.
+_IGNORED = -100
 _MESSAGES = pa.schema({"messages": MESSAGES, "tools": pa.large_string()})
 
 
@@ -93,8 +97,10 @@ def _fit(text: str) -> list[Message] | None:
 
 
 def _tokens(rows: Rows) -> pa.Table:
-    columns = [whole(rows, "input_ids"), whole(rows, "loss_mask")]
-    return pa.Table.from_arrays(columns, schema=_TOKENS)
+    ids, mask = whole(rows, "input_ids"), whole(rows, "loss_mask")
+    counted = np.where(mask.values.to_numpy(), ids.values.to_numpy(), np.int32(_IGNORED))
+    labels = pa.ListArray.from_arrays(ids.offsets, pa.array(counted))
+    return pa.Table.from_arrays([ids, labels], schema=_TOKENS)
 
 
-EXPORTER = Exporter("trl-sft", 1, "TRL 1.16", write)
+EXPORTER = Exporter("trl-sft", 2, "TRL 1.16", write)
