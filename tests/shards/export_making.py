@@ -87,6 +87,22 @@ def _untrain(row: Row, number: int) -> None:
     row["policy_version_runs"] = [{"start": row["prompt_len"], "version": 3}]
 
 
+def unprompted(group: str) -> Row:
+    """Begins with a trained token: nobody can say how likely that one was."""
+    row = talked(group)
+    first = row["prompt_len"]
+    for name in ("input_ids", "loss_mask", "rollout_logprobs"):
+        row[name] = row[name][first:]
+    row["turn_spans"] = [
+        span | {"start": span["start"] - first, "end": span["end"] - first}
+        for span in row["turn_spans"]
+        if span["start"] >= first
+    ]
+    row["policy_version_runs"] = [{"start": 0, "version": 3}]
+    row["token_rewards"] = None
+    return row | {"prompt_len": 0, "n_tokens": row["n_tokens"] - first}
+
+
 ROWS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "reward": st.sampled_from([None, 0.0, 1.0, -1.0, 0.25]),

@@ -126,5 +126,5 @@ def test_row_groups_are_bounded(
 ) -> None:
     monkeypatch.setattr(outputs, "ROW_GROUP_BYTES", 400)
     export(*shard, "skyrl", tmp_path / "out")
-    file = pq.ParquetFile(tmp_path / "out" / "train-00000.parquet")
+    file = pq.ParquetFile(tmp_path / "out" / "train" / "train-00000.parquet")
     assert file.num_row_groups > 1

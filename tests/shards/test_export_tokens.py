@@ -1,6 +1,7 @@
 """Exports that keep tokens: what is read back is what the shard has."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.shards.export_making import (
     shard_rows,
     stripped,
     talked,
+    unprompted,
 )
 
 SPLITS = ("train", "eval")
@@ -54,13 +56,19 @@ def has_rollout(row: Row) -> bool:
 def test_skyrl_has_ids_and_masks(rows: list[Row]) -> None:
     with exported(rows, "skyrl") as (out, told):
         for split in SPLITS:
-            assert in_table(out, split) == [
+            assert in_table(out, split, split) == [
                 {"input_ids": row["input_ids"].tolist(), "loss_mask": row["loss_mask"].tolist()}
                 for row in of_split(rows, split)
                 if is_trained(row)
             ]
         left = sum(not is_trained(row) for row in rows)
         assert told.left_out == ({"not_trained": left} if left else {})
+
+
+def test_skyrl_has_no_row_that_begins_with_a_trained_token() -> None:
+    with exported([talked("g"), unprompted("h")], "skyrl") as (out, told):
+        assert len(in_table(out, "train", "train")) == 1
+        assert told.left_out == {"no_prompt": 1}
 
 
 @EXAMPLES
@@ -116,70 +124,106 @@ def assert_padded(one: Row, row: Row, wide: int, long: int) -> None:
     assert one["rm_scores"] == [0] * (answered - 1) + [row["reward"]] + behind
     assert one["uid"] == row["group_id"]
     assert one["min_global_steps"] == one["max_global_steps"] == 3
+    assert (one["temperature"], one["advantage"]) == (row["temperature"], row["advantage"])
 
 
-class TrainingSample(msgspec.Struct, array_like=True):
-    """As prime-rl's transport lays it out."""
+class MicroBatch(msgspec.Struct, array_like=True):
+    """As prime-rl's transport lays it out; what comes behind these fields has defaults."""
 
-    token_ids: list[int]
-    mask: list[bool]
-    logprobs: list[float]
+    input_ids: list[int]
+    loss_mask: list[bool]
+    advantages: list[float]
+    inference_logprobs: list[float]
+    position_ids: list[int]
+    sequence_lengths: list[int]
     temperatures: list[float]
-    env_name: str
+    env_names: list[str]
+    seq_lens: list[int]
     ref_logprobs: list[float] | None = None
-    mm_kwargs: dict[str, Any] | None = None
-    mm_refs: Any = None
     routed_experts: Any = None
+    mm_refs: Any = None
     mm_token_type_ids: list[int] | None = None
     rl_weights: list[float] | None = None
     ce_weights: list[float] | None = None
     ref_kl_weights: list[float] | None = None
-    advantages: list[float] | None = None
+    sampling_mask: Any = None
+    trace_ids: list[str] | None = None
+    branch_indices: list[int] | None = None
 
 
-class TrainingBatch(msgspec.Struct, array_like=True):
-    examples: list[TrainingSample]
-    step: int
-    run_idx: int | None = None
-
-
-def batches(out: Path) -> list[TrainingBatch]:
-    found: list[TrainingBatch] = []
-    while (path := out / f"rollouts/step_{len(found)}/rollouts.bin").exists():
-        found.append(msgspec.msgpack.decode(path.read_bytes(), type=TrainingBatch))
-    assert [one.step for one in found] == list(range(len(found)))
+def steps_of(out: Path) -> list[list[MicroBatch]]:
+    """Its trainer looks for step 1 first, and for the file of its rank."""
+    found: list[list[MicroBatch]] = []
+    while (path := out / f"batches/step_{len(found) + 1}/rank_0.bin").exists():
+        found.append(msgspec.msgpack.decode(path.read_bytes(), type=list[MicroBatch]))
     return found
+
+
+def cut(batch: MicroBatch) -> Iterator[Row]:
+    """The streams of each sample of a micro batch, and its weight."""
+    streams = {
+        name: getattr(batch, name)
+        for name in (
+            "input_ids", "loss_mask", "advantages", "inference_logprobs", "position_ids",
+            "temperatures", "env_names",
+        )
+    }  # fmt: skip
+    streams["rl_weights"] = batch.rl_weights or [1.0] * len(batch.input_ids)
+    assert batch.seq_lens == batch.sequence_lengths
+    assert {len(values) for values in streams.values()} == {sum(batch.seq_lens)}
+    start = 0
+    for length in batch.seq_lens:
+        yield {name: values[start : start + length] for name, values in streams.items()}
+        start += length
 
 
 @EXAMPLES
 @given(shard_rows())
 def test_prime_rl_has_full_length_streams(rows: list[Row]) -> None:
-    with exported(rows, "prime-rl") as (out, _):
+    with exported(rows, "prime-rl") as (out, told):
         kept = [
             row
             for row in of_split(rows, "train")
             if has_rollout(row) and row["advantage"] is not None
         ]
-        found = [one for batch in batches(out) for one in batch.examples]
+        batches = [batch for step in steps_of(out) for batch in step]
+        found = [one for batch in batches for one in cut(batch)]
         assert len(found) == len(kept)
         for one, row in zip(found, kept, strict=True):
             count = row["n_tokens"]
-            assert one.token_ids == row["input_ids"].tolist()
-            assert one.mask == row["loss_mask"].astype(bool).tolist()
-            assert one.logprobs == floats(row["rollout_logprobs"])
-            assert one.temperatures == [1.0] * count
-            assert one.env_name == (row["source_system"] or "penstock")
-            assert one.advantages == (row["loss_mask"] * row["advantage"]).tolist()
-            weight = row["loss_weight"]
-            assert one.rl_weights == (None if weight == 1 else [weight] * count)
+            assert one == {
+                "input_ids": row["input_ids"].tolist(),
+                "loss_mask": row["loss_mask"].astype(bool).tolist(),
+                "advantages": (row["loss_mask"] * row["advantage"]).tolist(),
+                "inference_logprobs": floats(row["rollout_logprobs"]),
+                "position_ids": list(range(count)),
+                "temperatures": [1.0] * count,
+                "env_names": [row["source_system"] or "penstock"] * count,
+                "rl_weights": [row["loss_weight"]] * count,
+            }
+        longest = max((len(batch.input_ids) for batch in batches), default=0)
+        assert longest <= max(row["n_tokens"] for row in rows)
+        assert told.counted.get("micro_batch_tokens", 0) == longest
+        assert told.counted.get("micro_batches", 0) == len(batches)
 
 
 def test_a_step_of_prime_rl_is_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prime_rl, "STEP_SAMPLES", 7)
-    with exported(some_rows(), "prime-rl") as (out, told):
-        assert [len(one.examples) for one in batches(out)] == [12, 6]
-        assert told.counted == {"steps": 2}
-        assert told.left_out == {"eval_split": 6, "no_advantage": 1, "no_logprobs": 1}
+    rows = in_order([*some_rows(), unprompted("k")])
+    with exported(rows, "prime-rl") as (out, told):
+        samples = [[one for batch in step for one in cut(batch)] for step in steps_of(out)]
+        assert [len(step) for step in samples] == [12, 6]
+        assert told.counted["steps"] == 2
+        assert told.left_out == {
+            "eval_split": 6, "no_advantage": 1, "no_logprobs": 1, "no_prompt": 1
+        }  # fmt: skip
+
+
+def test_short_samples_of_prime_rl_share_a_micro_batch() -> None:
+    rows = [talked("a", rollout, tokens=tokens) for rollout, tokens in enumerate([10, 12, 30, 9])]
+    with exported(in_order(rows), "prime-rl") as (out, _):
+        [step] = steps_of(out)
+        assert [batch.seq_lens for batch in step] == [[10, 12], [30], [9]]
 
 
 @EXAMPLES
@@ -212,7 +256,7 @@ def goes_as_messages(row: Row) -> bool:
 @pytest.mark.parametrize(
     ("target", "below", "columns"),
     [
-        ("skyrl", "", ["input_ids", "loss_mask"]),
+        ("skyrl", "train", ["input_ids", "loss_mask"]),
         ("trl-sft", "tokens", ["input_ids", "labels"]),
         ("trl-sft", "messages", ["messages", "tools"]),
         ("trl-grpo", "", ["prompt_ids", "completion_ids", "logprobs", "env_mask", "advantage"]),

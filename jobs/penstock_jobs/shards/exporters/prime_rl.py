@@ -1,32 +1,37 @@
-"""prime-rl: batches that its trainer's packer reads.
+"""prime-rl: batches that its trainer reads instead of an orchestrator's.
 
-Files: `rollouts/step_0/rollouts.bin`, `rollouts/step_1/…`: a batch each, as msgpack. A batch is
-whole groups of the split `train`: as many as make 128 samples or a million tokens, whichever comes
-first. Set prime-rl's `output_dir` to the directory; ranks are its packer's work.
+Files: `batches/step_1/rank_0.bin`, `batches/step_2/…`: a step each, as msgpack: a list of micro
+batches. A step is whole groups of the split `train`: as many as make 128 samples or a million
+tokens, whichever comes first. Its micro batches are as many samples behind each other as are no
+longer than the longest sample of the shard, which the trainer has to hold anyway. All of them are
+the first rank's; examples/trainers/prime_rl_ranks.py deals them out to several.
 
 | column of the shard | becomes |
 |---|---|
-| `input_ids` | `token_ids` |
-| `loss_mask` | `mask`, true or false |
-| `rollout_logprobs` | `logprobs`, as long as the ids, 0.0 off the mask |
-| `temperature` | `temperatures`, the same for each token |
-| `source_system` | `env_name`; `penstock` where it is not known |
+| `input_ids` | `input_ids` |
+| `loss_mask` | `loss_mask`, true or false |
 | `advantage` | `advantages`, the same for each trained token, 0.0 for the others |
-| `loss_weight` | `rl_weights`, the same for each token; not there where it is 1 |
+| `rollout_logprobs` | `inference_logprobs`, as long as the ids, 0.0 off the mask |
+| – | `position_ids`, from 0 in each sample; `sequence_lengths` and `seq_lens`, one a sample |
+| `temperature` | `temperatures`, the same for each token |
+| `source_system` | `env_names`, the same for each token; `penstock` where it is not known |
+| `loss_weight` | `rl_weights`, the same for each token; not there where all of them are 1 |
 
-Alignment: all of them have one length, and value i is of token i; nothing is shifted or padded.
+Alignment: value i is of token i; nothing is shifted or padded.
 
 Lost: rewards and their parts, groups' and sessions' names, policy versions, routed experts, the
-split `eval`. A group stays in one batch.
+split `eval`. A group stays in one step.
 
 Left out: `not_trained`; `eval_split`; `no_logprobs` (rendered text has none); `no_temperature`;
-`no_advantage`. Counted: `steps`.
+`no_advantage`; `no_prompt`, since nothing says how likely a first token is. Counted: `steps`;
+`micro_batches`; `micro_batch_tokens`, how long the longest is.
 
-Written for prime-rl's transport of 2026-10: `TrainingBatch` of `TrainingSample`, structs as arrays
-whose order is that of `Sample` and `Batch` below.
+Written for prime-rl's transport of 2026-10: `list[MicroBatch]`, structs as arrays whose order is
+that of `MicroBatch` below. Before 2026-08 it had another, which is not written any more.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -34,7 +39,14 @@ import pyarrow.compute as pc
 
 from penstock.shards.rules import Rows
 from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import WEIGHING, Source, keep, missing, untrained
+from penstock_jobs.shards.exporters.reading import (
+    WEIGHING,
+    Source,
+    keep,
+    missing,
+    untrained,
+    without_prompt,
+)
 from penstock_jobs.shards.exporting import Exporter
 
 STEP_SAMPLES = 128
@@ -42,67 +54,87 @@ STEP_TOKENS = 1_000_000
 _UNKNOWN_SOURCE = "penstock"
 _COLUMNS = (
     "group_id", "split", "input_ids", "loss_mask", "rollout_logprobs", "temperature", "advantage",
-    "source_system", "n_tokens", *WEIGHING,
+    "source_system", "prompt_len", "n_tokens", *WEIGHING,
 )  # fmt: skip
 
 
-class Sample(msgspec.Struct, array_like=True, omit_defaults=True, frozen=True):
-    """A trainable sequence. Fields that stay None hold the places of those behind them."""
+class MicroBatch(msgspec.Struct, array_like=True, frozen=True):
+    """What one forward pass takes. Fields that stay None hold the places of those behind them."""
 
-    token_ids: list[int]
-    mask: list[bool]
-    logprobs: list[float]
+    input_ids: list[int]
+    loss_mask: list[bool]
+    advantages: list[float]
+    inference_logprobs: list[float]
+    position_ids: list[int]
+    sequence_lengths: list[int]
     temperatures: list[float]
-    env_name: str
+    env_names: list[str]
+    seq_lens: list[int]
     ref_logprobs: None = None
-    mm_kwargs: None = None
-    mm_refs: None = None
     routed_experts: None = None
+    mm_refs: None = None
     mm_token_type_ids: None = None
     rl_weights: list[float] | None = None
-    ce_weights: None = None
-    ref_kl_weights: None = None
-    advantages: list[float] | None = None
 
 
-class Batch(msgspec.Struct, array_like=True, omit_defaults=True, frozen=True):
-    #: Samples that are msgpack already.
-    examples: list[msgspec.Raw]
-    step: int
-    run_idx: int | None = None
+@dataclass(frozen=True)
+class _Sample:
+    group: str
+    env_name: str
+    ids: np.ndarray
+    mask: np.ndarray
+    logprobs: np.ndarray
+    temperature: float
+    advantage: float
+    weight: float
 
 
 class _Steps:
-    """Collects the samples of a step, as they will be written."""
+    """Collects the samples of a micro batch, and the micro batches of a step."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, micro_batch_tokens: int) -> None:
         self._output = output
-        self._samples: list[msgspec.Raw] = []
-        self._tokens = 0
-        self._step = 0
+        self._most = micro_batch_tokens
+        self._together: list[_Sample] = []
+        self._done: list[msgspec.Raw] = []
+        self._samples = self._tokens = self._step = 0
         self._group: str | None = None
 
-    def add(self, group: str, sample: Sample) -> None:
-        full = len(self._samples) >= STEP_SAMPLES or self._tokens >= STEP_TOKENS
-        if full and group != self._group:
+    def add(self, sample: _Sample) -> None:
+        full = self._samples >= STEP_SAMPLES or self._tokens >= STEP_TOKENS
+        if full and sample.group != self._group:
             self.end()
-        self._group = group
-        self._samples.append(msgspec.Raw(msgspec.msgpack.encode(sample)))
-        self._tokens += len(sample.token_ids)
+        self._group = sample.group
+        if _length(self._together) + len(sample.ids) > self._most:
+            self._end_micro_batch()
+        self._together.append(sample)
+        self._samples += 1
+        self._tokens += len(sample.ids)
+
+    def _end_micro_batch(self) -> None:
+        if not self._together:
+            return
+        self._done.append(msgspec.Raw(msgspec.msgpack.encode(_joined(self._together))))
+        counted = self._output.counted
+        counted["micro_batches"] += 1
+        counted["micro_batch_tokens"] = max(counted["micro_batch_tokens"], _length(self._together))
+        self._together = []
 
     def end(self) -> None:
-        if not self._samples:
+        self._end_micro_batch()
+        if not self._done:
             return
-        content = msgspec.msgpack.encode(Batch(self._samples, self._step))
-        self._output.file(f"rollouts/step_{self._step}/rollouts.bin", [content])
-        self._output.rows += len(self._samples)
-        self._output.counted["steps"] += 1
-        self._samples, self._tokens = [], 0
         self._step += 1
+        content = msgspec.msgpack.encode(self._done)
+        self._output.file(f"batches/step_{self._step}/rank_0.bin", [content])
+        self._output.rows += self._samples
+        self._output.counted["steps"] += 1
+        self._done = []
+        self._samples = self._tokens = 0
 
 
 def write(source: Source, output: Output) -> None:
-    steps = _Steps(output)
+    steps = _Steps(output, _longest(source))
     for _, part in source.parts():
         for table in source.tables(part, _COLUMNS):
             kept = keep(
@@ -113,33 +145,69 @@ def write(source: Source, output: Output) -> None:
                 ("no_logprobs", missing(table, "rollout_logprobs")),
                 ("no_temperature", missing(table, "temperature")),
                 ("no_advantage", missing(table, "advantage")),
+                ("no_prompt", without_prompt(table)),
             )
-            for group, sample in _samples(Rows(kept)):
-                steps.add(group, sample)
+            for sample in _samples(Rows(kept)):
+                steps.add(sample)
     steps.end()
 
 
-def _samples(rows: Rows) -> Iterator[tuple[str, Sample]]:
+def _longest(source: Source) -> int:
+    longest = 0
+    for _, part in source.parts():
+        for table in source.tables(part, ("n_tokens",)):
+            longest = max(longest, pc.max(table["n_tokens"]).as_py())
+    return longest
+
+
+def _samples(rows: Rows) -> Iterator[_Sample]:
     ids, logprobs = (rows.lists(name).numbers() for name in ("input_ids", "rollout_logprobs"))
     temperatures, advantages, weights = (
         rows.numbers(name).tolist() for name in ("temperature", "advantage", "loss_weight")
     )
     groups, sources = (rows.column(name).to_pylist() for name in ("group_id", "source_system"))
-    for at, count in enumerate(rows.tokens.tolist()):
+    for at in range(rows.count):
         inside = slice(int(rows.offsets[at]), int(rows.offsets[at + 1]))
-        mask = rows.mask[inside].astype(bool)
-        yield (
-            groups[at],
-            Sample(
-                token_ids=ids[inside].tolist(),
-                mask=mask.tolist(),
-                logprobs=logprobs[inside].tolist(),
-                temperatures=[temperatures[at]] * count,
-                env_name=sources[at] or _UNKNOWN_SOURCE,
-                rl_weights=None if weights[at] == 1 else [weights[at]] * count,
-                advantages=np.where(mask, advantages[at], 0.0).tolist(),
-            ),
+        yield _Sample(
+            group=groups[at],
+            env_name=sources[at] or _UNKNOWN_SOURCE,
+            ids=ids[inside],
+            mask=rows.mask[inside].astype(bool),
+            logprobs=logprobs[inside],
+            temperature=temperatures[at],
+            advantage=advantages[at],
+            weight=weights[at],
         )
 
 
-EXPORTER = Exporter("prime-rl", 1, "prime-rl, transport of 2026-10", write)
+def _length(samples: list[_Sample]) -> int:
+    return sum(len(sample.ids) for sample in samples)
+
+
+def _joined(samples: list[_Sample]) -> MicroBatch:
+    lengths = [len(sample.ids) for sample in samples]
+    masks = [sample.mask for sample in samples]
+    weighed = any(sample.weight != 1 for sample in samples)
+    return MicroBatch(
+        input_ids=np.concatenate([sample.ids for sample in samples]).tolist(),
+        loss_mask=np.concatenate(masks).tolist(),
+        advantages=np.concatenate(
+            [np.where(sample.mask, sample.advantage, 0.0) for sample in samples]
+        ).tolist(),
+        inference_logprobs=np.concatenate([sample.logprobs for sample in samples]).tolist(),
+        position_ids=[place for length in lengths for place in range(length)],
+        sequence_lengths=lengths,
+        temperatures=np.repeat([sample.temperature for sample in samples], lengths).tolist(),
+        env_names=[
+            sample.env_name
+            for sample, length in zip(samples, lengths, strict=True)
+            for _ in range(length)
+        ],
+        seq_lens=lengths,
+        rl_weights=(
+            np.repeat([sample.weight for sample in samples], lengths).tolist() if weighed else None
+        ),
+    )
+
+
+EXPORTER = Exporter("prime-rl", 2, "prime-rl, transport of 2026-10", write)

@@ -1,6 +1,8 @@
 """skyrl: SkyRL's pretokenized Parquet.
 
-Files: `train-00000.parquet`, `eval-00000.parquet`: one for each part and split of the shard.
+Files: `train/train-00000.parquet`, `eval/eval-00000.parquet`: one for each part and split of the
+shard. SkyRL takes a folder as one dataset. Files that are named one by one are datasets of their
+own to it, of which it draws equally often, however many rows they have.
 
 | column of the shard | becomes |
 |---|---|
@@ -12,7 +14,8 @@ Alignment: `loss_mask[i]` is of `input_ids[i]`, nothing is shifted.
 Lost: everything else: log-probabilities, rewards, advantages, loss weights, lineage. The branches
 of a session stay neighbours.
 
-Left out: `not_trained` (nothing is, or the loss weight is 0).
+Left out: `not_trained` (nothing is, or the loss weight is 0); `no_prompt`: SkyRL takes the
+log-probability of a token from the place before it, and a first token that is trained has none.
 
 Written for SkyRL 0.4, whose form has exactly these two columns.
 """
@@ -29,23 +32,30 @@ from penstock_jobs.shards.exporters.reading import (
     keep,
     untrained,
     whole,
+    without_prompt,
 )
 from penstock_jobs.shards.exporting import Exporter
 
-_COLUMNS = ("split", "input_ids", "loss_mask", "n_tokens", *WEIGHING)
+_COLUMNS = ("split", "input_ids", "loss_mask", "prompt_len", "n_tokens", *WEIGHING)
 _SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.uint8())})
 
 
 def write(source: Source, output: Output) -> None:
     for number, part in source.parts():
         for table in source.tables(part, _COLUMNS):
-            kept = keep(table, output, ("not_trained", untrained(table)))
+            kept = keep(
+                table,
+                output,
+                ("not_trained", untrained(table)),
+                ("no_prompt", without_prompt(table)),
+            )
             for split, some in by_split(kept):
                 rows = Rows(some)
                 columns = [whole(rows, name) for name in _SCHEMA.names]
-                output.table(file_of(split, number), pa.Table.from_arrays(columns, schema=_SCHEMA))
+                file = f"{split}/{file_of(split, number)}"
+                output.table(file, pa.Table.from_arrays(columns, schema=_SCHEMA))
                 output.rows += rows.count
         output.end_files()
 
 
-EXPORTER = Exporter("skyrl", 1, "SkyRL 0.4, pretokenized", write)
+EXPORTER = Exporter("skyrl", 2, "SkyRL 0.4, pretokenized", write)

@@ -20,6 +20,9 @@ Left out: `not_trained`; `no_logprobs` (rendered text has none); `no_advantage`;
 
 Written for TRL 1.16: the keys that a `rollout_func` returns (`prompt_ids`, `completion_ids`,
 `logprobs`, and `env_mask`), and `advantage` as asynchronous GRPO has it.
+
+`GRPOTrainer` makes advantages of its own, and heeds `logprobs` with vLLM alone:
+examples/trainers/trl_grpo.py puts both back.
 """
 
 import pyarrow as pa

@@ -21,6 +21,7 @@ and split of the shard.
 | `reward` | `rm_scores`: at the last token of the response that is no padding, 0.0 elsewhere |
 | `group_id` | `uid` |
 | `min_policy_version`, `max_policy_version` | `min_global_steps`, `max_global_steps`, or null |
+| `temperature`, `advantage` | `temperature`, `advantage`: one a row, or null |
 | `sample_id` | `sample_id` |
 
 A prompt is written once for each group that has it. Widths are one for the whole shard: its longest
@@ -30,14 +31,19 @@ Alignment: those of the response begin with its first token, nothing is shifted.
 `prompts` and `responses` behind each other; positions are the running sum of `attention_mask` less
 one, and no less than 0.
 
-Lost: advantages (verl computes them), parts of rewards, rewards of single tokens, single runs of
-policy versions, temperature, loss weights other than 0, routed experts.
+verl's engines divide logits by `temperature`, and want one in each batch. `advantages` of its
+batches are `advantage` at each token of `response_mask`, or what verl makes of `rm_scores` and
+`uid`; to its GRPO each branch is a member of the group, and the only one has its reward as
+advantage.
+
+Lost: parts of rewards, rewards of single tokens, single runs of policy versions, loss weights other
+than 0, routed experts.
 
 Left out of the rollouts: `not_trained`, `no_logprobs` (rendered text has none), `no_reward`,
 `no_prompt`. Counted: `prompts`; `rows_without_prompt`, those that no prompt could be taken of;
 `prompt_width`, `response_width`.
 
-Written for verl 0.9.
+Written for verl 0.9, and run with 0.9.1.
 """
 
 from collections.abc import Iterator
@@ -76,7 +82,12 @@ _ASKED = (
 )  # fmt: skip
 _ROLLED = (
     "sample_id", "group_id", "split", "input_ids", "loss_mask", "rollout_logprobs", "prompt_len",
-    "n_tokens", "reward", "min_policy_version", "max_policy_version", *WEIGHING,
+    "n_tokens", "reward", "min_policy_version", "max_policy_version", "temperature", "advantage",
+    *WEIGHING,
+)  # fmt: skip
+#: One value a row, in the order of the schema.
+_OF_ROWS = (
+    "group_id", "min_policy_version", "max_policy_version", "temperature", "advantage", "sample_id",
 )  # fmt: skip
 _EXTRA = ("split", "group_id", "session_id", "sample_id", "tools")
 _PROMPTS = pa.schema(
@@ -99,6 +110,8 @@ _ROLLOUTS = pa.schema(
         "uid": pa.string(),
         "min_global_steps": pa.int64(),
         "max_global_steps": pa.int64(),
+        "temperature": pa.float32(),
+        "advantage": pa.float32(),
         "sample_id": pa.string(),
     }
 )
@@ -203,11 +216,7 @@ def _padded(rows: Rows, prompt_width: int, response_width: int) -> pa.Table:
     arrays = [_lists(one) for one in columns.values()]
     arrays += [
         rows.column(name).cast(field.type)
-        for name, field in zip(
-            ("group_id", "min_policy_version", "max_policy_version", "sample_id"),
-            list(_ROLLOUTS)[len(columns) :],
-            strict=True,
-        )
+        for name, field in zip(_OF_ROWS, list(_ROLLOUTS)[len(columns) :], strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=_ROLLOUTS)
 
@@ -225,4 +234,4 @@ def _lists(values: np.ndarray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.reshape(-1)))
 
 
-EXPORTER = Exporter("verl", 1, "verl 0.9", write)
+EXPORTER = Exporter("verl", 2, "verl 0.9", write)
