@@ -192,6 +192,8 @@ def test_people_read_it_too(fleet: Fleet, run: Run) -> None:
         (["follow", "production", "--exec", "true", "--url", "http://x:99999"], "http://x:99999"),
         (["follow", "production", "--exec", "true", "--url", "http://[::1"], "http://[::1"),
         (["fleet", "production", "--url", "http://x:80/ä b"], "it is not http://HOST…"),
+        (["fleet", "production", "--url", "http://u@x"], "a login in it is not sent"),
+        (["fleet", "production", "--url", "http://x/?key=1"], "--url http://x/?key=*** cannot"),
         (["follow", "production", "--exec", "true", "--into", "/proc/none"], "/proc/none"),
     ],
 )
@@ -202,3 +204,19 @@ def test_what_cannot_be_is_said_at_once(
     fleet.promote("one")
     status, _, err = run(*arguments, "--data", str(fleet.folder))
     assert (status, said in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("follow", "--exec", "true"), ("fleet",)],
+)
+def test_a_login_in_an_address_is_refused_and_not_shown(
+    fleet: Fleet, run: Run, arguments: tuple[str, ...]
+) -> None:
+    """It would not be sent, and whoever sees the list of processes sees it."""
+    command, *rest = arguments
+    url = "http://user:hunter2@penstock:8787"
+    status, out, err = run(command, "production", *rest, "--url", url, "--data", str(fleet.folder))
+    assert status == 2
+    assert "--url http://user:***@penstock:8787 cannot be used: a login in it" in err
+    assert "hunter2" not in out + err

@@ -2,8 +2,9 @@
 
     penstock channels follow production --exec 'python load.py' --check 'python load.py --check'
 
-A whole checkpoint is a folder as the server was started on. A delta is a folder with a LoRA
-adapter; that takes --enable-lora.
+The server was started on a folder that is here too, by its absolute path. A whole checkpoint is a
+folder of the same kind, with safetensors. A delta is a folder with a LoRA adapter; that takes
+--enable-lora.
 """
 
 import json
@@ -12,6 +13,10 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for fits.py beside this folder
+import fits
 
 SERVER = os.environ.get("SGLANG_URL", "http://127.0.0.1:30000")
 #: Without one the server lets what is being generated end with the old weights. `retract` puts it
@@ -30,11 +35,11 @@ class Refused(Exception):
         self.status = status
 
 
-def ask(path: str, body: object = None) -> dict[str, object]:
+def ask(path: str, body: object = None) -> dict[str, Any]:
     """What the server answers to a POST, or without a body to a GET. Raises Refused."""
     content = json.dumps(body).encode() if body is not None else None
     headers = {"Content-Type": "application/json"}
-    if key := os.environ.get("SGLANG_API_KEY"):
+    if key := os.environ.get("SGLANG_API_KEY"):  # where it has one, that of --admin-api-key
         headers["Authorization"] = f"Bearer {key}"
     request = urllib.request.Request(f"{SERVER}{path}", content, headers)
     try:
@@ -54,37 +59,40 @@ def ask(path: str, body: object = None) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def load() -> None:
-    whole, *deltas = [Path(one) for one in os.environ["PENSTOCK_CHAIN"].splitlines()]
-    missing = os.environ["PENSTOCK_APPLY"].splitlines()
+def load(whole: Path, deltas: list[Path]) -> None:
     if len(deltas) > 1:
         sys.exit(f"{WEIGHTS} is a delta on a delta, and SGLang applies one adapter to a request")
     for one in deltas:
         if not (one / "adapter_config.json").is_file():
             sys.exit(f"{one} is no LoRA adapter; this script knows no other deltas")
-    if str(whole) in missing:
-        update(whole)
+    fits.check(whole, Path(ask("/server_info")["model_path"]))
     unload_adapter()
+    if str(whole) in os.environ["PENSTOCK_APPLY"].splitlines():
+        update(whole)
+    # By itself this ends what is being generated.
+    ask("/update_weight_version", {"new_version": WEIGHTS, "abort_all_requests": False})
     for one in deltas:
         ask("/load_lora_adapter", {"lora_name": ADAPTER, "lora_path": str(one)})
-        # By itself this ends what is being generated.
-        ask("/update_weight_version", {"new_version": WEIGHTS, "abort_all_requests": False})
 
 
 def update(folder: Path) -> None:
-    """Where it fails while the server is paused, it stays so: it may have a part of the weights."""
+    """Where it fails and the server lives on, it is left paused: it may have a part of the weights.
+    It does not go back to those before, whatever it says."""
     if PAUSE:
         ask("/pause_generation", {"mode": PAUSE})
-    ask(
-        "/update_weights_from_disk",
-        {"model_path": str(folder), "weight_version": WEIGHTS, "flush_cache": True},
-    )
-    if PAUSE:
-        ask("/continue_generation", {})
+    told = {"model_path": str(folder), "weight_version": WEIGHTS, "flush_cache": True}
+    try:
+        ask("/update_weights_from_disk", told)
+    except Refused as error:
+        if error.status:
+            ask("/pause_generation", {"mode": "retract"})
+        raise
+    ask("/continue_generation", {})  # also after a try that ended in a pause
 
 
 def unload_adapter() -> None:
-    """Whoever asks for it is to be refused, and not served by the checkpoint before."""
+    """First of all: whoever asks for it is to be refused, and not served by the one before, or by
+    that on other weights. The server lets its requests end."""
     try:
         ask("/unload_lora_adapter", {"lora_name": ADAPTER})
     except Refused as error:
@@ -92,19 +100,33 @@ def unload_adapter() -> None:
             raise
 
 
-def check() -> None:
-    """Ends with 1 where the server has something else: it was restarted."""
-    try:
-        found = ask("/model_info").get("weight_version")
-    except Refused as error:  # it starts still, or hangs: to load would not help
-        print(error, file=sys.stderr)
-        return
+def check(deltas: list[Path]) -> None:
+    """Ends with 1 where the server says that it has something else, as after a restart."""
+    found = ask("/model_info").get("weight_version")
     if found != WEIGHTS:
-        sys.exit(f"the server has {found}")
+        sys.exit(f"the server has {found}, not {WEIGHTS}")
+    cards = ask("/v1/models")["data"]
+    adapter = next((one["root"] for one in cards if one["id"] == ADAPTER and one["parent"]), None)
+    wanted = str(deltas[0]) if deltas else None
+    if adapter != wanted:
+        sys.exit(f"the server has {adapter} as {ADAPTER}, not {wanted}")
+
+
+def main() -> None:
+    whole, *deltas = [Path(one) for one in os.environ["PENSTOCK_CHAIN"].splitlines()]
+    checking = "--check" in sys.argv[1:]
+    try:
+        if not checking:
+            load(whole, deltas)
+        check(deltas)
+    except Refused as error:
+        if checking and error.status in (0, 500, 502, 503):
+            print(error, file=sys.stderr)  # it starts still, or hangs: to load would not help
+            return
+        sys.exit(str(error))
+    except fits.Unfit as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
-    try:
-        check() if "--check" in sys.argv[1:] else load()
-    except Refused as error:
-        sys.exit(str(error))
+    main()

@@ -17,6 +17,7 @@ from penstock.errors import AnswerUnusable, InvalidInput, LineageBroken, ServerU
 from penstock.registry.fleet import Standing
 from penstock.registry.replicas import Report
 from penstock.serving.sources import Piece, Pointing, Tell
+from penstock.settings import without_secrets
 
 _WAIT_SECONDS = 30.0
 _ANSWER_SECONDS_MAX = 15.0
@@ -91,7 +92,8 @@ class Service:
 
 def _address_of(url: str) -> SplitResult:
     """Its port can be read. Raises InvalidInput."""
-    unfit = InvalidInput(what=f"--url {url}", why="it is not http://HOST… or https://HOST…")
+    what = f"--url {without_secrets(url)}"
+    unfit = InvalidInput(what=what, why="it is not http://HOST… or https://HOST…")
     if not url.isascii() or not url.isprintable() or " " in url:
         raise unfit
     try:
@@ -101,6 +103,11 @@ def _address_of(url: str) -> SplitResult:
         raise unfit from error
     if not known:
         raise unfit
+    if "@" in found.netloc:
+        why = "a login in it is not sent to the service, whose key is in PENSTOCK_KEY"
+        raise InvalidInput(what=what, why=why)
+    if found.query or found.fragment:
+        raise InvalidInput(what=what, why="it holds a question, or a fragment, after its path")
     return found
 
 
