@@ -30,6 +30,15 @@ test: .venv/ready ## the tests, in random order
 test-long: .venv/ready ## the tests' long modes
 	$(BIN)/pytest -m slow $(ARGS)
 
+.PHONY: trainers
+trainers: .venv-trl/ready .venv-verl/ready ## exports and examples run by PyTorch, TRL and verl, each in an environment of several GB
+	.venv-trl/bin/pytest tests/trainers tests/shards/test_reader_torch.py $(ARGS)
+	.venv-verl/bin/pytest tests/trainers/test_verl.py $(ARGS)
+
+.PHONY: engines
+engines: .venv/ready .venv-vllm/ready ## the example for vLLM, in a vLLM for CPUs of several GB
+	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest tests/serving/test_vllm_for_real.py $(ARGS)
+
 .PHONY: faults
 faults: SECONDS = 60
 faults: .venv/ready ## kill, hang and cut off everything under load (SECONDS=600 SEED=…), then count
@@ -71,27 +80,39 @@ lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 
 .PHONY: clean
 clean: ## remove what these verbs made; data directories stay
-	rm -rf .venv .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-trl .venv-verl .venv-vllm .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find bench examples jobs migrations platform tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The environment: exactly the lock, then this checkout, editable.
+# The environments: exactly the lock, then this checkout, editable. Those of trainers have more.
 
 ifdef UV
-venv = uv venv --quiet --python "$$python" .venv
-install = uv pip install --quiet --python $(BIN)/python
+venv = uv venv --quiet --python "$$python" $(@D)
+install = uv pip install --quiet --python $(@D)/bin/python
 else
-venv = "$$python" -m venv .venv
+venv = "$$python" -m venv $(@D)
 # An environment that uv once made has no pip yet.
-install = { $(BIN)/python -m pip --version || $(BIN)/python -m ensurepip; } >/dev/null 2>&1 && \
-    $(BIN)/python -m pip install --quiet --disable-pip-version-check
+install = { $(@D)/bin/python -m pip --version || $(@D)/bin/python -m ensurepip; } >/dev/null 2>&1 && \
+    $(@D)/bin/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.venv/ready: .venv/locked pyproject.toml
+.venv/ready .venv-trl/ready .venv-verl/ready: %/ready: %/locked pyproject.toml
 	@$(install) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+.venv-trl/ready .venv-verl/ready: .venv-%/ready: .venv-%/pinned
+.venv-trl/pinned .venv-verl/pinned: .venv-%/pinned: .venv-%/locked tests/trainers/requirements-%.txt
+	@$(install) -r tests/trainers/requirements-$*.txt
+	@touch $@
+
+# Not Penstock's: it is only asked over HTTP. Its wheel names a PyTorch that is not on PyPI.
+.venv-vllm/ready: tests/serving/vllm_requirements.txt tests/serving/vllm_overrides.txt
+	@test -n "$(UV)" || { echo 'make engines needs uv: pip install uv' >&2; exit 1; }
+	@uv venv --quiet --clear --python 3.12 $(@D)
+	@$(install) -r tests/serving/vllm_requirements.txt --override tests/serving/vllm_overrides.txt
+	@touch $@
+
 # Asks for the base interpreter, since the active one may live in the .venv that goes.
-.venv/locked: requirements.lock
+.venv/locked .venv-trl/locked .venv-verl/locked: requirements.lock
 	@for candidate in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
 	    python=$$("$$candidate" -c 'import sys; sys.version_info >= (3, 11) and print(sys._base_executable)' 2>/dev/null); \
 	    test -z "$$python" || break; \
@@ -99,7 +120,7 @@ endif
 	test -n "$$python" || { \
 	    echo 'Penstock needs Python 3.11 or newer and found none. Install it, or name it: make PYTHON=/path/to/python3' >&2; \
 	    exit 1; }; \
-	echo "Setting up .venv with $$python"; \
-	rm -rf .venv && $(venv)
+	echo "Setting up $(@D) with $$python"; \
+	rm -rf $(@D) && $(venv)
 	@$(install) --require-hashes -r requirements.lock
 	@touch $@
