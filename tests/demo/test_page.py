@@ -7,29 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock_jobs.demo.page import bars, drawings, span, write_page
-from penstock_jobs.demo.story import ACTS, Chapter, Ending, Measured
+from penstock_jobs.demo.story import Ending, Measured
+from tests.demo.chapters import chapter
 
 VOID = {"meta"}
-
-
-def chapter(number: int, **facts: object) -> Chapter:
-    known: dict[str, object] = {
-        "number": number,
-        "act": ACTS[0],
-        "parent": f"demo-{number - 1:04}",
-        "sessions": 220,
-        "events": 3_000,
-        "measured": Measured(0.8, 0.4),
-        "known": Measured(0.75, 0.5),
-        "checkpoint": f"demo-{number:04}",
-        "score": 0.5,
-        "score_before": 0.4,
-        "verdict": "PASS",
-        "outcome": "promoted",
-        "why": "",
-        "stages": (("rewards", 1.0), ("bench", 3.0)),
-    }
-    return Chapter(**(known | facts))  # type: ignore[arg-type]
 
 
 ENDING = Ending("demo-0002", Measured(0.9, 0.2), Measured(0.88, 0.25))

@@ -84,11 +84,14 @@ class Player:
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
         """A chapter for each act, as it ends; `go_on` is asked between two. Raises
         PenstockError."""
-        for number, act in enumerate(acts, 1):
+        chapter: Chapter | None = None
+        for number, one in enumerate(acts, 1):
             if number > 1 and not go_on():
                 return
+            act = one.behind(chapter)
             self._narrator.begin_act(number, len(acts), act)
-            yield self._chapter(number, act)
+            chapter = self._chapter(number, act)
+            yield chapter
 
     def end(self) -> Ending:
         self.tell(f"\n{EPILOGUE}")

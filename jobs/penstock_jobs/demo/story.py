@@ -1,7 +1,7 @@
 """What is told: the cycles of the demonstration, in their order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Outcome = Literal["promoted", "refused", "rolled_back", "failed"]
@@ -17,6 +17,14 @@ class Act:
     meant: Outcome = "promoted"
     #: Of a gate that is not as it should be.
     gate: str = ""
+    #: What is told instead where the act before did not end as it was meant to.
+    otherwise: str = ""
+
+    def behind(self, before: "Chapter | None") -> "Act":
+        """As it is told once it is known what became of the act before."""
+        if before is None or before.as_meant or not self.otherwise:
+            return self
+        return replace(self, told=self.otherwise)
 
 
 @dataclass(frozen=True)
@@ -80,8 +88,18 @@ ACTS = (
         "Good agents ask, so somebody rewards questions. The trainer finds out what that pays.",
         "refused",
     ),
-    Act(LEARN, "The hole is closed", "Production never saw the hack. On with the right reward."),
-    Act(LEARN, "Another cycle", "Users meet the new checkpoint, and it learns from them."),
+    Act(
+        LEARN,
+        "The hole is closed",
+        "Production never saw the hack. On with the right reward.",
+        otherwise="On with the right reward.",
+    ),
+    Act(
+        LEARN,
+        "Another cycle",
+        "Users meet the new checkpoint, and it learns from them.",
+        otherwise="The next checkpoint learns from what users do now.",
+    ),
     Act(
         "careless.toml",
         "A bad day",
@@ -89,7 +107,12 @@ ACTS = (
         "rolled_back",
         "loosened",
     ),
-    Act(LEARN, "Back to the rules", "A person released the channel; the strict gate is back."),
+    Act(
+        LEARN,
+        "Back to the rules",
+        "A person released the channel; the strict gate is back.",
+        otherwise="The strict gate is back.",
+    ),
 )
 #: What each step is for, told when it is done for the first time.
 EXPLAINED = {
