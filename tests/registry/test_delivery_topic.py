@@ -2,8 +2,7 @@
 
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from penstock.registry.outstanding import standings, topic_target
 from penstock.settings import Settings, load_settings
 from penstock.telemetry.metrics import Metrics
 from tests.registry.promoting import TENANT, add, promote, rollback, set_policy
+from tests.registry.telling import deliverer, tell_now
 from tests.servers.broker import Broker
 
 Record = tuple[str, dict[str, Any]]
@@ -36,20 +36,6 @@ def topic() -> str:
 @pytest.fixture
 def settings(broker: Broker, topic: str) -> Settings:
     return settings_of(f"kafka://{broker.address}/{topic}")
-
-
-@contextmanager
-def deliverer(database: Database, settings: Settings) -> Iterator[Deliverer]:
-    made = Deliverer(database, settings, Metrics())
-    try:
-        yield made
-    finally:
-        assert made.stop()
-
-
-def tell_now(database: Database, settings: Settings) -> int:
-    with deliverer(database, settings) as made:
-        return sum(one.changes for one in made.tell_now())
 
 
 def records(broker: Broker, topic: str, count: int) -> list[Record]:

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from penstock.registry.checkpoints import register
 from penstock.registry.digests import look
-from penstock.registry.promotion import Promotion, promote
 from penstock.settings import load_settings
 from penstock.storage.files import FileStore
 from penstock_jobs.loop.keeping import cycles_of
 from penstock_jobs.shards.exporting import export
-from tests.loop.making import CHANNEL, RECIPE, TENANT, World, open_world
-from tests.registry.promoting import PASS
+from tests.loop.making import TENANT, World, open_world
+from tests.trainers.beginning import PARENT, begin
 from tests.trainers.making import make_model, needs, sampled
 
 ROOT = Path(__file__).parents[2]
@@ -67,27 +65,6 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
     assert once["digest"] != parent
 
 
-def begin_with(world: World, folder: Path) -> None:
-    """The channel is at the tiny model, which wrote some sessions."""
-    settings = world.hand.lake.settings
-    made = look(str(folder), settings)
-    register(
-        world.database,
-        settings,
-        tenant=TENANT,
-        name="tiny",
-        uri=folder.as_uri(),
-        digest=made.digest,
-        actor="test",
-    )
-    tiny = Promotion(
-        tenant=TENANT, channel=CHANNEL, checkpoint="tiny", reason="it is real", actor="test"
-    )
-    promote(world.database, tiny, PASS)
-    world.write("recipe.toml", RECIPE + '[advantage]\nkind = "stratum"\n')
-    world.talk("tiny", first=100, count=8)
-
-
 def trained_by(world: World, program: str, *, killed_once: bool = False) -> None:
     """The loop file with this trainer; the first try of it may end right after a snapshot."""
     command = f"{sys.executable} {EXAMPLES / program}"
@@ -117,10 +94,11 @@ def test_a_loop_trains_with_them_each_on_what_the_one_before_made(
     for name, value in (QUIET | {"HF_HOME": str(tmp_path / "hf")}).items():
         monkeypatch.setenv(name, value)
     with open_world(tmp_path / "data") as world:
-        begin_with(world, model_folder)
+        begin(world, model_folder)
+        world.talk(PARENT, first=100, count=8)
         trained_by(world, "trl_sft.py", killed_once=True)
         cycle = world.run_once()
-        assert (cycle.outcome, cycle.parent, cycle.checkpoint) == ("promoted", "tiny", "mini-0001")
+        assert (cycle.outcome, cycle.parent, cycle.checkpoint) == ("promoted", PARENT, "mini-0001")
         assert cycle.stage("train").failures == 1
         for number, program in ((2, "trl_grpo.py"), (3, "plain_torch.py")):
             before = f"mini-000{number - 1}"

@@ -12,16 +12,13 @@ from urllib.request import url2pathname
 import msgspec
 import pytest
 
-from penstock.registry.checkpoints import register
-from penstock.registry.digests import look
-from penstock.registry.promotion import Promotion, promote
 from penstock.storage.files import FileStore
 from penstock_jobs.shards.exporters import prime_rl
 from penstock_jobs.shards.exporting import export
-from tests.loop.making import CHANNEL, RECIPE, TENANT, World, open_world, talk
-from tests.registry.promoting import PASS
+from tests.loop.making import World, open_world, talk
 from tests.shards.export_making import in_order, stored, talked
 from tests.shards.test_export_tokens import MicroBatch, cut, steps_of
+from tests.trainers.beginning import PARENT, begin
 from tests.trainers.shell_examples import EXAMPLES, Example
 
 TARGETS = {"skyrl.sh": "skyrl", "prime_rl.sh": "prime-rl"}
@@ -122,26 +119,10 @@ def test_nothing_to_train_is_a_failure(tmp_path: Path) -> None:
     assert "nothing to train" in done.stderr
 
 
-def begin(world: World, parent: Path) -> None:
-    """The channel is at a checkpoint whose files can be read, and which wrote some sessions."""
-    settings = world.hand.lake.settings
-    digest = look(str(parent), settings).digest
-    register(
-        world.database,
-        settings,
-        tenant=TENANT,
-        name="real",
-        uri=parent.as_uri(),
-        digest=digest,
-        actor="test",
-    )
-    real = Promotion(
-        tenant=TENANT, channel=CHANNEL, checkpoint="real", reason="it is real", actor="test"
-    )
-    promote(world.database, real, PASS)
-    world.write("recipe.toml", RECIPE + '[advantage]\nkind = "stratum"\n')
+def talk_at_a_temperature(world: World) -> None:
+    """Sessions of the parent that say how its answers were sampled."""
     for number in range(100, 108):
-        events = talk(f"s{number}", number, "real")
+        events = talk(f"s{number}", number, PARENT)
         for event in events:
             if event["type"] == "model_call":
                 event["payload"]["sampling"] = {"temperature": 1.0}
@@ -158,6 +139,7 @@ def test_a_loop_trains_with_it(
     dies_in(example, 1)
     with open_world(tmp_path / "data") as world:
         begin(world, tmp_path / "parent")
+        talk_at_a_temperature(world)
         world.loop(('"sh trainer.sh"', json.dumps(shlex.join(example.command))))
         done = world.run_once()
         assert done.outcome == "promoted", done.why

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.registry.checkpoints import register
-from penstock.registry.digests import look
-from penstock.registry.promotion import Promotion, promote
 from penstock.testing.waiting import eventually
-from tests.loop.making import CHANNEL, RECIPE, TENANT, World, is_alive, open_world
-from tests.registry.promoting import PASS
+from tests.loop.making import is_alive, open_world
 from tests.shards.export_making import TOOLS, Row, in_order, in_table, stripped
+from tests.trainers.beginning import PARENT, begin
 from tests.trainers.making import logprobs_of, needs
 
 TRAINERS = Path(__file__).parents[2] / "examples" / "trainers"
@@ -215,18 +212,6 @@ def test_a_step_makes_likelier_what_was_better(
     assert seen["grad_norm"] > 0
 
 
-def begin(world: World, folder: Path) -> None:
-    """The channel is at the tiny model, which wrote some sessions."""
-    settings = world.hand.lake.settings
-    facts: dict[str, Any] = {"tenant": TENANT, "actor": "test"}
-    digest = look(str(folder), settings).digest
-    register(world.database, settings, name="tiny", uri=folder.as_uri(), digest=digest, **facts)
-    tiny = Promotion(channel=CHANNEL, checkpoint="tiny", reason="it can be trained", **facts)
-    promote(world.database, tiny, PASS)
-    world.write("recipe.toml", RECIPE + '[advantage]\nkind = "stratum"\n')
-    world.talk("tiny", first=100)
-
-
 def test_a_loop_trains_with_it_through_a_kill(
     offline: Any, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,14 +220,16 @@ def test_a_loop_trains_with_it_through_a_kill(
     command = f'command = "sh {TRAINERS / "verl.sh"}"'
     with open_world(tmp_path / "lake") as world:
         begin(world, model_folder)
+        world.talk(PARENT, first=100)
         world.loop(('command = "sh trainer.sh"', command), ('"60s"', '"10m"'))
         cycle = world.run_once()
-        assert (cycle.outcome, cycle.parent) == ("promoted", "tiny"), cycle.why
+        assert (cycle.outcome, cycle.parent) == ("promoted", PARENT), cycle.why
         assert cycle.stage("train").failures == 1
         eventually(lambda: not is_alive(int(died.read_text())))
         made = Path(cycle.results()["train"]["uri"].removeprefix("file://"))
-        (work,) = (tmp_path / "lake" / "loops").glob("mini/cycle-0001/work/*")
-        (log,) = (tmp_path / "lake" / "loops").glob("mini/cycle-0001/try-002/trainer.log")
+        cycle_folder = tmp_path / "lake" / "loops" / "mini" / "cycle-0001"
+        (work,) = (cycle_folder / "work").iterdir()
+        log = cycle_folder / "try-002" / "trainer.log"
     begun = [line[0] for line in log.read_text().splitlines() if "'loss'" in line]
     assert begun[0] == "2", "it did not go on from its snapshot"
     learned = at_once(offline, work / "data" / "rollouts")

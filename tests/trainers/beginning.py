@@ -1,0 +1,29 @@
+"""Where a loop of these tests begins: at a checkpoint whose files a trainer can read."""
+
+from pathlib import Path
+
+from penstock.registry.checkpoints import register
+from penstock.registry.digests import look
+from penstock.registry.promotion import Promotion, promote
+from tests.loop.making import CHANNEL, RECIPE, TENANT, World
+from tests.registry.promoting import PASS
+
+PARENT = "tiny"
+
+
+def begin(world: World, folder: Path) -> None:
+    """The channel is at it, and the recipe asks for advantages."""
+    register(
+        world.database,
+        world.hand.lake.settings,
+        tenant=TENANT,
+        name=PARENT,
+        uri=folder.as_uri(),
+        digest=look(str(folder), world.hand.lake.settings).digest,
+        actor="test",
+    )
+    wanted = Promotion(
+        tenant=TENANT, channel=CHANNEL, checkpoint=PARENT, reason="it can be read", actor="test"
+    )
+    promote(world.database, wanted, PASS)
+    world.write("recipe.toml", RECIPE + '[advantage]\nkind = "stratum"\n')
