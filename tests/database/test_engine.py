@@ -150,16 +150,16 @@ def test_the_clock_counts_microseconds(ready: Database) -> None:
         found = connection.scalar(sa.select(now_us()))
         after = time.time_ns() // 1000
     assert isinstance(found, int)
-    assert before - 10_000 <= found <= after + 10_000  # SQLite's clock ticks in milliseconds
+    assert before <= found <= after
 
 
 def test_the_clock_is_the_database_s(ready: Database) -> None:
-    """Nothing of this process's time is in the statement."""
+    """The statement holds no time: it is read where and when the statement runs."""
     dialects = [ready.engine.dialect, postgresql.dialect()]  # type: ignore[no-untyped-call]
     for dialect in dialects:
         compiled = sa.select(now_us()).compile(dialect=dialect)
         assert compiled.params == {}
-        assert "julianday('now')" in str(compiled) or "clock_timestamp()" in str(compiled)
+        assert "penstock_now_us()" in str(compiled) or "clock_timestamp()" in str(compiled)
 
 
 def test_an_insert_says_whether_the_row_is_new(database: Database) -> None:

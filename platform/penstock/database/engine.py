@@ -129,7 +129,7 @@ class _DatabaseClock(sa.sql.functions.FunctionElement[int]):
 
 @compiles(_DatabaseClock, "sqlite")
 def _sqlite_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
-    return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+    return f"{sqlite.CLOCK}()"
 
 
 @compiles(_DatabaseClock, "postgresql")

@@ -17,6 +17,9 @@ from penstock.errors import DatabaseUnreachable
 #: writes has the database for itself, and sees one state anyway.
 ONE_STATE: dict[str, Any] = {}
 READ_ONLY: dict[str, Any] = {"penstock_read_only": True}
+#: SQLite's own clock ticks in milliseconds, in which several transactions end: what is listed by
+#: time would have no order.
+CLOCK = "penstock_now_us"
 
 
 def make_engine(url: sa.URL, limits: Limits) -> Engine:
@@ -32,6 +35,7 @@ def make_engine(url: sa.URL, limits: Limits) -> Engine:
     def _configure(connection: Any, entry: ConnectionPoolEntry) -> None:
         entry.info["file"] = file.opened()
         connection.isolation_level = None  # transactions are begun below, not by the driver
+        connection.create_function(CLOCK, 0, _now_us)
         cursor = connection.cursor()
         _use_wal(cursor, limits.lock_seconds_max)
         cursor.execute("PRAGMA synchronous = FULL")
@@ -49,6 +53,10 @@ def make_engine(url: sa.URL, limits: Limits) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
 
 
 def why_unusable(error: DBAPIError, _limits: Limits) -> str | None:
