@@ -47,7 +47,7 @@ def test_who_lost_it_does_not_take_it_back(database: Database) -> None:
             assert mine
             held_until = until(database)
     # The first one ended while the second held it, and again afterwards.
-    with leased(database, "work", "c", 30) as mine:
+    with leased(database, "work", "c", 60) as mine:
         assert mine
         assert until(database) > held_until
 

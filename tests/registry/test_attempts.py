@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from penstock.database import upgrade
 from penstock.database.engine import Database
+from penstock.database.registry_tables import benchmark_attempt
 from penstock.errors import AttemptConflict, InvalidInput
 from penstock.registry.attempts import Attempt, Place, attempts_of, check, record, versions_of
 from penstock.registry.suites import (
@@ -113,9 +115,12 @@ def test_many_results_at_once(database: Database) -> None:
 
 
 def test_versions_are_listed_by_their_latest_attempt(database: Database) -> None:
-    keep(database, SOLVED)
-    keep(database, SOLVED, place=replace(PLACE, suite_version="v2"))
-    keep(database, BROKEN)
+    for version, result, moment in (("v1", SOLVED, 1), ("v2", SOLVED, 2), ("v1", BROKEN, 3)):
+        keep(database, result, place=replace(PLACE, suite_version=version))
+        mine = benchmark_attempt.c
+        kept = (mine.suite_version == version) & (mine.task == result.task)
+        with database.write() as connection:
+            connection.execute(sa.update(benchmark_attempt).where(kept).values(scored_at=moment))
     assert versions_of(database, "default", "core", "ckpt-1") == ["v2", "v1"]
 
 

@@ -60,7 +60,7 @@ def test_the_same_facts_again_are_no_news(database: Database) -> None:
     again = add(database, "a", **facts | {"actor": "another", "note": "again"})
     assert first == again == find(database, TENANT, "a") == find(database, TENANT, digest_of("a"))
     assert (first.state, first.checked, first.bytes) == ("registered", "not_looked", None)
-    assert [one.name for one in list_checkpoints(database, TENANT)] == ["root", "a"]
+    assert {one.name for one in list_checkpoints(database, TENANT)} == {"root", "a"}
     assert len(lineage(database, TENANT, "a").moves) == 1
 
 
