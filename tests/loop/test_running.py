@@ -13,9 +13,9 @@ from penstock.registry import channels
 from penstock.registry.checkpoints import find
 from penstock.registry.promotion import Rollback, release, rollback
 from penstock_jobs.loop.keeping import Cycle, cycles_of
-from tests.loop.asked import serving as serving_somewhere
 from tests.loop.making import AGENT, CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
 from tests.registry.promoting import add, promote
+from tests.servers.asked import serving as serving_somewhere
 
 
 @pytest.fixture

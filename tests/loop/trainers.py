@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from penstock.outbound.address import HttpAddress
+from penstock.outbound.exchange import Bounds
 from penstock_jobs.loop.trainers.command import CommandTrainer
-from penstock_jobs.loop.trainers.exchange import Bounds, address_of
 from penstock_jobs.loop.trainers.http import HttpTrainer, Pace
 from penstock_jobs.loop.training import Task
 
@@ -40,7 +41,7 @@ def by_address(
     url: str, *, token: str | None = None, seconds_max: float = 10, pace: Pace = PACE
 ) -> HttpTrainer:
     return HttpTrainer(
-        address=address_of(url, "url"),
+        address=HttpAddress.of(url, "url"),
         token=token,
         bounds=Bounds(seconds_max, BYTES_MAX),
         pace=pace,

@@ -191,7 +191,7 @@ def test_people_read_it_too(fleet: Fleet, run: Run) -> None:
         (["follow", "production", "--exec", "true", "--url", "ftp://x"], "--url ftp://x"),
         (["follow", "production", "--exec", "true", "--url", "http://x:99999"], "http://x:99999"),
         (["follow", "production", "--exec", "true", "--url", "http://[::1"], "http://[::1"),
-        (["fleet", "production", "--url", "http://x:80/ä b"], "it is not http://HOST…"),
+        (["fleet", "production", "--url", "http://x:80/ä b"], "none a blank"),
         (["fleet", "production", "--url", "http://u@x"], "a login in it is not sent"),
         (["fleet", "production", "--url", "http://x/?key=1"], "--url http://x/?key=*** cannot"),
         (["follow", "production", "--exec", "true", "--into", "/proc/none"], "/proc/none"),

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit
 
 from penstock.errors import InvalidInput
+from penstock.outbound.address import HttpAddress
 from penstock.registry.digests import text_digest
 from penstock.registry.gate import policy
 from penstock.registry.names import check_channel_name, check_name
@@ -31,7 +31,6 @@ from penstock.toml_reading import (
     whole,
     whole_or_none,
 )
-from penstock_jobs.loop.trainers.exchange import address_of
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.definitions import DEFAULT, find_definition, shipped
 from penstock_jobs.shards.recipe import Recipe, load_recipe
@@ -229,8 +228,8 @@ def _trainer(found: Mapping[str, Any], where: str, directory: Path) -> Trainer:
 
 def _check_url(url: str, where: str) -> None:
     """What is in a loop file is kept with each cycle, for everybody to read."""
-    address_of(url, f"{where}, url")
-    if "@" in urlsplit(url).netloc or without_secrets(url) != url:
+    found = HttpAddress.of(url, f"{where}, url")
+    if found.login is not None or without_secrets(url) != url:
         why = "users and keys do not belong into it: token_env names the variable that has a token"
         raise InvalidInput(what=f"{where}, url", why=why)
 

@@ -8,15 +8,18 @@ from penstock.database.engine import Database
 from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.eventlog.kafka.address import Address as TopicAddress
 from penstock.eventlog.kafka.address import parse_address
+from penstock.outbound.address import HttpAddress
+from penstock.outbound.exchange import Bounds, Exchange, Heard
 from penstock.registry.notices import Notice
-from penstock.registry.posting import Poster
-from penstock.registry.webhooks import Address, find_webhook, signed
+from penstock.registry.webhooks import address_of, find_webhook, signed
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from penstock.registry.kafka_topic import NoticeTopic
 
 _GONE = 410
+#: An answer is read so far, out of courtesy; nothing in it matters.
+_ANSWER_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -41,22 +44,38 @@ class Target(Protocol):
 
 
 class WebhookTarget:
-    def __init__(self, address: Address, secret: str, seconds_max: float) -> None:
+    def __init__(self, address: HttpAddress, secret: str, seconds_max: float) -> None:
         self._address = address
         self._secret = secret
-        self._poster = Poster(seconds_max)
+        self._exchange = Exchange(Bounds(seconds_max, _ANSWER_BYTES_MAX))
 
     def send(self, notice: Notice) -> Failure | None:
         body = notice.body.encode()
         # The receiver's clock tells how old a message is: the machine's here, not the database's.
-        headers = signed(self._secret, body, int(time.time()))
-        answer = self._poster.post(self._address, body, headers)
-        if answer.took_it:
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "penstock",
+            **signed(self._secret, body, int(time.time())),
+        }
+        if self._address.authorization:
+            headers["Authorization"] = self._address.authorization
+        heard = self._exchange.ask("POST", self._address, headers, body)
+        if 200 <= heard.status < 300:  # whatever came of the rest of its answer
             return None
-        return Failure(answer.why, answer.retry_after_s, gone=answer.status == _GONE)
+        return Failure(_said(heard), heard.retry_after_s, gone=heard.status == _GONE)
 
     def cut(self) -> None:
-        self._poster.cut()
+        self._exchange.cut()
+
+
+def _said(heard: Heard) -> str:
+    if not heard.status:
+        return heard.why
+    if heard.status == _GONE:
+        return f"it answered {_GONE}: it is gone for good; remove it, or bring it back"
+    if 300 <= heard.status < 400:
+        return f"it answered {heard.status}: messages are not sent on to other addresses"
+    return f"it answered {heard.status}"
 
 
 class TopicTarget:
@@ -106,4 +125,4 @@ def open_webhook(database: Database, webhook_id: str, seconds_max: float) -> Web
     if found is None:
         return None
     webhook, secret = found
-    return WebhookTarget(Address.of(webhook.url), secret, seconds_max)
+    return WebhookTarget(address_of(webhook.url), secret, seconds_max)

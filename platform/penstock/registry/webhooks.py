@@ -10,14 +10,13 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
-from urllib.parse import SplitResult, urlsplit
 
 import sqlalchemy as sa
 
 from penstock.database.engine import Database, now_us
 from penstock.database.registry_tables import channel, delivery, webhook
-from penstock.errors import InvalidInput, WebhookUnknown
+from penstock.errors import WebhookUnknown
+from penstock.outbound.address import HttpAddress
 from penstock.settings import without_secrets
 
 _SECRET_PREFIX = "whsec_"
@@ -45,40 +44,9 @@ class Webhook:
         return without_secrets(self.url)
 
 
-@dataclass(frozen=True)
-class Address:
-    """An address taken apart, to be dialled."""
-
-    host: str
-    port: int | None
-    path: str
-    secure: bool
-    #: Of a login in the address; None where there is none.
-    authorization: str | None = field(repr=False)
-
-    @classmethod
-    def of(cls, url: str) -> Self:
-        """Raises InvalidInput."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise _unfit(url, str(error)) from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise _unfit(url, "it is not http://HOST… or https://HOST…")
-        if not url.isascii() or not url.isprintable() or " " in url:
-            raise _unfit(url, "it holds characters that have to be percent-encoded")
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return cls(parts.hostname, port, path, parts.scheme == "https", _login(parts))
-
-
-def _login(parts: SplitResult) -> str | None:
-    login, at, _ = parts.netloc.rpartition("@")
-    return f"Basic {base64.b64encode(login.encode()).decode()}" if at else None
-
-
-def _unfit(url: str, why: str) -> InvalidInput:
-    return InvalidInput(what=f"The address {without_secrets(url)}", why=why)
+def address_of(url: str) -> HttpAddress:
+    """Raises InvalidInput."""
+    return HttpAddress.of(url, f"The address {without_secrets(url)}")
 
 
 def add_webhook(
@@ -86,7 +54,7 @@ def add_webhook(
 ) -> tuple[Webhook, str]:
     """The webhook, told of each change from now on, and the secret of its signatures: show it now
     or never. Raises InvalidInput."""
-    Address.of(url)
+    address_of(url)
     made = secrets.token_hex(8)
     secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
     row = {"id": made, "tenant": tenant, "channel": name, "url": url, "secret": secret}

@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
 from penstock.errors import AnswerUnusable, InvalidInput, LineageBroken, ServerUnreachable
+from penstock.outbound.address import HttpAddress
 from penstock.registry.fleet import Standing
 from penstock.registry.replicas import Report
 from penstock.serving.sources import Piece, Pointing, Tell
@@ -35,12 +36,9 @@ class Service:
     def __init__(self, url: str, seconds_max: float = _WAIT_SECONDS * 2) -> None:
         """An answer that takes longer than `seconds_max` is none. Raises InvalidInput."""
         address = _address_of(url)
-        kind = http.client.HTTPSConnection
-        if address.scheme == "http":
-            kind = http.client.HTTPConnection  # type: ignore[assignment]
         self._url = url
-        self._connection = kind(address.hostname or "", address.port, timeout=seconds_max)
-        self._above = f"{address.path.rstrip('/')}/v1/"
+        self._connection = address.connection(seconds_max)
+        self._above = address.below("v1/").path
         key = _key()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._is_cut = False
@@ -90,20 +88,11 @@ class Service:
         return response.status, response.read()
 
 
-def _address_of(url: str) -> SplitResult:
-    """Its port can be read. Raises InvalidInput."""
+def _address_of(url: str) -> HttpAddress:
+    """Raises InvalidInput."""
     what = f"--url {without_secrets(url)}"
-    unfit = InvalidInput(what=what, why="it is not http://HOST… or https://HOST…")
-    if not url.isascii() or not url.isprintable() or " " in url:
-        raise unfit
-    try:
-        found = urlsplit(url)
-        known = found.scheme in ("http", "https") and found.hostname and found.port != 0
-    except ValueError as error:
-        raise unfit from error
-    if not known:
-        raise unfit
-    if "@" in found.netloc:
+    found = HttpAddress.of(url, what)
+    if found.login is not None:
         why = "a login in it is not sent to the service, whose key is in PENSTOCK_KEY"
         raise InvalidInput(what=what, why=why)
     if found.query or found.fragment:

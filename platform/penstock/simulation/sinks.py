@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO, Protocol
-from urllib.parse import urlsplit
 
 from penstock.errors import ExtraMissing, InvalidInput, ServerUnreachable, SettingInvalid
 from penstock.events.envelope import SCHEMA_VERSION
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.outbound.address import HttpAddress
+from penstock.settings import without_secrets
 from penstock.simulation.delivering import Line
 from penstock.testing.client import Client
 
@@ -59,13 +60,8 @@ class HttpSink:
         patience_s: float = _PATIENCE_SECONDS,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        what = f"The address {url}"
-        try:
-            address = urlsplit(url)
-            known = address.scheme == "http" and address.hostname and address.port != 0
-        except ValueError as error:
-            raise InvalidInput(what=what, why=str(error)) from error
-        if not known:
+        what = f"The address {without_secrets(url)}"
+        if HttpAddress.of(url, what).secure:
             raise InvalidInput(what=what, why="it is not http://HOST:PORT")
         self._url = url
         self._patience_s = patience_s

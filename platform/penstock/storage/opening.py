@@ -3,7 +3,8 @@
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from penstock.errors import SettingInvalid
+from penstock.errors import InvalidInput, SettingInvalid
+from penstock.outbound.address import HttpAddress
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
 from penstock.storage.files import FileStore
@@ -47,9 +48,11 @@ def _place(address: SplitResult) -> Place:
 
 
 def _is_server(endpoint: str) -> bool:
-    address = urlsplit(endpoint)
-    rest = (address.path.strip("/"), address.query, address.username)
-    return address.scheme in ("http", "https") and bool(address.hostname) and not any(rest)
+    try:
+        address = HttpAddress.of(endpoint, "The endpoint")
+    except InvalidInput:
+        return False
+    return not (address.path.strip("/") or address.query or address.login)
 
 
 def _unusable(why: str) -> SettingInvalid:

@@ -215,7 +215,7 @@ def test_a_judge_that_is_not_the_definition_s_is_refused_before_any_work(
 def test_what_fits_and_what_needs_no_judge_pass(server: Completions) -> None:
     check_judge(definition(), settings_for(server))
     check_judge(find_definition(), load_settings(None, {}))
-    with pytest.raises(InvalidInput, match="no http"):
+    with pytest.raises(InvalidInput, match="it is not http://HOST:PORT"):
         check_judge(definition(), settings_for(server, url="nowhere"))
 
 

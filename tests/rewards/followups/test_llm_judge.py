@@ -284,7 +284,7 @@ def test_the_version_tells_what_answers_depend_on() -> None:
 def test_an_address_that_is_none_is_refused(database: Database, url: str) -> None:
     server = Completions()
     server.url = url
-    with pytest.raises(InvalidInput, match="no http"):
+    with pytest.raises(InvalidInput, match="it is not http://HOST:PORT"):
         judge_at(server, database)
 
 

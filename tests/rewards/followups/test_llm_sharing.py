@@ -199,7 +199,7 @@ def test_without_an_address_there_is_no_judge(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         assert open_judge(lake.lake.settings, lake.lake.database, RUN) is None
         flags: dict[str, object] = {"judge_url": "nowhere", "judge_model": "m"}
-        with pytest.raises(InvalidInput, match="no http"):
+        with pytest.raises(InvalidInput, match="it is not http://HOST:PORT"):
             open_judge(load_settings(tmp_path, {}, flags), lake.lake.database, RUN)
 
 

@@ -8,14 +8,14 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from penstock.errors import InvalidInput
+from penstock.outbound.address import HttpAddress
+from penstock.settings import without_secrets
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
 #: Names get 127.1.0.1 and so on.
 _NAMES_MAX = 250
-_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,8 @@ class Forwards:
 
 def address_of(url: str) -> str:
     """HOST:PORT of a serving address. Raises InvalidInput."""
-    what = f"The serving address {url!r}"
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme)
-    except ValueError as error:
-        raise InvalidInput(what=what, why=str(error)) from error
-    if parts.scheme not in _PORTS or not parts.hostname:
-        raise InvalidInput(what=what, why="it is not http://HOST:PORT/… or https://HOST:PORT/…")
-    return join(parts.hostname, port or 0)
+    found = HttpAddress.of(url, f"The serving address {without_secrets(url)!r}")
+    return join(found.host, found.port)
 
 
 def join(host: str, port: int) -> str:

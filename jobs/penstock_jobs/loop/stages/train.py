@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from penstock.outbound.address import HttpAddress
+from penstock.outbound.exchange import Bounds
 from penstock.registry.checkpoints import find
 from penstock.registry.digests import text_digest
 from penstock.settings import without_secrets
@@ -11,7 +13,6 @@ from penstock_jobs.loop.keeping import written_inputs
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.stage import Answer, Done, Facts, Work
 from penstock_jobs.loop.trainers.command import CommandTrainer
-from penstock_jobs.loop.trainers.exchange import Bounds, address_of
 from penstock_jobs.loop.trainers.http import HttpTrainer, Pace
 from penstock_jobs.loop.training import Task, Trainer
 
@@ -76,7 +77,7 @@ def open_trainer(work: Work) -> Trainer:
         )
     assert trainer.url is not None
     return HttpTrainer(
-        address=address_of(trainer.url, "The address of the trainer"),
+        address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=environment.token(trainer.token_env),
         bounds=Bounds(settings.loop_trainer_answer_seconds, settings.loop_answer_bytes_max),
         pace=Pace(

@@ -7,6 +7,7 @@ job. A job outlives the runner that asked for it, and is told to end where its t
 import time
 from dataclasses import dataclass, field, replace
 from threading import Event
+from urllib.parse import urljoin
 
 import msgspec
 
@@ -19,7 +20,8 @@ from penstock.errors import (
     TrainerTooSlow,
     TrainerUnreachable,
 )
-from penstock_jobs.loop.trainers.exchange import Address, Bounds, Heard, ask
+from penstock.outbound.address import HttpAddress
+from penstock.outbound.exchange import Bounds, Exchange, Heard
 from penstock_jobs.loop.training import TOLD_CHARS_MAX, Made, Task, read_answer
 
 #: Come back later; and: what stands before it cannot reach it.
@@ -72,6 +74,20 @@ def understand(heard: Heard, where: str, bytes_max: int, *, of_job: bool) -> Mad
     return read_answer(heard.content, where)
 
 
+def beside(address: HttpAddress, location: str) -> HttpAddress:
+    """What a `Location` of its answer means. Raises InvalidInput, also where that is another
+    server, which is not to be told this one's token."""
+    try:
+        joined = urljoin(address.text, location)
+    except ValueError as error:
+        raise InvalidInput(what="Its Location", why="it is no address") from error
+    found = HttpAddress.of(joined, "Its Location")
+    if (found.secure, found.host, found.port) != (address.secure, address.host, address.port):
+        why = f"it is not at {address.host}:{address.port}"
+        raise InvalidInput(what="Its Location", why=why)
+    return found
+
+
 def told(heard: Heard) -> str:
     """What its body says: the detail of a problem document, else its beginning."""
     try:
@@ -85,14 +101,14 @@ def told(heard: Heard) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpTrainer:
-    address: Address
+    address: HttpAddress
     token: str | None = field(default=None, repr=False)
     bounds: Bounds
     pace: Pace
 
     def train(self, task: Task, lost: Event) -> Made:
         until = time.monotonic() + task.limit_s
-        job: Address | None = None
+        job: HttpAddress | None = None
         heard_at, outages, last = time.monotonic(), 0, "nothing"
         while True:
             asked_at = time.monotonic()
@@ -118,7 +134,7 @@ class HttpTrainer:
         log = (job or self.address).text
         raise TrainerTooSlow(limit_s=f"{task.limit_s:g}", log=log, output=last)
 
-    def _ask(self, method: str, job: Address | None, task: Task) -> Heard:
+    def _ask(self, method: str, job: HttpAddress | None, task: Task) -> Heard:
         headers = {
             "Accept": "application/json",
             "Idempotency-Key": task.key,
@@ -130,15 +146,16 @@ class HttpTrainer:
         if method == "POST":
             headers["Content-Type"] = "application/json"
             body = msgspec.json.encode(task.facts)
-        heard = ask(method, job or self.address, self.bounds, headers, body)
+        exchange = Exchange(self.bounds)
+        heard = exchange.ask(method, job or self.address, headers, body).if_whole()
         if not self.token:
             return heard
         # Who repeats what it was sent does not make errors of the loop a place to find it.
         return replace(heard, content=heard.content.replace(self.token.encode(), b"***"))
 
-    def _beside(self, location: str) -> Address:
+    def _beside(self, location: str) -> HttpAddress:
         try:
-            return self.address.beside(location)
+            return beside(self.address, location)
         except InvalidInput as error:
             raise TrainerAnswerUnfit(path=self.address.text, why=str(error).rstrip(".")) from error
 

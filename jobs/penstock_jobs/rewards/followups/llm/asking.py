@@ -1,12 +1,12 @@
 """One request to `/v1/chat/completions`, tried again where that may help."""
 
-import http.client
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.outbound.exchange import Bounds, Exchange, Heard
 from penstock_jobs.rewards.followups.llm.budget import Budget
 from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, address_of
 
@@ -31,30 +31,15 @@ class Reply:
     hopeless: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    """What came of a request; the status is 0 where no answer did."""
-
-    status: int = 0
-    answer: bytes = b""
-    retry_after: str = ""
-    why: str = ""
-    #: Whether it may have reached the model.
-    sent: bool = True
-
-
 class Asker:
     def __init__(
         self, endpoint: Endpoint, budget: Budget, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         """Raises InvalidInput."""
-        address = address_of(endpoint)
+        self._address = address_of(endpoint).below("chat/completions")
         self._endpoint = endpoint
         self._budget = budget
         self._sleep = sleep
-        self._host, self._port = address.hostname or "", address.port
-        self._secure = address.scheme == "https"
-        self._path = f"{address.path.rstrip('/')}/chat/completions"
 
     def ask(self, system: str, user: str) -> Reply:
         body = self._body(system, user)
@@ -66,36 +51,25 @@ class Asker:
                 return Reply(failure="budget", why=why)
             heard = self._send(body)
             if heard.status == 200:
-                return self._read(heard.answer, tokens)
-            why = heard.why
+                return self._read(heard.content, tokens)
+            why = heard.why or f"status {heard.status}"
             if heard.status or not heard.sent:  # else it may have been answered, and paid for
                 self._budget.settle(tokens, 0)
             if heard.status and heard.status not in _AGAIN:
                 hopeless = heard.status in _HOPELESS
                 return Reply(failure="unreachable", why=why, hopeless=hopeless)
             if attempt + 1 < self._endpoint.attempts_max:
-                self._sleep(self._pause(attempt, heard.retry_after))
+                self._sleep(self._pause(attempt, heard.retry_after_s))
         return Reply(failure="unreachable", why=why)
 
-    def _send(self, body: bytes) -> _Heard:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._endpoint.timeout_seconds)
+    def _send(self, body: bytes) -> Heard:
         headers = {"Content-Type": "application/json"}
         if self._endpoint.key:
             headers["Authorization"] = f"Bearer {self._endpoint.key}"
-        sent = False
-        try:
-            connection.connect()
-            sent = True
-            connection.request("POST", self._path, body, headers)
-            response = connection.getresponse()
-            answer = response.read(_ANSWER_BYTES_MAX)
-        except (OSError, http.client.HTTPException) as error:
-            return _Heard(sent=sent, why=f"{type(error).__name__}: {error}")
-        finally:
-            connection.close()
-        retry_after = response.getheader("Retry-After", "")
-        return _Heard(response.status, answer, retry_after, why=f"status {response.status}")
+        elif self._address.authorization:
+            headers["Authorization"] = self._address.authorization
+        bounds = Bounds(self._endpoint.timeout_seconds, _ANSWER_BYTES_MAX)
+        return Exchange(bounds).ask("POST", self._address, headers, body).if_whole()
 
     def _read(self, answer: bytes, tokens: int) -> Reply:
         try:
@@ -119,9 +93,7 @@ class Asker:
         }
         return json.dumps(request).encode()
 
-    def _pause(self, attempt: int, retry_after: str) -> float:
+    def _pause(self, attempt: int, asked_s: float) -> float:
         """As long as the server asks for, else twice as long each time."""
-        pause = _FIRST_PAUSE_SECONDS * float(2**attempt)
-        if retry_after.isascii() and retry_after.isdigit():
-            pause = float(retry_after)
+        pause = asked_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
         return min(pause, self._endpoint.pause_seconds_max)

@@ -4,9 +4,9 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
 from penstock.errors import InvalidInput
+from penstock.outbound.address import HttpAddress
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.followups.llm.answers import prompt_version
 
@@ -41,18 +41,11 @@ def endpoint_of(settings: Settings) -> Endpoint:
     )
 
 
-def address_of(endpoint: Endpoint) -> SplitResult:
+def address_of(endpoint: Endpoint) -> HttpAddress:
     """Raises InvalidInput where nothing can be sent there, or not with this key."""
-    try:
-        address = urlsplit(endpoint.url)
-        usable = address.scheme in ("http", "https") and address.hostname and address.port != 0
-    except ValueError:  # brackets without an end, a port that is no number
-        usable = False
-    if not usable:
-        raise InvalidInput(
-            what="The address of the judge",
-            why=f"{without_secrets(endpoint.url)!r} is no http:// or https:// address",
-        )
+    address = HttpAddress.of(
+        endpoint.url, f"The address of the judge, {without_secrets(endpoint.url)!r},"
+    )
     if not (endpoint.key.isascii() and endpoint.key.isprintable()):
         raise InvalidInput(what="The key of the judge", why="it holds what no header may")
     return address

@@ -1,4 +1,4 @@
-"""An address that trains: it answers as it is told to, and remembers what it was asked."""
+"""A server that answers as it is told to, and remembers what it was asked."""
 
 import json
 import threading
@@ -100,7 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(content) + answer.missing))
             self.end_headers()
-            self.wfile.write(content)
+            with suppress(OSError):  # who asked had enough
+                self.wfile.write(content)
 
     def do_GET(self) -> None:
         self._do()

@@ -1,0 +1,77 @@
+"""Where a server of HTTP is: an address taken apart, to be dialled."""
+
+import base64
+import http.client
+from dataclasses import dataclass, field, replace
+from typing import Self
+from urllib.parse import SplitResult, urlsplit
+
+from penstock.errors import InvalidInput
+
+_CHARS_MAX = 4_000
+_PORTS = {"http": 80, "https": 443}
+_UNLIKE = "it is not http://HOST:PORT… or https://HOST:PORT…"
+
+
+@dataclass(frozen=True)
+class HttpAddress:
+    #: As it was given. There may be secrets in it: show it without them.
+    text: str = field(repr=False)
+    secure: bool
+    host: str
+    port: int
+    path: str
+    query: str = field(repr=False)
+    fragment: str
+    #: NAME:PASSWORD, as it is written in front of the host; None where there is none.
+    login: str | None = field(repr=False)
+
+    @classmethod
+    def of(cls, text: str, what: str) -> Self:
+        """`what` names the address in errors, which do not show it: there may be secrets in it.
+        Raises InvalidInput."""
+        if len(text) > _CHARS_MAX or not text.isascii() or not text.isprintable() or " " in text:
+            why = f"an address is at most {_CHARS_MAX} printable ASCII characters, none a blank"
+            raise InvalidInput(what=what, why=why)
+        try:
+            parts = urlsplit(text)
+            port = parts.port if parts.port is not None else _PORTS.get(parts.scheme)
+        except ValueError as error:  # brackets without an end, a port that is no number
+            raise InvalidInput(what=what, why=_UNLIKE) from error
+        if parts.scheme not in _PORTS or not parts.hostname or not port:
+            raise InvalidInput(what=what, why=_UNLIKE)
+        return cls(
+            text=text,
+            secure=parts.scheme == "https",
+            host=parts.hostname,
+            port=port,
+            path=parts.path,
+            query=parts.query,
+            fragment=parts.fragment,
+            login=_login(parts),
+        )
+
+    @property
+    def target(self) -> str:
+        """What a request asks for."""
+        return (self.path or "/") + (f"?{self.query}" if self.query else "")
+
+    def below(self, path: str) -> Self:
+        return replace(self, path=f"{self.path.rstrip('/')}/{path}")
+
+    @property
+    def authorization(self) -> str | None:
+        """The header's value, of the login."""
+        if self.login is None:
+            return None
+        return f"Basic {base64.b64encode(self.login.encode()).decode()}"
+
+    def connection(self, seconds_max: float) -> http.client.HTTPConnection:
+        """Not opened yet; each wait on it takes at most so long."""
+        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        return kind(self.host, self.port, timeout=seconds_max)
+
+
+def _login(parts: SplitResult) -> str | None:
+    login, at, _ = parts.netloc.rpartition("@")
+    return login if at else None

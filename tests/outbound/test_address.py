@@ -1,0 +1,69 @@
+"""Addresses of other people's servers."""
+
+import base64
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.outbound.address import HttpAddress
+
+
+def of(text: str) -> HttpAddress:
+    return HttpAddress.of(text, "The address of the test")
+
+
+def test_an_address_is_taken_apart() -> None:
+    found = of("https://gpu-7.example:8443/a/b/?c=d&e#f")
+    assert (found.secure, found.host, found.port) == (True, "gpu-7.example", 8443)
+    assert (found.path, found.query, found.fragment) == ("/a/b/", "c=d&e", "f")
+    assert found.target == "/a/b/?c=d&e"
+    assert (found.login, found.authorization) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "port", "target"),
+    [
+        ("http://x", 80, "/"),
+        ("https://x", 443, "/"),
+        ("HTTP://X?a", 80, "/?a"),
+        ("http://[::1]:9/a//b", 9, "/a//b"),
+        ("http://x/%20;v=1", 80, "/%20;v=1"),
+    ],
+)
+def test_what_is_not_said_is_the_usual(text: str, port: int, target: str) -> None:
+    assert (of(text).port, of(text).target) == (port, target)
+
+
+@pytest.mark.parametrize(
+    ("text", "below"),
+    [
+        ("http://x", "/v1/models"),
+        ("http://x/", "/v1/models"),
+        ("http://x/a/?key=b", "/a/v1/models?key=b"),
+    ],
+)
+def test_paths_are_put_below_an_address(text: str, below: str) -> None:
+    assert of(text).below("v1/models").target == below
+
+
+def test_a_login_becomes_a_header_and_is_not_shown() -> None:
+    found = of("http://ada:p@ss@x/?token=t")
+    assert found.authorization == f"Basic {base64.b64encode(b'ada:p@ss').decode()}"
+    assert "p@ss" not in repr(found)
+    assert "token" not in repr(found)
+    assert of("http://@x").login == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "x", "x:80", "//x", "ftp://x", "http:", "http://", "http:///a", "http://:80"),
+        *("http://x:0", "http://x:65536", "http://x:a", "http://x:-1", "http://[::1"),
+        *("http://x/ä", "http://x/a b", "http://x/\n", "http://x/\x1b", "http://" + "x" * 4_000),
+    ],
+)
+def test_what_is_none_is_refused_without_being_shown(text: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        of(text)
+    assert str(refused.value).startswith("The address of the test cannot be used: ")
+    assert len(str(refused.value)) < 120
