@@ -11,7 +11,8 @@ from penstock.registry.gate.policy import parse
 from penstock.registry.verdicts import Verdict
 
 NOW = 1_800_000_000_000_000
-HOUR = 3_600_000_000
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
 POLICY = """
 [[require]]
 suite = "core"

@@ -12,6 +12,8 @@ from penstock.registry.gate.comparing import Values
 from penstock.registry.gate.policy import Metric
 
 _DIGITS = 12
+#: A clock that is put right goes back by less, and what was written just before seems to be later.
+_CLOCK_BACK_SECONDS_MAX = 60
 #: By task, for each attempt: an amount, and what it is a share of.
 Amounts = dict[str, list[tuple[float, float]]]
 
@@ -44,9 +46,14 @@ def sift(attempts: Sequence[Kept], now: int, max_age_s: int | None) -> Sifted:
         scored=sorted(scored, key=lambda one: (one.result.task, one.result.attempt)),
         errors=len(fresh) - len(scored),
         stale=len(attempts) - len(fresh),
-        future=sum(one.scored_at > now for one in attempts),
+        future=sum(is_from_the_future(one.scored_at, now) for one in attempts),
         by_task=_errors_by_task(fresh),
     )
+
+
+def is_from_the_future(moment: int, now: int) -> bool:
+    """Whether one of the two clocks was wrong."""
+    return moment > now + _CLOCK_BACK_SECONDS_MAX * 1_000_000
 
 
 def _errors_by_task(attempts: Sequence[Kept]) -> float:

@@ -8,6 +8,7 @@ is missing.
 from dataclasses import asdict, replace
 from typing import Any
 
+from penstock.registry.gate.amounts import is_from_the_future
 from penstock.registry.gate.evidence import Evidence, SuiteEvidence
 from penstock.registry.gate.guards import measure
 from penstock.registry.gate.looking import Gap, Looked, look_at, tell
@@ -184,7 +185,7 @@ def _live_gap(evidence: Evidence, policy: Policy) -> Gap:
         return Gap("INCONCLUSIVE", why)
     if look.document is None or look.at is None:
         return Gap("INCONCLUSIVE", "nobody has looked at the canary yet")
-    if look.at > evidence.at:
+    if is_from_the_future(look.at, evidence.at):
         return Gap("ERROR", "the newest look at the canary is from the future")
     if look.document.get("policy", policy.digest) != policy.digest:
         return Gap("INCONCLUSIVE", "the newest look at the canary was made by another policy")
