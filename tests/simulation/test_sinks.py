@@ -82,6 +82,12 @@ def test_an_address_that_cannot_be_posted_to_is_refused(url: str) -> None:
         HttpSink(url, None)
 
 
+def test_a_login_is_refused_and_not_shown() -> None:
+    with pytest.raises(InvalidInput, match="a login in it is not sent") as refused:
+        HttpSink("http://ada:geheim@there:8787", None)
+    assert "geheim" not in str(refused.value)
+
+
 @pytest.mark.parametrize("url", ["local:log", "kafka://there", "kafka://there/topic?acks=1"])
 def test_an_address_that_is_no_topic_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="--kafka"):

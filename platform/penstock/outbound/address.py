@@ -10,7 +10,7 @@ from penstock.errors import InvalidInput
 
 _CHARS_MAX = 4_000
 _PORTS = {"http": 80, "https": 443}
-_UNLIKE = "it is not http://HOST:PORT… or https://HOST:PORT…"
+_UNLIKE = "it is not http://HOST:PORT or https://HOST:PORT, with or without a path"
 
 
 @dataclass(frozen=True)

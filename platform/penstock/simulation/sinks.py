@@ -61,8 +61,11 @@ class HttpSink:
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         what = f"The address {without_secrets(url)}"
-        if HttpAddress.of(url, what).secure:
+        address = HttpAddress.of(url, what)
+        if address.secure:
             raise InvalidInput(what=what, why="it is not http://HOST:PORT")
+        if address.login is not None:
+            raise InvalidInput(what=what, why="a login in it is not sent; --key is for a key")
         self._url = url
         self._patience_s = patience_s
         self._tell = tell
