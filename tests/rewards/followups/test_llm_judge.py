@@ -1,6 +1,7 @@
 """The judge that asks a model, against a server that speaks the protocol and errs."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -85,6 +86,13 @@ def test_labels_in_the_order_of_the_messages(server: Completions, database: Data
     assert found[0].judge.startswith("llm@")
     assert {one["path"] for one in server.requests} == {"/v1/chat/completions"}
     assert {one["authorization"] for one in server.headers} == {"Bearer secret"}
+
+
+def test_an_address_may_have_a_query_and_a_login(server: Completions, database: Database) -> None:
+    server.url = server.url.replace("http://", "http://ada:p@ss@") + "/?api-version=3"
+    assert labels(judge_at(server, database, key="").judge(messages("asks"))) == ["asks"]
+    assert server.requests[0]["path"] == "/v1/chat/completions?api-version=3"
+    assert server.headers[0]["authorization"] == f"Basic {b64encode(b'ada:p@ss').decode()}"
 
 
 def test_the_same_message_is_asked_once(server: Completions, database: Database) -> None:
