@@ -55,8 +55,10 @@ def test_platform_is_the_standard_library_s(how: list[str]) -> None:
 
 
 def test_every_python_file_lives_in_a_room() -> None:
-    """A file outside belongs to no layer, no type check and no wheel."""
-    visible = [entry for entry in ROOT.iterdir() if not entry.name.startswith(".")]
+    """A file outside belongs to no layer, no type check and no wheel. What `make demo` and
+    `penstock` leave where they are called is not the project's."""
+    made = (".", "penstock-demo", "penstock-data")
+    visible = [entry for entry in ROOT.iterdir() if not entry.name.startswith(made)]
     files = [file for entry in visible for file in (entry, *entry.rglob("*.py"))]
     code = [file for file in files if file.suffix == ".py"]
     assert [file for file in code if not any(file.is_relative_to(ROOT / r) for r in ROOMS)] == []
