@@ -12,10 +12,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import Backlogged, InvalidInput
+from penstock.eventlog import Held
 from penstock.ingest import importing
 from penstock.ingest.importing import Imported, Importer, find_files
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
+from penstock.lake.catalog import current
+from penstock.lake.lake import open_lake
 from penstock.testing.lakes import HandLake, body_of, hand_lake, make_event
 from penstock.testing.server import running_server
 
@@ -139,7 +142,9 @@ def test_a_running_server_stores_what_is_imported_beside_it(tmp_path: Path) -> N
         with closing(server.client()) as client:
             client.send_events(body_of(EVENTS[:200]))
         done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-        assert (done["accepted"], done["waiting"]) == (300, True)
+        assert (done["accepted"], done["by_server"], done["waiting"]) == (300, True, False)
+        with open_lake(data) as lake:  # what is in segments, as rewards see it
+            assert sum(one.rows for one in current(lake.database).segments) == 300
         body = json.dumps({"sql": "select count(*) as n from events"}).encode()
         # A connection that was kept meanwhile the server may have closed.
         with closing(server.client()) as client:
@@ -150,3 +155,16 @@ def test_a_running_server_stores_what_is_imported_beside_it(tmp_path: Path) -> N
         assert len(lake.stored()) == 300
         assert set(lake.stored().values()) == {1}
         assert read_ledger(lake.lake).discrepancies == []
+
+
+def test_a_server_that_stores_nothing_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "_STORE_SECONDS_MAX", 0.1)
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(body_of(EVENTS))
+    data = tmp_path / "data"
+    with hand_lake(data) as stuck, hand_lake(data, flush_seconds_max=0) as lake:
+        assert stuck.lake.log.hold(0) is Held.MINE
+        assert take(lake, [path]) == Imported(1, 300, 0, 0, 0, by_server=True, waiting=True)
+        assert list(lake.stored()) == []

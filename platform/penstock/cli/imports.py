@@ -46,7 +46,9 @@ def import_(
         return
     say(f"{done.files} files: {done.accepted} events accepted, {done.rejected} lines rejected")
     if done.waiting:
-        say("The running server stores them; queries see them now.")
+        say("The running server has yet to store them; queries see them now, rewards do then.")
+    elif done.by_server:
+        say("The running server has stored them.")
     else:
         say(f"{done.stored} were new, {done.duplicate} the lake had already")
     if done.rejected:
