@@ -153,6 +153,17 @@ def test_a_run_that_is_left_ends_its_work(losing: Executor, tmp_path: Path) -> N
     assert process != os.getpid()
 
 
+def test_runs_that_are_left_while_their_tasks_end(losing: Executor) -> None:
+    """Ray would end this process, had it to cancel one that is done in that moment."""
+    times = 3 if isinstance(losing, ProcessExecutor) else 100  # of which each has new workers
+    for number in range(times):
+        run = losing.run(tasks.square, range(50))
+        for _ in range(1 + number % 5):
+            next(run)
+        run.close()  # type: ignore[attr-defined]
+    assert [one.result for one in losing.run(tasks.square, [3])] == [9]
+
+
 def test_closing_leaves_no_process(tmp_path: Path) -> None:
     """Also of a run that nobody reads to its end, with a task that does not end."""
     executor = ProcessExecutor(workers=2, attempts_max=1)
