@@ -24,8 +24,9 @@ from penstock.settings import Settings, load_settings
 from penstock.testing.waiting import eventually
 from tests.registry.conftest import OpenDatabase
 from tests.registry.promoting import TENANT, set_policy
-from tests.registry.receiver import Answer, Receiver, answers
+from tests.registry.receiver import TAKEN, Receiver, answers
 from tests.registry.telling import change_times, deliverer, standing, tell_now, with_limits
+from tests.servers.asked import Answer
 
 # Several deliverers
 
@@ -39,7 +40,7 @@ def test_one_deliverer_at_a_time(
     with leased(database, f"tell:{made.target}", "another", 30) as mine:
         assert mine
         assert tell_now(open_database(), settings) == 1
-        assert receiver.got == []
+        assert receiver.asked == []
     assert tell_now(open_database(), settings) == 0
 
 
@@ -55,7 +56,7 @@ def test_many_deliverers_tell_each_change_once(
         for number in range(10):
             change_times(database, 1, f"channel-{number % 3}")
             set_policy(database, channel=f"channel-{number % 3}")
-        eventually(lambda: len(receiver.got) >= 20)
+        eventually(lambda: len(receiver.asked) >= 20)
         eventually(lambda: standing(database, settings).waiting == 0)
     for number in range(3):
         versions = receiver.versions(f"channel-{number}")
@@ -78,7 +79,7 @@ def test_who_hung_past_the_lease_takes_nothing_back(
             with database.write() as connection:
                 connection.execute(sa.update(lease).values(until=0))
             assert tell_now(open_database(), settings) == 0
-        return Answer()
+        return TAKEN
 
     receiver.script = hang_once
     assert tell_now(open_database(), settings) == 0
@@ -113,11 +114,11 @@ def test_killed_between_sending_and_noting(
     victims: list[subprocess.Popen[bytes]] = []
 
     def kill_on_second(got: Any) -> Answer:
-        if got.version == 2 and len(receiver.got) == 2:
+        if got.document["version"] == 2 and len(receiver.asked) == 2:
             eventually(lambda: victims)
             victims[0].send_signal(signal.SIGKILL)
             victims[0].wait()
-        return Answer()
+        return TAKEN
 
     receiver.script = kill_on_second
     with running_command(tmp_path) as first:
@@ -125,12 +126,12 @@ def test_killed_between_sending_and_noting(
         eventually(lambda: first.poll() is not None)
     assert receiver.versions() == [1, 2]
     with running_command(tmp_path) as second:
-        eventually(lambda: len(receiver.got) == 5)
+        eventually(lambda: len(receiver.asked) == 5)
         eventually(lambda: standing(database, load_settings(tmp_path, {})).waiting == 0)
         second.send_signal(signal.SIGTERM)
         assert second.wait() == 0
     assert receiver.versions() == [1, 2, 2, 3, 4]
-    assert len({one.headers["webhook-id"] for one in receiver.got[1:3]}) == 1
+    assert len({one.headers["webhook-id"] for one in receiver.asked[1:3]}) == 1
 
 
 # The commands
@@ -175,7 +176,7 @@ def test_commands(run: Run, database: Database, receiver: Receiver) -> None:
     status, told = run("deliver", "--once")
     assert (status, told) == (0, {"told": 2, "waiting": 0, "problems": []})
     assert is_signed(
-        made["secret"], receiver.got[-1].headers, receiver.got[-1].body, now_s=time.time()
+        made["secret"], receiver.asked[-1].headers, receiver.asked[-1].body, now_s=time.time()
     )
     assert run("remove", made["id"]) == (0, {"removed": made["id"]})
     status, said = run("remove", made["id"])

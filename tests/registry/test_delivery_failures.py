@@ -13,8 +13,9 @@ from penstock.settings import Settings, load_settings
 from penstock.telemetry.metrics import Metrics
 from penstock.testing.waiting import eventually
 from tests.registry.promoting import TENANT
-from tests.registry.receiver import Answer, Hang, Receiver, answers, receiving
+from tests.registry.receiver import Receiver, answers, receiving
 from tests.registry.telling import change_times, deliverer, standing, tell_now, with_limits
+from tests.servers.asked import Answer, Hang
 
 # When it fails
 
@@ -38,11 +39,11 @@ def test_what_is_not_taken_waits_and_says_why(
         0,
         None,
     )
-    tries = [one.headers["webhook-id"] for one in receiver.got[1:4]]
+    tries = [one.headers["webhook-id"] for one in receiver.asked[1:4]]
     assert len(set(tries)) == 1
 
 
-@pytest.mark.parametrize("hang", [Hang(), Hang(drip=True)], ids=["silent", "byte by byte"])
+@pytest.mark.parametrize("hang", [Hang(drip=False), Hang()], ids=["silent", "byte by byte"])
 def test_who_hangs_is_given_up_in_time(
     hang: Hang, embedded: Database, settings: Settings, receiver: Receiver
 ) -> None:
@@ -77,9 +78,9 @@ def pause_of(database: Database) -> float:
     [
         (Answer(500), 0, 1),
         (Answer(410), 400, 1000),
-        (Answer(503, {"Retry-After": "700"}), 600, 700),
-        (Answer(503, {"Retry-After": "99999999"}), 900, 1000),
-        (Answer(503, {"Retry-After": "Sat, 21 Nov 2026 10:00:00 GMT"}), 0, 1),
+        (Answer(503, headers={"Retry-After": "700"}), 600, 700),
+        (Answer(503, headers={"Retry-After": "99999999"}), 900, 1000),
+        (Answer(503, headers={"Retry-After": "Sat, 21 Nov 2026 10:00:00 GMT"}), 0, 1),
     ],
     ids=["500", "410", "asks for a pause", "asks for too much", "asks for a date"],
 )
@@ -105,7 +106,7 @@ def test_a_target_that_hangs_keeps_no_other_waiting(
     database: Database, settings: Settings, receiver: Receiver
 ) -> None:
     with receiving() as hanging:
-        hanging.script = lambda _got: Hang()
+        hanging.script = lambda _got: Hang(drip=False)
         add_webhook(database, TENANT, hanging.url)
         add_webhook(database, TENANT, receiver.url)
         metrics = Metrics()

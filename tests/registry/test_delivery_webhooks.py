@@ -15,8 +15,9 @@ from penstock.registry.webhooks import (
 )
 from penstock.settings import Settings
 from tests.registry.promoting import TENANT, add, promote, release, rollback, set_policy
-from tests.registry.receiver import Answer, Receiver
+from tests.registry.receiver import TAKEN, Receiver
 from tests.registry.telling import change_times, standing, tell_now
+from tests.servers.asked import Answer
 
 # What is sent
 
@@ -32,7 +33,7 @@ def test_each_change_is_told_once_and_in_order(
     release(database)
     assert tell_now(database, settings) == 0
     assert tell_now(database, settings) == 0
-    told = [one.document for one in receiver.got]
+    told = [one.document for one in receiver.asked]
     assert [one["action"] for one in told] == ["promote", "promote", "rollback", "release"]
     assert [one["version"] for one in told] == [1, 2, 3, 4]
     assert [one["checkpoint"] for one in told] == ["one", "two", "one", "one"]
@@ -44,9 +45,9 @@ def test_each_change_is_told_once_and_in_order(
         "overridden": False, "actor": "bob", "reason": "it is worse", "at": "",
         "previous_hash": told[1]["hash"], "hash": told[2]["hash"],
     }  # fmt: skip
-    for one in receiver.got:
+    for one in receiver.asked:
         assert is_signed(secret, one.headers, one.body, now_s=time.time())
-    assert len({one.headers["webhook-id"] for one in receiver.got}) == 4
+    assert len({one.headers["webhook-id"] for one in receiver.asked}) == 4
     assert standing(database, settings).waiting == 0
     assert made.target.endswith(made.id)
 
@@ -59,7 +60,7 @@ def test_a_canary_s_files_are_named(
     promote(database, "one")
     promote(database, "two", share=0.05)
     assert tell_now(database, settings) == 0
-    told = receiver.got[-1].document
+    told = receiver.asked[-1].document
     assert (told["checkpoint"], told["canary"], told["canary_share"]) == ("one", "two", 0.05)
     assert told["canary_uri"] == "https://models.test/two"
     assert told["canary_digest"] != told["digest"]
@@ -72,7 +73,7 @@ def test_signature_holds_for_one_secret_body_and_time(
     _, other = add_webhook(embedded, TENANT, receiver.url, "another")
     change_times(embedded, 1)
     tell_now(embedded, settings)
-    [got] = receiver.got
+    [got] = receiver.asked
     sent_at = int(got.headers["webhook-timestamp"])
     assert is_signed(secret, got.headers, got.body, now_s=sent_at)
     assert not is_signed(other, got.headers, got.body, now_s=sent_at)
@@ -115,7 +116,7 @@ def test_channels_and_tenants_are_kept_apart(
     change_times(database, 1)
     change_times(database, 1, "canary")
     assert tell_now(database, settings) == 0
-    assert [(one.path, one.document["channel"]) for one in receiver.got] == [
+    assert [(one.path, one.document["channel"]) for one in receiver.asked] == [
         ("/hook/one", "production")
     ]
     assert [one.tenant for one in list_webhooks(database, "bolt")] == ["bolt"]
@@ -131,7 +132,7 @@ def test_a_removed_webhook_is_told_nothing_more(
 
     def remove(_got: object) -> Answer:
         remove_webhook(database, TENANT, made.id)
-        return Answer()
+        return TAKEN
 
     receiver.script = remove
     assert tell_now(database, settings) == 0

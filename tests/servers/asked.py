@@ -35,7 +35,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Hang:
-    """A byte of a header now and then, and never an end."""
+    """Never an end: a byte of a header now and then, or not a word."""
+
+    drip: bool = True
 
 
 Script = Callable[[Asked], Answer | Hang | None]
@@ -43,7 +45,7 @@ Script = Callable[[Asked], Answer | Hang | None]
 
 @dataclass
 class Server:
-    url: str
+    url: str = ""
     asked: list[Asked] = field(default_factory=list)
     #: None: it closes the connection without a word.
     script: Script = lambda _asked: Answer()
@@ -62,14 +64,22 @@ def one_after_the_other(*answers: Answer | Hang | None) -> Script:
 
 @contextmanager
 def serving() -> Iterator[Server]:
+    server = Server()
+    with answering(server, "/train"):
+        yield server
+
+
+@contextmanager
+def answering(server: Server, path: str) -> Iterator[None]:
+    """At an address with this path, which it gets."""
     http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     http.daemon_threads = True
-    server = Server(f"http://127.0.0.1:{http.server_port}/train")
     http.told = server  # type: ignore[attr-defined]
+    server.url = f"http://127.0.0.1:{http.server_port}{path}"
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield server
+        yield
     finally:
         server.ended.set()
         http.shutdown()
@@ -90,9 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
         answer = server.script(asked)
         if isinstance(answer, Hang):
             with suppress(OSError):
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-                while not server.ended.wait(0.05):
-                    self.wfile.write(b"x")
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: " if answer.drip else b"")
+                while not server.ended.wait(0.02):
+                    self.wfile.write(b"x" if answer.drip else b"")
         elif answer is not None:
             content = answer.body.encode()
             self.send_response(answer.status)
