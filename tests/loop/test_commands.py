@@ -50,6 +50,7 @@ def test_a_cycle_its_status_and_its_history(world: World) -> None:
     assert (first["outcome"], first["over_budget"], second["cycle"]) == ("promoted", True, 2)
     assert sum(one["took_s"] for one in first["stages"]) <= first["took_s"]
     assert all(one["took_s"] >= 0 for one in first["stages"])
+    assert sum(one["took_s"] for one in first["stages"]) > 0
     person = loop(world, "history", "--loop", "mini").stdout.splitlines()
     assert person[0].split()[-2:] == ["gate", "promote"]
     assert person[1].split()[:4] == ["mini", "1", "promoted", "mini-0001"]

@@ -68,13 +68,9 @@ def test_without_a_location_the_same_is_asked_again(server: Server) -> None:
 def test_outages_are_outlived(server: Server, outage: Any, begun: bool) -> None:
     before = [RUNS] if begun else []
     server.script = one_after_the_other(*before, outage, outage, MADE)
-    quick = {"seconds_max": 0.2} if isinstance(outage, Hang) else {}
+    quick = {"seconds_max": 1} if isinstance(outage, Hang) else {}
     assert train(server, **quick).digest == DIGEST
-    expected = ["POST", *["GET" if begun else "POST"] * (2 + begun)]
-    if quick:  # a slow machine may hold back other answers for as long, and they are asked again
-        assert len(server.methods) >= len(expected)
-    else:
-        assert server.methods == expected
+    assert server.methods == ["POST", *["GET" if begun else "POST"] * (2 + begun)]
 
 
 def test_an_outage_that_does_not_end_is_told(server: Server) -> None:

@@ -60,7 +60,9 @@ def test_the_same_facts_again_are_no_news(database: Database) -> None:
     again = add(database, "a", **facts | {"actor": "another", "note": "again"})
     assert first == again == find(database, TENANT, "a") == find(database, TENANT, digest_of("a"))
     assert (first.state, first.checked, first.bytes) == ("registered", "not_looked", None)
-    assert {one.name for one in list_checkpoints(database, TENANT)} == {"root", "a"}
+    listed = list_checkpoints(database, TENANT)
+    assert {one.name for one in listed} == {"root", "a"}
+    assert listed == sorted(listed, key=lambda one: (one.registered_at, one.name))
     assert len(lineage(database, TENANT, "a").moves) == 1
 
 
