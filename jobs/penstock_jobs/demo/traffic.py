@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
+from penstock.clock import SystemClock
 from penstock.errors import ServerUnreachable
-from penstock.ingest.ledger import read_ledger
+from penstock.ingest.storing import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock.simulation.production import Checkpoint, Lived, Production
 from penstock.simulation.sinks import HttpSink
@@ -23,6 +24,8 @@ _LOOK_SECONDS = 0.02
 _STORED_SECONDS_MAX = 30.0
 
 Entry = tuple[int, str, bytes]
+
+_now_us = SystemClock().now_us
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,9 @@ class Traffic:
         return Worked([one.truth for one in lived], len(entries), begun_us, _now_us())
 
     def _wait_until_stored(self) -> None:
-        deadline = time.monotonic() + _STORED_SECONDS_MAX
-        while any(row.waiting for row in read_ledger(self.lake).rows):
-            if time.monotonic() > deadline:
-                why = f"it has not stored all events after {_STORED_SECONDS_MAX:g} s"
-                raise ServerUnreachable(url=self.url, why=why)
-            time.sleep(_LOOK_SECONDS)
+        if not wait_until_stored(self.lake, _STORED_SECONDS_MAX):
+            why = f"it has not stored all events, and no more of them for {_STORED_SECONDS_MAX:g} s"
+            raise ServerUnreachable(url=self.url, why=why)
 
 
 def _entries(lived: Sequence[Lived]) -> tuple[list[Entry], int]:
@@ -105,7 +105,3 @@ def _send(sink: HttpSink, entries: Sequence[Entry]) -> None:
 
 def _wait_until(moment_us: int) -> None:
     time.sleep(max(0.0, (moment_us - _now_us()) / 1_000_000))
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

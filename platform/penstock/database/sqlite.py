@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from penstock.clock import SystemClock
 from penstock.database.limits import Limits
 from penstock.errors import DatabaseUnreachable
 
@@ -35,7 +36,7 @@ def make_engine(url: sa.URL, limits: Limits) -> Engine:
     def _configure(connection: Any, entry: ConnectionPoolEntry) -> None:
         entry.info["file"] = file.opened()
         connection.isolation_level = None  # transactions are begun below, not by the driver
-        connection.create_function(CLOCK, 0, _now_us)
+        connection.create_function(CLOCK, 0, SystemClock().now_us)
         cursor = connection.cursor()
         _use_wal(cursor, limits.lock_seconds_max)
         cursor.execute("PRAGMA synchronous = FULL")
@@ -53,10 +54,6 @@ def make_engine(url: sa.URL, limits: Limits) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000
 
 
 def why_unusable(error: DBAPIError, _limits: Limits) -> str | None:

@@ -11,9 +11,8 @@ from penstock.clock import SystemClock
 from penstock.errors import Backlogged, BodyUnreadable, InvalidInput
 from penstock.ingest.acceptance import Acceptance, Acceptor
 from penstock.ingest.partition_writer import Parts
+from penstock.ingest.storing import wait_until_stored
 from penstock.ingest.writer import Writer
-from penstock.lake.catalog import read_next_offsets
-from penstock.lake.fresh import start_of
 from penstock.lake.lake import Lake
 from penstock.telemetry.metrics import Metrics
 
@@ -22,7 +21,6 @@ _READ_BYTES = 8 * 1024 * 1024
 _WAIT_SECONDS_MAX = 120
 #: How long it may get nowhere in storing what was imported, beyond the age at which it has to.
 _STORE_SECONDS_MAX = 10
-_LOOK_SECONDS = 0.05
 _SUFFIXES = (".jsonl", ".ndjson", ".json")
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 
@@ -82,31 +80,14 @@ class Importer:
         """Store what the log holds. A running server does so by itself, and is waited for: what
         comes next may ask for segments, as rewards do."""
         self.imported.by_server = not self._writer.drain()
-        self.imported.waiting = self.imported.by_server and not self._stored_by_server()
+        if self.imported.by_server:
+            patience_s = self._lake.settings.flush_seconds_max + _STORE_SECONDS_MAX
+            self.imported.waiting = not wait_until_stored(self._lake, patience_s)
         metrics = self._metrics
         self.imported.stored = int(metrics.value("events_stored_total", tenant=self._tenant))
         duplicate = metrics.value("events_duplicate_total", tenant=self._tenant)
         self.imported.duplicate = int(duplicate)
         return self.imported
-
-    def _stored_by_server(self) -> bool:
-        """False once it got nowhere for too long."""
-        ends = self._lake.log.ends()
-        patience_s = self._lake.settings.flush_seconds_max + _STORE_SECONDS_MAX
-        left, until_s = self._unstored(ends), self._clock.elapsed_s() + patience_s
-        while any(left) and self._clock.elapsed_s() < until_s:
-            time.sleep(_LOOK_SECONDS)
-            before, left = left, self._unstored(ends)
-            if left != before:
-                until_s = self._clock.elapsed_s() + patience_s
-        return not any(left)
-
-    def _unstored(self, ends: list[int]) -> list[int]:
-        """By partition, how far the lake is from there."""
-        log = self._lake.log
-        with self._lake.database.read() as connection:
-            covered = read_next_offsets(connection)
-        return [max(end - start_of(log, at, covered), 0) for at, end in enumerate(ends)]
 
     def _append(self, piece: Acceptance) -> None:
         waited_s, drained = 0, False

@@ -5,7 +5,8 @@ import json
 import time
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import urlsplit
+
+from penstock.outbound.address import HttpAddress
 
 _TRIES_MAX = 200
 _PAUSE_SECONDS = 0.05
@@ -25,10 +26,7 @@ class Client:
     """One connection, opened again when it breaks. Not shared between threads."""
 
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 30) -> None:
-        address = urlsplit(url)
-        self._connection = http.client.HTTPConnection(
-            address.hostname or "", address.port, timeout=timeout_s
-        )
+        self._connection = HttpAddress.of(url, "The address of the service").connection(timeout_s)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def post(self, path: str, body: bytes, **headers: str) -> Reply:
