@@ -100,17 +100,19 @@ def test_any_other_error_names_the_task_and_the_line(
     assert "Traceback" in str(raised.value.facts["traceback"])
 
 
-def test_the_first_error_ends_the_run_after_what_was_under_way(executor: Executor) -> None:
+def test_the_first_error_ends_the_run_after_what_was_under_way(
+    executor: Executor, tmp_path: Path
+) -> None:
     asked: list[int] = []
 
-    def ask() -> Iterator[int]:
+    def ask() -> Iterator[Marked]:
         for number in (0, 2, 4, 5, *range(6, 99, 2)):
             asked.append(number)
-            yield number
+            yield Marked(number, str(tmp_path))
 
     done: list[int] = []
     with pytest.raises(InvalidInput, match="5"):
-        done.extend(one.task for one in executor.run(tasks.refuse_odd, ask()))
+        done.extend(one.task.number for one in executor.run(tasks.refuse_odd_in_turn, ask()))
     assert sorted([*done, 5]) == asked
     assert len(asked) <= 4 + 2 * INFLIGHT_MAX
 
