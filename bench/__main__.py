@@ -24,7 +24,7 @@ from bench.rewards import measure_rewards
 from bench.simulator_truth import measure_simulator
 from bench.sizing import Cost, table
 from bench.traffic import Traffic, make_traffic
-from penstock.cli.output import say
+from penstock.terminal.output import say
 
 _MIB = 1024 * 1024
 _BATCH = 100

@@ -13,9 +13,9 @@ from bench.figures import Figure, at_least
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
 from penstock.shards.manifest import folder_of
-from penstock.testing.lakes import Event, HandLake, body_of, hand_lake, make_event
 from penstock_jobs.shards.building import Built, build
 from penstock_jobs.shards.recipe import load_recipe
+from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
 
 _SESSIONS = 300
 _CALLS = 8

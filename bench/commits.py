@@ -17,7 +17,7 @@ from penstock.lake.catalog import current
 from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
 from penstock.lake.partitions import LogState, agree_on, claim_partition
 from penstock.lake.segments import SegmentFile
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 _LEASE_SECONDS = 600
 _COMMITS_EACH = 200

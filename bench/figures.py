@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.cli.output import show_table
+from penstock.terminal.output import show_table
 
 
 @dataclass(frozen=True)

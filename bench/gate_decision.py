@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.figures import Figure, at_most
+from penstock.channels.promotion import Promotion, promote, set_policy
+from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.database.upgrade import upgrade
-from penstock.registry.attempts import Attempt, Place, record
-from penstock.registry.checkpoints import register
-from penstock.registry.gate.judging import judge
-from penstock.registry.promotion import Promotion, promote, set_policy
-from penstock.registry.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.gate.judging import judge
 from penstock.settings import Settings
 
 _TENANT, _CHANNEL = "default", "production"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from bench.measure import Usage, percentile, usage_of
 from penstock.access.keys import create_key
-from penstock.cli.opening import open_existing, open_or_make
 from penstock.ingest.ledger import read_ledger
+from penstock.lake.directory import open_existing, open_or_make
 from penstock.lake.statistics import read_statistics
 from penstock.settings import load_settings
-from penstock.testing.server import Server, running_server
+from penstock_jobs.demo.server import Server, running_server
 
 _LOOK_SECONDS = 0.05
 _LOOKS_MAX = 2000

@@ -12,16 +12,16 @@ import sqlalchemy as sa
 
 from bench.ingest import NO_UPKEEP, admin_key, post_all, shares_of
 from bench.measure import cpu_seconds, usage_of
-from penstock.cli.opening import open_existing
 from penstock.database.tables import log_partition
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
+from penstock.lake.directory import open_existing
 from penstock.lake.lake import Lake
 from penstock.lake.statistics import read_statistics
-from penstock.testing.server import Server, running_server
-from penstock.testing.waiting import eventually
-from tests.servers.broker import Broker
-from tests.servers.postgres import PostgresServer, running_postgres
+from penstock_jobs.demo.server import Server, running_server
+from tests.support.servers.broker import Broker
+from tests.support.servers.postgres import PostgresServer, running_postgres
+from tests.support.waiting import eventually
 
 _STORED_SECONDS_MAX = 300.0
 #: Writers sleep while the log is filled, and keep their partitions meanwhile.

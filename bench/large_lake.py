@@ -8,9 +8,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from penstock.cli.opening import open_or_make
 from penstock.lake import commit
 from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
+from penstock.lake.directory import open_or_make
 from penstock.lake.lake import Lake
 from penstock.lake.partitions import Claim, agree_on, claim_partition, release_claim
 from penstock.lake.rows import EVENT_ROWS, RowGroupLimits

@@ -13,14 +13,14 @@ import sqlalchemy as sa
 
 from bench.figures import Figure, at_most
 from bench.measure import percentile
+from penstock.channels import promotion
+from penstock.channels.promotion import Promotion
+from penstock.checkpoints.checkpoints import register
 from penstock.database.engine import Database
-from penstock.registry import promotion
-from penstock.registry.checkpoints import register
-from penstock.registry.promotion import Promotion
-from penstock.registry.verdicts import Verdict
+from penstock.gate.verdicts import Verdict
 from penstock.settings import load_settings
-from penstock.testing.server import Server, running_server
-from penstock.testing.waiting import eventually
+from penstock_jobs.demo.server import Server, running_server
+from tests.support.waiting import eventually
 
 _WATCHERS = 50
 _PROMOTIONS = 200

@@ -12,12 +12,12 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.buckets import Bucket, plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake
-from penstock.testing.lakes import hand_lake
 from penstock_jobs.rewards.collecting import uncollected
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.gathering import as_bucket, columns_of
 from penstock_jobs.rewards.scoring import score
+from tests.support.lakes import hand_lake
 
 _GOAL = 20_000
 _TRIES = 5

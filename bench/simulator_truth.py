@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from bench.figures import Figure, at_least, show
-from penstock.cli.output import say
-from penstock.simulation.policy import POLICIES
-from penstock.simulation.production import Checkpoint, Lived, Production
+from penstock.terminal.output import say
+from penstock_jobs.simulator.policy import POLICIES
+from penstock_jobs.simulator.production import Checkpoint, Lived, Production
 from tests.simulation.agreement import ALPHA, Covered, Measured, Pair, errors, measure
 
 #: Standard errors below the stated rate that are luck in 999 of 1,000 studies.

@@ -8,11 +8,6 @@ from alembic import context
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 
-from penstock.database import (  # they fill `metadata`
-    loop_tables,  # noqa: F401
-    registry_tables,  # noqa: F401
-    tables,  # noqa: F401
-)
 from penstock.database.engine import Database
 from penstock.database.metadata import metadata
 from penstock.database.upgrade import alone, note_supported

@@ -7,10 +7,10 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.servers.broker import Broker, running_broker
-from tests.servers.postgres import PostgresServer, running_postgres
-from tests.servers.ray_cluster import RayCluster, running_ray
-from tests.servers.s3 import S3Server, s3_server
+from tests.support.servers.broker import Broker, running_broker
+from tests.support.servers.postgres import PostgresServer, running_postgres
+from tests.support.servers.ray_cluster import RayCluster, running_ray
+from tests.support.servers.s3 import S3Server, s3_server
 
 #: Each process has servers of its own, of some GB together.
 _PROCESSES_MAX = 4

@@ -12,9 +12,9 @@ from penstock.cli import app
 from penstock.errors import PenstockError
 from penstock.events.payloads import PAYLOADS
 from penstock.lake.query import VIEWS
+from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.routes import ROUTES
 from penstock.settings import NO_SETTINGS, Settings
-from penstock.telemetry.metrics import CATALOGUE, PREFIX
 
 ROOT = Path(__file__).parents[1]
 

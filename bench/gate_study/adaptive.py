@@ -11,9 +11,9 @@ import numpy as np
 from numpy.random import Generator
 
 from bench.gate_study.scores import CHANGES, SUITES, Change, Values
-from penstock.cli.output import say, show_table
-from penstock.registry.gate.adaptive import Design, hopeless, make_design
-from penstock.registry.gate.comparing import chance
+from penstock.gate.adaptive import Design, hopeless, make_design
+from penstock.gate.comparing import chance
+from penstock.terminal.output import say, show_table
 
 ALPHA = 0.05
 #: Looked at again with so many times the samples where more than alpha passed.

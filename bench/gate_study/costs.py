@@ -10,9 +10,9 @@ from itertools import product
 
 import numpy as np
 
-from penstock.cli.output import say, show_table
-from penstock.registry.gate.guards import measure
-from penstock.registry.gate.policy import Guard
+from penstock.gate.guards import measure
+from penstock.gate.policy import Guard
+from penstock.terminal.output import say, show_table
 
 _GUARD = Guard(suite="core", metric="cost_usd", kind="max_increase", limit=0.1)
 _TASKS = (30, 80, 200)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from penstock.cli.output import say, show_table
-from penstock.registry.gate.sample_ratio import Seen, check
-from penstock.registry.gate.sequential import Direction, Question, lacking, radii
+from penstock.gate.sample_ratio import Seen, check
+from penstock.gate.sequential import Direction, Question, lacking, radii
+from penstock.terminal.output import say, show_table
 
 ALPHA = 0.05
 RATIO_ALPHA = 0.05

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.plots.drawing import COLOURS, STYLES, label, legend_beside, panels, shares
-from penstock.testing.lakes import Event, make_event
 from penstock_jobs.rewards.followups.evaluation import evaluate
 from penstock_jobs.rewards.followups.examples import fresh_examples, held_out_examples
 from penstock_jobs.rewards.followups.local import LocalJudge
@@ -17,6 +16,7 @@ from penstock_jobs.rewards.measures.reasoning_in_comments import reasoning_in_co
 from penstock_jobs.rewards.registry import all_rewards
 from penstock_jobs.rewards.rows import Bucket
 from tests.rewards.lakes import answered, bucket_of, edited, said, tool
+from tests.support.lakes import Event, make_event
 
 _COUNTS = range(11)
 #: A session in which so many of ten are so.

@@ -7,12 +7,12 @@ lake.query("select type, count(*) from events group by all").arrow()
 
 from importlib.metadata import PackageNotFoundError, version
 
+from penstock.channels.assignment import assign
+from penstock.checkpoints.training_answer import trained
 from penstock.errors import PenstockError
 from penstock.lake.lake import Query
-from penstock.registry.answering import trained
-from penstock.registry.assigning import assign
-from penstock.registry.opening import Lake
-from penstock.registry.opening import open_lake as open
+from penstock.opening import Lake
+from penstock.opening import open_lake as open
 from penstock.shards.reader import read_shard
 
 try:

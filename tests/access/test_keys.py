@@ -16,13 +16,13 @@ from penstock.access.keys import (
     may_be_key,
     revoke_key,
 )
-from penstock.cli.opening import open_or_make
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, KeyRefused, RoleMissing
+from penstock.lake.directory import open_or_make
 from penstock.settings import load_settings
-from tests.servers.interleaving import Stopped, waiting_or_done
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.interleaving import Stopped, waiting_or_done
+from tests.support.servers.postgres import PostgresServer
 
 
 @pytest.fixture

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from penstock.checkpoints.checkpoints import register
 from penstock.errors import RoomFailed
 from penstock.lake.lake import Lake
-from penstock.registry.checkpoints import register
-from penstock.testing.lakes import hand_lake
 from penstock_jobs.benchmarks.attempting import Conditions, Outcome, Work, attempt_task
 from penstock_jobs.benchmarks.sandbox import Bounds, Ended, Program, Views
 from penstock_jobs.benchmarks.sandbox.files import File
 from penstock_jobs.benchmarks.sandbox.isolated import IsolatedRoom
 from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.benchmarks.making import make_suite, need_isolation, write
+from tests.support.lakes import hand_lake
 
 MIB = 1024 * 1024
 TENANT = "default"

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.checkpoints.attempts import Place, attempts_of
+from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
 from penstock.cli import main
-from penstock.cli.opening import open_or_make
 from penstock.database.engine import Database
 from penstock.database.registry_tables import benchmark_run
 from penstock.errors import AttemptConflict, CheckpointUnknown, InvalidInput
-from penstock.registry.attempts import Place, attempts_of
-from penstock.registry.checkpoints import register
-from penstock.registry.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
+from penstock.lake.directory import open_or_make
 from penstock.settings import Settings, load_settings
 from penstock_jobs.benchmarks.importing import Imported, Wanted, import_results
 from tests.benchmarks.import_folders import harbor_job, harbor_trial

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.checkpoints.attempts import Attempt, Place, attempts_of
+from penstock.checkpoints.runs import runs_of, tried_at
+from penstock.checkpoints.suites import suite_versions
 from penstock.errors import (
     AgentMissing,
     AgentSilent,
@@ -20,9 +23,6 @@ from penstock.errors import (
 )
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.lake import Lake
-from penstock.registry.attempts import Attempt, Place, attempts_of
-from penstock.registry.runs import runs_of, tried_at
-from penstock.registry.suites import suite_versions
 from penstock_jobs.benchmarks.running import Options, Report, Wanted, run
 from penstock_jobs.benchmarks.suite import Suite, read_suite
 from tests.benchmarks.conftest import TENANT

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from penstock.registry.gate.policy import parse
+from penstock.gate.policy import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SUITES = EXAMPLES / "suites"

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from penstock.checkpoints.attempts import Attempt, Place, attempts_of, record
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import InvalidInput
+from penstock.gate.deciding import decide
+from penstock.gate.evidence import gather
+from penstock.gate.judging import judge
 from penstock.lake.lake import Lake
-from penstock.registry.attempts import Attempt, Place, attempts_of, record
-from penstock.registry.gate.deciding import decide
-from penstock.registry.gate.evidence import gather
-from penstock.registry.gate.judging import judge
-from penstock.registry.suites import SuiteTask, SuiteVersion, add_suite
 from penstock_jobs.benchmarks.deciding import Ended, UntilDecided
 from tests.benchmarks.conftest import TENANT
 from tests.registry.promoting import promote, says, set_policy

@@ -12,8 +12,6 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli import app
 from penstock.clock import SystemClock
-from penstock.testing.lakes import HandLake, hand_lake
-from penstock.testing.waiting import eventually
 from tests.canary.traffic import (
     OLD,
     POLICY,
@@ -25,6 +23,8 @@ from tests.canary.traffic import (
     state,
     store,
 )
+from tests.support.lakes import HandLake, hand_lake
+from tests.support.waiting import eventually
 
 WORSE = {"ckpt-2": Behaviour(pleased=0.1)}
 

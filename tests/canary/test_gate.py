@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.channels.promotion import Judge
+from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.errors import GateRefused
-from penstock.registry.attempts import Attempt, Place, record
-from penstock.registry.gate.judging import judge
-from penstock.registry.promotion import Judge
-from penstock.registry.suites import SuiteTask, SuiteVersion, add_suite
-from penstock.testing.lakes import HandLake, hand_lake
+from penstock.gate.judging import judge
 from penstock_jobs.canary.stepping import JudgeOf, gate
 from penstock_jobs.canary.watching import Round, watch_once
 from tests.canary.traffic import (
@@ -29,6 +28,7 @@ from tests.canary.traffic import (
     store,
 )
 from tests.registry.promoting import TENANT, add, promote, set_policy
+from tests.support.lakes import HandLake, hand_lake
 
 POLICY = f"""
 [[require]]

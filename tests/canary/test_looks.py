@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.registry.gate.policy import CanarySteps, LiveRequirement
-from penstock.registry.gate.sample_ratio import SampleRatio, check
+from penstock.gate.policy import CanarySteps, LiveRequirement
+from penstock.gate.sample_ratio import SampleRatio, check
 from penstock_jobs.canary.looks import Look, MetricLook, judge_look, judge_metric
 from penstock_jobs.canary.measuring import Measured, measured_of, seen_users, traffic_of
 from penstock_jobs.canary.metrics import Metric, Scale

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.registry.gate.policy import LESS_IS_BETTER, LiveRequirement
-from penstock.testing.lakes import Event, HandLake, hand_lake, make_event
+from penstock.gate.policy import LESS_IS_BETTER, LiveRequirement
 from penstock_jobs.canary.looking import situation_of
 from penstock_jobs.canary.measuring import Measured, Traffic, measure, read_traffic
 from penstock_jobs.canary.metrics import COLUMNS, find_metric
@@ -26,6 +25,7 @@ from tests.canary.traffic import (
     store,
 )
 from tests.registry.promoting import TENANT
+from tests.support.lakes import Event, HandLake, hand_lake, make_event
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels import channels
+from penstock.channels.promotion import Judge
 from penstock.database.engine import Database
 from penstock.database.registry_tables import live_look
 from penstock.errors import ChannelPinned, GateRefused
-from penstock.registry import channels
-from penstock.registry.promotion import Judge
-from penstock.registry.verdicts import Outcome
-from penstock.testing.lakes import HandLake, hand_lake
+from penstock.gate.verdicts import Outcome
 from penstock_jobs.canary import watching
 from penstock_jobs.canary.looking import newest_look, situation_of
 from penstock_jobs.canary.stepping import JudgeOf
@@ -39,6 +38,7 @@ from tests.canary.traffic import (
     store,
 )
 from tests.registry.promoting import TENANT, promote, release, rollback, says
+from tests.support.lakes import HandLake, hand_lake
 
 WORSE = {NEW: Behaviour(pleased=0.2)}
 AUTO = POLICY + "auto_step = true\n"

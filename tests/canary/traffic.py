@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from penstock.channels import channels
+from penstock.channels.assignment import choose_arm
 from penstock.execution.inline import InlineExecutor
-from penstock.registry import channels
-from penstock.registry.assigning import choose_arm
-from penstock.testing.lakes import Event, HandLake, make_event
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.running import Work, run
 from tests.registry.promoting import TENANT, add, promote, set_policy
+from tests.support.lakes import Event, HandLake, make_event
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 Run = Callable[..., Any]
 

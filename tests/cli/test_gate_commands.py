@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.opening import open_or_make
-from penstock.registry.attempts import Attempt, Place, record
-from penstock.registry.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.lake.directory import open_or_make
 from penstock.settings import load_settings
 from tests.registry.promoting import PASS, TENANT, add, promote, set_policy
 

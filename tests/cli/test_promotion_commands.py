@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
-from penstock.registry.attempts import Attempt, Place, record
-from penstock.registry.suites import SuiteTask, SuiteVersion, add_suite
 
 Run = Callable[..., Any]
 

@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from penstock.simulation.policy import POLICIES
+from penstock_jobs.simulator.policy import POLICIES
 from tests.cli.conftest import Run
 
 BY_EDIT = """select session_id, target_id, horizon_s, value from rewards

@@ -5,7 +5,7 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 OpenDatabase = Callable[..., Database]
 

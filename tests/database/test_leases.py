@@ -6,7 +6,7 @@ from penstock.database import upgrade
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.database.tables import lease
-from penstock.testing.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def until(database: Database) -> int:

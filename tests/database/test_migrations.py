@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
 
-from penstock.database import loop_tables, registry_tables, upgrade  # noqa: F401  # `metadata`
+from penstock.database import registry_tables, upgrade  # noqa: F401  # `metadata`
 from penstock.database.engine import Database
 from penstock.database.metadata import metadata
 from penstock.database.tables import lake_head, supported_revision

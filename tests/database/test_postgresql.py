@@ -13,9 +13,9 @@ from penstock.database.engine import Database, address_of, hold
 from penstock.database.limits import Limits
 from penstock.database.tables import lake_head, reader_lease, snapshot
 from penstock.errors import DatabaseUnreachable, ExtraMissing, InvalidInput
-from tests.servers.interleaving import waiting_or_done
-from tests.servers.ports import free_port
-from tests.servers.postgres import PostgresServer, running_postgres
+from tests.support.servers.interleaving import waiting_or_done
+from tests.support.servers.ports import free_port
+from tests.support.servers.postgres import PostgresServer, running_postgres
 
 OpenDatabase = Callable[..., Database]
 PATIENCE_SECONDS = 30

@@ -16,7 +16,7 @@ from penstock.database.engine import Database
 from penstock.database.registry_tables import EVIDENCE
 from penstock.errors import DatabaseOutdated
 from tests.database.test_migrations import revisions
-from tests.servers.interleaving import Running
+from tests.support.servers.interleaving import Running
 
 OpenDatabase = Callable[..., Database]
 STEPS = list(zip(revisions(), revisions()[1:], strict=False))

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.simulation.policy import (
+from penstock_jobs.benchmarks.suite import read_suite
+from penstock_jobs.simulator.policy import (
     POLICIES,
     RISKY_SHARE,
     STYLE_IDS,
@@ -20,7 +21,6 @@ from penstock.simulation.policy import (
     Task,
     policy_of,
 )
-from penstock_jobs.benchmarks.suite import read_suite
 
 HERE = Path(__file__).parents[2] / "examples/demo"
 

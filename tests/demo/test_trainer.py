@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from penstock.simulation.policy import STYLE_IDS, TASK_IDS
+from penstock_jobs.simulator.policy import STYLE_IDS, TASK_IDS
 
 FILE = Path(__file__).parents[2] / "examples/demo/policy_gradient.py"
 

@@ -15,15 +15,15 @@ import pytest
 
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import Lake
-from penstock.testing.client import Client
-from penstock.testing.lakes import body_of, make_event
-from penstock.testing.waiting import eventually
+from penstock_jobs.simulator.client import Client
 from tests.deploy.reading import PORT, Part, compose_parts, image_environment, instruction
-from tests.servers.broker import Broker
-from tests.servers.child import start_child
-from tests.servers.ports import free_port
-from tests.servers.postgres import PostgresServer
-from tests.servers.s3 import BUCKET, KEY, SECRET, S3Server
+from tests.support.lakes import body_of, make_event
+from tests.support.servers.broker import Broker
+from tests.support.servers.child import start_child
+from tests.support.servers.ports import free_port
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.s3 import BUCKET, KEY, SECRET, S3Server
+from tests.support.waiting import eventually
 
 EVENTS = [make_event(f"s-{number % 20}", number) for number in range(200)]
 

@@ -15,8 +15,8 @@ from penstock.lake.collection import collect
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
-from penstock.testing.client import Client, Reply
-from penstock.testing.lakes import Event, body_of, make_event
+from penstock_jobs.simulator.client import Client, Reply
+from tests.support.lakes import Event, body_of, make_event
 
 #: A session and an event of it.
 Identity = tuple[str, str]

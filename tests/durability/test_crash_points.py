@@ -23,8 +23,8 @@ from penstock.lake.collection import collect
 from penstock.lake.compaction import merge, swap, write_merged
 from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.verification import verify
-from penstock.testing.lakes import HandLake, hand_lake, make_event
 from tests.durability.load import is_whole
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")
 
@@ -91,7 +91,7 @@ def test_a_writer_dies_and_the_next_goes_on(tmp_path: Path, point: str) -> None:
 DYING = """
     import os, sys
     from pathlib import Path
-    from penstock.testing.lakes import hand_lake
+    from tests.support.lakes import hand_lake
     data, point = Path(sys.argv[1]), sys.argv[2]
 
     def crash_point(where):
@@ -323,7 +323,7 @@ PAUSED = """
     import sys, time
     from pathlib import Path
     from penstock.errors import FencedOff
-    from penstock.testing.lakes import hand_lake
+    from tests.support.lakes import hand_lake
 
     def crash_point(where):
         if where == "file written":

@@ -32,7 +32,7 @@ from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
 from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
-from penstock.testing.lakes import make_event, open_by_hand
+from tests.support.lakes import make_event, open_by_hand
 
 Ids = frozenset[str]
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

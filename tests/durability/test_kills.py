@@ -9,9 +9,9 @@ import pytest
 
 from penstock.lake.lake import Lake
 from penstock.settings import load_settings
-from penstock.testing.lakes import HandLake
-from penstock.testing.server import start_server
+from penstock_jobs.demo.server import start_server
 from tests.durability.load import BATCH, Producer, holds_exactly, is_whole
+from tests.support.lakes import HandLake
 
 SETTINGS = {
     "PENSTOCK_FLUSH_SECONDS_MAX": "0.1",

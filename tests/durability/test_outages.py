@@ -18,9 +18,9 @@ import pytest
 
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.verification import verify
-from penstock.testing.lakes import body_of, hand_lake, make_event
-from penstock.testing.server import Server, running_server
-from penstock.testing.waiting import eventually
+from penstock_jobs.demo.server import Server, running_server
+from tests.support.lakes import body_of, hand_lake, make_event
+from tests.support.waiting import eventually
 
 SETTINGS = {
     "PENSTOCK_FLUSH_SECONDS_MAX": "0.05",

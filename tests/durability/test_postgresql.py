@@ -10,10 +10,10 @@ import pytest
 
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.verification import verify
-from penstock.testing.lakes import body_of, hand_lake, make_event
-from penstock.testing.server import Server, running_server
-from penstock.testing.waiting import eventually
-from tests.servers.postgres import PostgresServer, running_postgres
+from penstock_jobs.demo.server import Server, running_server
+from tests.support.lakes import body_of, hand_lake, make_event
+from tests.support.servers.postgres import PostgresServer, running_postgres
+from tests.support.waiting import eventually
 
 SETTINGS = {
     "PENSTOCK_FLUSH_SECONDS_MAX": "0.02",

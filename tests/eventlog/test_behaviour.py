@@ -15,7 +15,7 @@ from penstock.errors import LogUnwritable
 from penstock.eventlog import Entry, EventLog, Held
 from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
 from penstock.eventlog.local import LocalEventLog
-from tests.servers.broker import Broker
+from tests.support.servers.broker import Broker
 
 MIB = 1 << 20
 #: Long enough that a test which needs all of it fails by being slow, not by chance.

@@ -13,8 +13,8 @@ from penstock.eventlog.kafka.address import parse_address
 from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
 from penstock.eventlog.kafka.records import MARK, value_of
 from penstock.events.arrivals import encode_unjudged
-from tests.servers.broker import Broker
-from tests.servers.proxy import TcpProxy
+from tests.support.servers.broker import Broker
+from tests.support.servers.proxy import TcpProxy
 
 REQUEST_SECONDS = 2.0
 

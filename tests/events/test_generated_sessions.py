@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS
 from penstock.events.reading import judge
-from penstock.testing.code import LANGUAGES, write_file
-from penstock.testing.grammar import Dice
-from penstock.testing.sessions import batches, generate_sessions, interleave
+from penstock_jobs.simulator.code import LANGUAGES, write_file
+from penstock_jobs.simulator.grammar import Dice
+from tests.support.sessions import batches, generate_sessions, interleave
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 EVENT_BYTES_MAX = 64 * 1024

@@ -8,7 +8,7 @@ from penstock.execution import Executor
 from penstock.execution.cluster import RayExecutor
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
-from tests.servers.ray_cluster import RayCluster
+from tests.support.servers.ray_cluster import RayCluster
 
 OpenExecutor = Callable[[], Executor]
 

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.checkpoints.attempts import Attempt, attempts_of
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
-from penstock.registry.attempts import Attempt, attempts_of
-from penstock.testing.lakes import hand_lake
 from penstock_jobs.benchmarks.running import Options, run
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.benchmarks.making import make_suite, need_isolation
+from tests.support.lakes import hand_lake
 
 #: Solves what the seed says, so that results differ by attempt and are the same again.
 BY_SEED = "expr $PENSTOCK_SEED % 2 > /dev/null && echo 42 > answer; true"

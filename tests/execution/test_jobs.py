@@ -22,10 +22,10 @@ from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
 from penstock.lake.jobs import Job, read_results, run_job
-from penstock.testing.lakes import HandLake, hand_lake, make_event
 from tests.execution import bucket_functions as functions
 from tests.execution.conftest import living_nodes, wait_for_nodes
-from tests.servers.ray_cluster import RayCluster
+from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.servers.ray_cluster import RayCluster
 
 COUNT = Job(functions.count_sessions, version="1")
 INLINE = InlineExecutor()

@@ -18,14 +18,14 @@ from penstock.lake.catalog import Segment, current
 from penstock.lake.collection import collect
 from penstock.lake.compaction import MergeTask, merge, merge_each, write_on_worker
 from penstock.lake.verification import verify
-from penstock.telemetry.metrics import Metrics
-from penstock.testing.lakes import HandLake, hand_lake, make_event
-from penstock.testing.server import running_server
-from penstock.testing.waiting import eventually
+from penstock.metrics import Metrics
+from penstock_jobs.demo.server import running_server
 from penstock_jobs.upkeep import compaction
 from tests.execution import merging
-from tests.servers.ports import free_port
-from tests.servers.ray_cluster import RayCluster
+from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.servers.ports import free_port
+from tests.support.servers.ray_cluster import RayCluster
+from tests.support.waiting import eventually
 
 EVENTS = 6 * 20
 

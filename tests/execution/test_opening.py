@@ -19,9 +19,9 @@ from penstock.execution.inline import InlineExecutor
 from penstock.execution.opening import open_executor
 from penstock.execution.processes import ProcessExecutor
 from penstock.settings import Settings, load_settings
-from penstock.testing.lakes import hand_lake, make_event
-from tests.servers.ports import free_port
-from tests.servers.ray_cluster import RayCluster
+from tests.support.lakes import hand_lake, make_event
+from tests.support.servers.ports import free_port
+from tests.support.servers.ray_cluster import RayCluster
 
 
 def settings_with(directory: Path, executor: str) -> Settings:

@@ -6,11 +6,11 @@ import pytest
 
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
-from penstock.testing.lakes import hand_lake
 from penstock_jobs.shards import planning
 from penstock_jobs.shards.building import build
 from penstock_jobs.shards.recipe import load_recipe
 from tests.shards.engine_lake import QUERY, RECIPE, fill
+from tests.support.lakes import hand_lake
 
 
 def test_a_shard_is_the_same_on_every_executor(

@@ -12,12 +12,12 @@ from penstock.lake.catalog import drop_snapshot, list_snapshots
 from penstock.lake.collection import collect
 from penstock.lake.deep_verification import verify_deep
 from penstock.lake.lake import Lake
-from penstock.simulation.truth import SessionTruth
-from penstock.testing.lakes import HandLake
-from penstock.testing.waiting import eventually
+from penstock_jobs.simulator.truth import SessionTruth
 from tests.durability.load import Identity, holds_exactly, is_whole
 from tests.faults.cluster import READER_LEASE_SECONDS
 from tests.faults.serving import Serving
+from tests.support.lakes import HandLake
+from tests.support.waiting import eventually
 
 _DRAIN_SECONDS = 90.0
 

@@ -15,11 +15,11 @@ from penstock.database.upgrade import upgrade
 from penstock.lake.lake import Lake
 from penstock.settings import load_settings
 from tests.faults.serving import Serving, each
-from tests.servers.broker import Broker
-from tests.servers.ports import free_port
-from tests.servers.postgres import PostgresServer
-from tests.servers.proxy import TcpProxy
-from tests.servers.s3 import s3_server
+from tests.support.servers.broker import Broker
+from tests.support.servers.ports import free_port
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.proxy import TcpProxy
+from tests.support.servers.s3 import s3_server
 
 GATEWAYS, WRITERS, PARTITIONS = 2, 3, 4
 LEASE_SECONDS = 2.0

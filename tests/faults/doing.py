@@ -18,9 +18,9 @@ from tests.faults.schedule import (
     Fault,
 )
 from tests.faults.serving import Serving
-from tests.servers.broker import Broker
-from tests.servers.postgres import PostgresServer
-from tests.servers.proxy import TcpProxy
+from tests.support.servers.broker import Broker
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.proxy import TcpProxy
 
 #: The target has the fault as long as the block goes on.
 Doing = AbstractContextManager[None]

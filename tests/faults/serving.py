@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.testing.client import Client
-from tests.servers.child import start_child
+from penstock_jobs.simulator.client import Client
+from tests.support.servers.child import start_child
 
 _LOOK_SECONDS = 0.1
 _ANSWER_SECONDS_MAX = 0.5

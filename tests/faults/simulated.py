@@ -4,8 +4,8 @@ import json
 import random
 from contextlib import closing
 
-from penstock.simulation.production import Lived, Production
-from penstock.simulation.truth import SessionTruth
+from penstock_jobs.simulator.production import Lived, Production
+from penstock_jobs.simulator.truth import SessionTruth
 from tests.durability.load import BATCH, Identity, Looping, Sender, keep
 
 _AGAIN = 0.2

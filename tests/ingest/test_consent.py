@@ -8,7 +8,7 @@ import pytest
 
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.compaction import merge
-from penstock.testing.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.lakes import Event, HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

@@ -11,7 +11,7 @@ from penstock.database.tables import log_gap
 from penstock.lake.catalog import current
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
-from penstock.testing.lakes import Event, HandLake, hand_lake, make_event, open_by_hand
+from tests.support.lakes import Event, HandLake, hand_lake, make_event, open_by_hand
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

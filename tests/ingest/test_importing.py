@@ -19,8 +19,8 @@ from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
 from penstock.lake.catalog import current
 from penstock.lake.lake import open_lake
-from penstock.testing.lakes import HandLake, body_of, hand_lake, make_event
-from penstock.testing.server import running_server
+from penstock_jobs.demo.server import running_server
+from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 
 EVENTS = [make_event(f"s{number % 3}", number) for number in range(300)]
 ARRAY = json.dumps(EVENTS, indent=1).encode()

@@ -19,9 +19,9 @@ from penstock.events.placement import partition_of
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
 from penstock.lake.partitions import agree_on, survey
-from penstock.testing.lakes import Event, HandLake, body_of, hand_lake, make_event
-from penstock.testing.waiting import eventually
-from tests.servers.broker import Broker
+from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
+from tests.support.servers.broker import Broker
+from tests.support.waiting import eventually
 
 Headers = list[tuple[str, bytes]]
 VERSION_1: Headers = [("penstock-schema-version", b"1")]

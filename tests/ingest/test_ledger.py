@@ -12,8 +12,8 @@ from penstock.database.tables import ledger, segment
 from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
-from penstock.testing.lakes import HandLake, hand_lake, make_event
-from tests.commands import penstock
+from tests.support.commands import penstock
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

@@ -10,7 +10,7 @@ from penstock.database.tables import rejected
 from penstock.errors import InvalidInput
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected, replay, show_rejected
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

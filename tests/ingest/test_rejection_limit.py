@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from penstock.errors import RejectedLimitReached
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.lake.catalog import current
-from penstock.testing.client import Client
-from penstock.testing.lakes import body_of, hand_lake, make_event
-from penstock.testing.server import running_server
-from penstock.testing.waiting import eventually
+from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.client import Client
+from tests.support.lakes import body_of, hand_lake, make_event
+from tests.support.waiting import eventually
 
 BAD = b'{"type": "user_message"}\n'
 

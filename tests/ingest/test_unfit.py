@@ -13,7 +13,7 @@ from penstock.ingest.rejected import list_rejected
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
 from penstock.lake.verification import verify
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 START = b'{"session_id":"s","ts":1795219200000000,"type":"session_start","payload":'
 NASTY = [

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest.upkeep import Job, Upkeep, alone
 from penstock.lake.lake import Lake
-from penstock.telemetry.metrics import Metrics
-from penstock.testing.lakes import hand_lake
-from penstock.testing.waiting import eventually
+from penstock.lake.upkeep import Job, Upkeep, alone
+from penstock.metrics import Metrics
+from tests.support.lakes import hand_lake
+from tests.support.waiting import eventually
 
 _ROUNDS = 5
 

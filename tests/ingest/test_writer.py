@@ -8,12 +8,12 @@ import pytest
 
 from penstock.clock import SystemClock
 from penstock.errors import CompactionConflict, LakeDamaged, LogTruncated
-from penstock.ingest.upkeep import Job, Upkeep, upkeep_jobs
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
-from penstock.telemetry.metrics import Metrics
-from penstock.testing.lakes import HandLake, hand_lake, make_event
-from penstock.testing.waiting import eventually
+from penstock.lake.upkeep import Job, Upkeep, upkeep_jobs
+from penstock.metrics import Metrics
+from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

@@ -8,7 +8,7 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.bucket_views import bucket_views
 from penstock.lake.buckets import Bucket, SessionId, plan_buckets, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, current
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 VIEWS = ["edits", "events", "feedback", "model_calls", "observations", "tool_calls", "turns"]
 EDIT = {"path": "a.py", "before": "", "after": "x = 1\n"}

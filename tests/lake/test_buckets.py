@@ -12,7 +12,7 @@ from penstock.lake.buckets import Bucket, Sample, SessionId, cut_points, plan_bu
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
 from penstock.lake.rows import EVENT_ROWS
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 names = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=3)
 flushes = st.lists(

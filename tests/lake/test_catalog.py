@@ -11,7 +11,7 @@ from penstock.errors import HistoryRemoved, InvalidInput, SnapshotExists, Snapsh
 from penstock.lake.catalog import create_snapshot, current, drop_snapshot, list_snapshots, pinned
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

@@ -12,9 +12,9 @@ from penstock.errors import HistoryRemoved
 from penstock.lake.catalog import Pin, create_snapshot, current, pinned
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
-from penstock.testing.lakes import HandLake, hand_lake, make_event
-from tests.servers.interleaving import Stopped, waiting_or_done
-from tests.servers.postgres import PostgresServer
+from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.servers.interleaving import Stopped, waiting_or_done
+from tests.support.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.usefixtures("in_postgresql")
 

@@ -17,7 +17,7 @@ from penstock.lake.known import KnownEvents
 from penstock.lake.lake import Lake
 from penstock.lake.segments import open_segment, sessions_name
 from penstock.lake.verification import verify
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 Read = Callable[[Lake], object]
 

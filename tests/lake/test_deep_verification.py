@@ -13,7 +13,7 @@ from penstock.lake.catalog import current
 from penstock.lake.deep_verification import verify_deep
 from penstock.lake.filters import make_filter
 from penstock.lake.rows import EVENT_ROWS
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 FEW = {"bucket_bytes_target": 3000, "row_group_rows_max": 4}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.lake.catalog import Covered, current
 from penstock.lake.fresh import Fresh, arrivals_of, read_fresh
 from penstock.lake.known import KnownEvents
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600
 

@@ -20,10 +20,10 @@ from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
 from penstock.lake.pinned_files import PinnedFiles, Tail, Tails
 from penstock.lake.verification import verify
-from penstock.testing.lakes import HandLake, body_of, hand_lake, make_event
-from penstock.testing.server import running_server
-from tests.servers.faults import FaultyProxy, Refuse, faulty_proxy
-from tests.servers.s3 import S3Server
+from penstock_jobs.demo.server import running_server
+from tests.support.lakes import HandLake, body_of, hand_lake, make_event
+from tests.support.servers.faults import FaultyProxy, Refuse, faulty_proxy
+from tests.support.servers.s3 import S3Server
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import sys
 import textwrap
 from pathlib import Path
 
-from penstock.testing.lakes import hand_lake, make_event
+from tests.support.lakes import hand_lake, make_event
 
 BACKLOG = """
     import resource, sys
     from pathlib import Path
-    from penstock.testing.lakes import hand_lake
+    from tests.support.lakes import hand_lake
     limits = {"flush_bytes_max": 1_000_000, "flush_rows_max": 1_000, "known_bytes_max": 1_000_000}
     peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 

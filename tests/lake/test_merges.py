@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from penstock.errors import LakeDamaged
 from penstock.lake.catalog import Segment, create_snapshot, current
 from penstock.lake.verification import verify
-from penstock.telemetry.metrics import Metrics
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from penstock.metrics import Metrics
 from penstock_jobs.tiering import TIER_FACTOR
 from penstock_jobs.upkeep import collection, compaction
 from penstock_jobs.upkeep.compaction import SEGMENTS_MAX, choose_merges
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 TARGET = 10_000
 

@@ -18,8 +18,8 @@ from penstock.lake.compaction import merge
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.segments import sessions_name
 from penstock.lake.summary_schema import SESSION_PARTS
-from penstock.testing.lakes import HandLake, hand_lake, make_event
-from penstock.testing.sessions import generate_sessions
+from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.sessions import generate_sessions
 
 START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 GROUP_ROWS, GROUP_BYTES = 300, 200_000

@@ -18,7 +18,7 @@ from penstock.lake.segments import SegmentWriter, new_name
 from penstock.lake.sorted_merge import Bounds, in_row_groups, merge_sorted
 from penstock.lake.summary import Summariser
 from penstock.storage.files import FileStore
-from penstock.testing.lakes import hand_lake
+from tests.support.lakes import hand_lake
 
 ORDER = [(name, "ascending") for name in SORTED_BY]
 rows_of_a_segment = st.lists(
@@ -111,7 +111,7 @@ MERGE = """
     import pyarrow as pa
     from penstock.lake.catalog import current
     from penstock.lake.compaction import merge
-    from penstock.testing.lakes import hand_lake
+    from tests.support.lakes import hand_lake
     limits = {"compaction_memory_bytes_max": 64 << 20, "row_group_bytes_max": 1 << 20}
     with hand_lake(Path(sys.argv[1]), **limits) as lake:
         before = pa.default_memory_pool().max_memory()

@@ -12,7 +12,7 @@ from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
 from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
-from penstock.testing.lakes import hand_lake, make_event
+from tests.support.lakes import hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from penstock.channels import channels
 from penstock.clock import SystemClock
 from penstock.database.registry_tables import (
     benchmark_attempt,
@@ -29,15 +30,14 @@ from penstock.database.registry_tables import (
 )
 from penstock.database.tables import shard
 from penstock.execution.inline import InlineExecutor
-from penstock.registry import channels
-from penstock.testing.waiting import eventually
 from penstock_jobs.loop.keeping import cycles_of
 from penstock_jobs.loop.stages import STAGES
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work as Rewards
 from penstock_jobs.rewards.running import run as rewards
 from tests.loop.making import CHANNEL, TENANT, TRAINER, World, expire_leases, open_world, talk
-from tests.servers.ports import free_port
+from tests.support.servers.ports import free_port
+from tests.support.waiting import eventually
 
 #: One session of either arm is enough for a step, and each step lasts no time.
 LIMITS: dict[str, Any] = {"canary_sessions_min": 1, "canary_look_seconds": 0.05}

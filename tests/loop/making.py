@@ -10,18 +10,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from penstock.channels.promotion import Promotion, promote, set_policy
+from penstock.checkpoints.checkpoints import register
 from penstock.database.engine import Database
-from penstock.database.loop_tables import loop_stage
-from penstock.registry.checkpoints import register
-from penstock.registry.promotion import Promotion, promote, set_policy
-from penstock.testing.lakes import START_US, Event, HandLake, hand_lake
 from penstock_jobs.loop.keeping import Cycle
 from penstock_jobs.loop.loopfile import load_loop
 from penstock_jobs.loop.running import Runner
+from penstock_jobs.loop.tables import loop_stage
 from tests.benchmarks.making import make_suite
 from tests.registry.promoting import PASS, digest_of
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
+from tests.support.lakes import START_US, Event, HandLake, hand_lake
 
 TENANT, CHANNEL = "default", "production"
 DAY_US = 86_400_000_000

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.testing.lakes import hand_lake
 from tests.loop.making import World
+from tests.support.lakes import hand_lake
 
 
 def main(folder: Path) -> None:

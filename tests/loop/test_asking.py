@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.channels import channels
 from penstock.errors import InvalidInput
-from penstock.registry import channels
-from penstock.testing.waiting import eventually
 from penstock_jobs.loop.keeping import cycles_of
 from tests.loop.making import CHANNEL, TENANT, World, open_world, outcomes
-from tests.servers.child import end_child, start_child
-from tests.servers.ports import free_port
+from tests.support.servers.child import end_child, start_child
+from tests.support.servers.ports import free_port
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "trainers" / "http_trainer.py"

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from penstock.testing.waiting import eventually
 from tests.loop.making import World, is_alive, open_world
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.checkpoints.digests import look
 from penstock.errors import InvalidInput, TrainerFailed
-from penstock.registry.digests import look
 from penstock.settings import load_settings
-from penstock.testing.waiting import eventually
 from penstock_jobs.loop.keeping import cycles_of
 from penstock_jobs.loop.training import Made
 from tests.loop.clusters import JOBS, end_all, install
 from tests.loop.making import TENANT, World, open_world
 from tests.loop.trainers import by_command, task
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "trainers"

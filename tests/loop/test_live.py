@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.channels import channels
+from penstock.channels.assignment import choose_arm
+from penstock.channels.promotion import Rollback, rollback
 from penstock.errors import InvalidInput
-from penstock.registry import channels
-from penstock.registry.assigning import choose_arm
-from penstock.registry.promotion import Rollback, rollback
-from penstock.testing.lakes import Event
 from tests.canary.traffic import HOUR, session
 from tests.loop.making import CHANNEL, POLICY, TENANT, World, open_world, outcomes
+from tests.support.lakes import Event
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.registry.attempts import Attempt, Kept
+from penstock.checkpoints.attempts import Attempt, Kept
 from penstock_jobs.benchmarks.running import Wanted
 from penstock_jobs.loop.missing import missing, oldest_us
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.channels import channels
 from penstock.errors import DatabaseUnreachable
-from penstock.registry import channels
 from penstock_jobs.loop.keeping import cycles_of
 from tests.loop.making import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 STAGES = ("rewards", "shard", "train", "register", "bench", "gate", "promote")
 #: While a stage does its work, after it, and when it was written down.

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels import channels
+from penstock.channels.promotion import Rollback, release, rollback
+from penstock.checkpoints.checkpoints import find
 from penstock.database.registry_tables import benchmark_attempt
 from penstock.errors import ChannelUnknown, InvalidInput
-from penstock.registry import channels
-from penstock.registry.checkpoints import find
-from penstock.registry.promotion import Rollback, release, rollback
 from penstock_jobs.loop.keeping import Cycle, cycles_of
 from tests.loop.making import AGENT, CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
 from tests.registry.promoting import add, promote
-from tests.servers.asked import serving as serving_somewhere
+from tests.support.servers.asked import serving as serving_somewhere
 
 
 @pytest.fixture

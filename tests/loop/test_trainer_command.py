@@ -7,9 +7,9 @@ import pytest
 
 from penstock.errors import InvalidInput, StageLost, TrainerAnswerUnfit, TrainerFailed
 from penstock.settings import load_settings
-from penstock.testing.waiting import eventually
 from tests.loop.making import is_alive
 from tests.loop.trainers import by_command, task
+from tests.support.waiting import eventually
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from penstock.errors import StageLost, TrainerAnswerUnfit, TrainerFailed, TrainerTooSlow
-from penstock.testing.waiting import eventually
 from penstock_jobs.loop.training import Made, Task, Trainer
 from tests.loop.making import is_alive
 from tests.loop.trainers import BYTES_MAX, by_address, by_command, task
-from tests.servers.asked import Answer, Asked, Server, serving
+from tests.support.servers.asked import Answer, Asked, Server, serving
+from tests.support.waiting import eventually
 
 DIGEST = "sha256:" + "a" * 64
 ROOT = Path(__file__).parents[2]

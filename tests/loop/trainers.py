@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from penstock.outbound.address import HttpAddress
-from penstock.outbound.exchange import Bounds
+from penstock.http.address import HttpAddress
+from penstock.http.client import Bounds
 from penstock_jobs.loop.trainers.command import CommandTrainer
 from penstock_jobs.loop.trainers.http import HttpTrainer, Pace
 from penstock_jobs.loop.training import Task

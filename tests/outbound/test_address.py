@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.outbound.address import HttpAddress
+from penstock.http.address import HttpAddress
 
 
 def of(text: str) -> HttpAddress:

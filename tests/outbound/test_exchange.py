@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.outbound.address import HttpAddress
-from penstock.outbound.exchange import Bounds, Exchange, Heard
-from penstock.testing.waiting import eventually
-from tests.servers.asked import Answer, Hang, Server, one_after_the_other, serving
+from penstock.http.address import HttpAddress
+from penstock.http.client import Bounds, Exchange, Heard
+from tests.support.servers.asked import Answer, Hang, Server, one_after_the_other, serving
+from tests.support.waiting import eventually
 
 LONG = Bounds(seconds_max=30, bytes_max=100)
 SHORT = Bounds(seconds_max=0.2, bytes_max=100)

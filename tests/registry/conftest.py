@@ -9,7 +9,7 @@ from penstock.database.limits import Limits
 from penstock.database.upgrade import upgrade
 from penstock.settings import Settings, load_settings
 from tests.registry.receiver import Receiver, receiving
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 OpenDatabase = Callable[[], Database]
 

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import msgspec
 import sqlalchemy as sa
 
+from penstock.channels import channels
+from penstock.channels.history import Change
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.database.registry_tables import channel, notice
@@ -23,9 +25,7 @@ from penstock.errors import (
     PenstockError,
     PromotionConflict,
 )
-from penstock.registry import channels
-from penstock.registry.history import Change
-from penstock.registry.verdicts import Verdict
+from penstock.gate.verdicts import Verdict
 from tests.registry.linearizability import Call, Told, problems
 from tests.registry.promoting import (
     PASS,

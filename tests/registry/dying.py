@@ -14,6 +14,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import event
 
+from penstock.channels import channels
+from penstock.checkpoints.checkpoints import withdraw
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.database.registry_tables import (
@@ -25,8 +27,6 @@ from penstock.database.registry_tables import (
     notice,
     verdict,
 )
-from penstock.registry import channels
-from penstock.registry.checkpoints import withdraw
 from tests.registry.promoting import (
     TENANT,
     add,

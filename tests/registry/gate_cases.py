@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.registry.attempts import Attempt, Kept
-from penstock.registry.gate.deciding import decide
-from penstock.registry.gate.evidence import Evidence, LiveLook, Named, Side, SuiteEvidence
-from penstock.registry.gate.policy import parse
-from penstock.registry.verdicts import Verdict
+from penstock.checkpoints.attempts import Attempt, Kept
+from penstock.gate.deciding import decide
+from penstock.gate.evidence import Evidence, LiveLook, Named, Side, SuiteEvidence
+from penstock.gate.policy import parse
+from penstock.gate.verdicts import Verdict
 
 NOW = 1_800_000_000_000_000
 MINUTE = 60_000_000

@@ -4,12 +4,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from penstock.channels import promotion
+from penstock.channels.history import Change
+from penstock.channels.promotion import Judge, Promotion, Rollback
+from penstock.checkpoints.checkpoints import Checkpoint, register
 from penstock.database.engine import Database
-from penstock.registry import promotion
-from penstock.registry.checkpoints import Checkpoint, register
-from penstock.registry.history import Change
-from penstock.registry.promotion import Judge, Promotion, Rollback
-from penstock.registry.verdicts import Outcome, Verdict
+from penstock.gate.verdicts import Outcome, Verdict
 from penstock.settings import Settings
 
 TENANT = "default"

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.channels.delivering import Deliverer
+from penstock.channels.outstanding import Standing, standings
 from penstock.database.engine import Database
-from penstock.registry.delivering import Deliverer
-from penstock.registry.outstanding import Standing, standings
+from penstock.metrics import Metrics
 from penstock.settings import Settings, load_settings
-from penstock.telemetry.metrics import Metrics
 from tests.registry.promoting import TENANT, set_policy
 
 

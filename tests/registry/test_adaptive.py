@@ -9,20 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.gate_study.adaptive import Case, run
+from penstock.checkpoints.attempts import Attempt, Kept, Place, record
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.registry.attempts import Attempt, Kept, Place, record
-from penstock.registry.gate.adaptive import (
-    Design,
-    count,
-    hopeless,
-    make_design,
-    parse,
-    plan_next,
-    see,
-)
-from penstock.registry.gate.designs import keep_design, read_design
-from penstock.registry.gate.spending import levels
+from penstock.gate.adaptive import Design, count, hopeless, make_design, parse, plan_next, see
+from penstock.gate.designs import keep_design, read_design
+from penstock.gate.spending import levels
 from tests.registry.gate_cases import TASKS, even, judged, side
 
 ALPHA = 0.05

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.database import upgrade
-from penstock.database.engine import Database
-from penstock.database.registry_tables import benchmark_attempt
-from penstock.errors import AttemptConflict, InvalidInput
-from penstock.registry.attempts import Attempt, Place, attempts_of, check, record, versions_of
-from penstock.registry.suites import (
+from penstock.checkpoints.attempts import Attempt, Place, attempts_of, check, record, versions_of
+from penstock.checkpoints.suites import (
     SuiteContent,
     SuiteTask,
     SuiteVersion,
@@ -21,6 +17,10 @@ from penstock.registry.suites import (
     suite_names,
     suite_versions,
 )
+from penstock.database import upgrade
+from penstock.database.engine import Database
+from penstock.database.registry_tables import benchmark_attempt
+from penstock.errors import AttemptConflict, InvalidInput
 from penstock.settings import load_settings
 
 PLACE = Place("default", "core", "v1", "ckpt-1")

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.lineage import Learner, learners, lineage
+from penstock.checkpoints import digests
+from penstock.checkpoints.checkpoints import Checkpoint, find, list_checkpoints, register, withdraw
+from penstock.checkpoints.states import EDGES, STATES, State, check_edge
 from penstock.database.engine import Database, now_us
 from penstock.database.registry_tables import checkpoint
 from penstock.database.tables import shard, shard_mark
@@ -20,20 +24,10 @@ from penstock.errors import (
     ShardUnknown,
     StateRefused,
 )
-from penstock.registry import digests
-from penstock.registry.checkpoints import (
-    Checkpoint,
-    find,
-    list_checkpoints,
-    register,
-    withdraw,
-)
-from penstock.registry.lineage import Learner, learners, lineage
-from penstock.registry.states import EDGES, STATES, State, check_edge
 from penstock.settings import Settings
 from penstock.storage.opening import open_store
 from tests.registry.promoting import NOWHERE, TENANT, add, digest_of, promote, rollback
-from tests.servers.s3 import S3Server
+from tests.support.servers.s3 import S3Server
 
 EMPTY = f"sha256:{hashlib.sha256(b'').hexdigest()}"
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels import channels
+from penstock.channels.history import Change
 from penstock.database.engine import Database
 from penstock.database.registry_tables import checkpoint, checkpoint_move
-from penstock.registry import channels
-from penstock.registry.history import Change
 from tests.registry.contending import SWAPS, at_once, check, contend
 from tests.registry.linearizability import Call, Told, problems
 from tests.registry.promoting import TENANT, add

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 import penstock
+from penstock.channels.channels import state
 from penstock.database.engine import Database
 from penstock.errors import ChannelUnknown, InvalidInput, NothingServed
-from penstock.registry.channels import state
-from penstock.testing.lakes import hand_lake
 from tests.registry.promoting import TENANT, add, promote, rollback, set_policy
+from tests.support.lakes import hand_lake
 
 _KEYS = [f"user-{number}" for number in range(20_000)]
 

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.webhooks import add_webhook, is_signed
 from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.database.tables import lease
-from penstock.registry.webhooks import add_webhook, is_signed
 from penstock.settings import Settings, load_settings
-from penstock.testing.waiting import eventually
 from tests.registry.conftest import OpenDatabase
 from tests.registry.promoting import TENANT, set_policy
 from tests.registry.receiver import TAKEN, Receiver, answers
 from tests.registry.telling import change_times, deliverer, standing, tell_now, with_limits
-from tests.servers.asked import Answer
+from tests.support.servers.asked import Answer
+from tests.support.waiting import eventually
 
 # Several deliverers
 

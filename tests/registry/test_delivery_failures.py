@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.delivering import pause_s
+from penstock.channels.webhooks import add_webhook
 from penstock.database.engine import Database, now_us
 from penstock.database.registry_tables import delivery
-from penstock.registry.delivering import pause_s
-from penstock.registry.webhooks import add_webhook
+from penstock.metrics import Metrics
 from penstock.settings import Settings, load_settings
-from penstock.telemetry.metrics import Metrics
-from penstock.testing.waiting import eventually
 from tests.registry.promoting import TENANT
 from tests.registry.receiver import Receiver, answers, receiving
 from tests.registry.telling import change_times, deliverer, standing, tell_now, with_limits
-from tests.servers.asked import Answer, Hang
+from tests.support.servers.asked import Answer, Hang
+from tests.support.waiting import eventually
 
 # When it fails
 

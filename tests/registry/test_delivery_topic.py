@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from kafka import KafkaConsumer
 
+from penstock.channels.delivering import Deliverer
+from penstock.channels.outstanding import standings, topic_target
 from penstock.database.engine import Database
 from penstock.errors import ExtraMissing, SettingInvalid
-from penstock.registry.delivering import Deliverer
-from penstock.registry.outstanding import standings, topic_target
+from penstock.metrics import Metrics
 from penstock.settings import Settings, load_settings
-from penstock.telemetry.metrics import Metrics
 from tests.registry.promoting import TENANT, add, promote, rollback, set_policy
 from tests.registry.telling import deliverer, tell_now
-from tests.servers.broker import Broker
+from tests.support.servers.broker import Broker
 
 Record = tuple[str, dict[str, Any]]
 
@@ -125,7 +125,7 @@ def test_what_is_no_topic_is_refused(url: str, database: Database) -> None:
 
 def test_a_missing_extra_is_said(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kafka", None)
-    monkeypatch.delitem(sys.modules, "penstock.registry.kafka_topic", raising=False)
+    monkeypatch.delitem(sys.modules, "penstock.channels.kafka_topic", raising=False)
     with pytest.raises(ExtraMissing, match=r"penstock\[kafka\]"):
         Deliverer(database, settings_of("kafka://host:9092/topic"), Metrics())
 

@@ -4,20 +4,20 @@ import time
 
 import pytest
 
-from penstock.database.engine import Database
-from penstock.errors import InvalidInput, WebhookUnknown
-from penstock.registry.webhooks import (
+from penstock.channels.webhooks import (
     Webhook,
     add_webhook,
     is_signed,
     list_webhooks,
     remove_webhook,
 )
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput, WebhookUnknown
 from penstock.settings import Settings
 from tests.registry.promoting import TENANT, add, promote, release, rollback, set_policy
 from tests.registry.receiver import TAKEN, Receiver
 from tests.registry.telling import change_times, standing, tell_now
-from tests.servers.asked import Answer
+from tests.support.servers.asked import Answer
 
 # What is sent
 

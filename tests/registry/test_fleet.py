@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from penstock.database.engine import Database
 from penstock.database.registry_tables import replica
 from penstock.errors import ChannelUnknown, InvalidInput, ReplicasFull, ReplicaTaken
-from penstock.registry.fleet import Group, Standing, say_standing, standing
-from penstock.registry.replicas import Fleet, Report, fleet, fleets, report
+from penstock.fleet.fleet import Group, Standing, say_standing, standing
+from penstock.fleet.replicas import Fleet, Report, fleet, fleets, report
 from penstock.settings import Settings
 from tests.registry.promoting import TENANT, add, digest_of, promote, rollback
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.registry.gate.deciding import decide
-from penstock.registry.gate.evidence import Named, Side
+from penstock.gate.deciding import decide
+from penstock.gate.evidence import Named, Side
 from tests.registry.gate_cases import (
     HOUR,
     MINUTE,

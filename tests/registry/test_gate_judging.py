@@ -3,15 +3,15 @@
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.channels import state, verify_history
+from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.checkpoints import withdraw
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.database.registry_tables import benchmark_attempt, benchmark_run, live_look
 from penstock.errors import CheckpointUnknown, GateRefused
-from penstock.registry.attempts import Attempt, Place, record
-from penstock.registry.channels import state, verify_history
-from penstock.registry.checkpoints import withdraw
-from penstock.registry.gate.judging import judge
-from penstock.registry.suites import SuiteTask, SuiteVersion, add_suite
-from penstock.registry.verdicts import Verdict
+from penstock.gate.judging import judge
+from penstock.gate.verdicts import Verdict
 from tests.registry.promoting import TENANT, add, promote, set_policy
 
 POLICY = """

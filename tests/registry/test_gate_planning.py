@@ -5,8 +5,8 @@ import pytest
 
 from bench.gate_study.paired import rates
 from bench.gate_study.scores import Case
-from penstock.registry.gate.drawing import Picture, Point, draw_html, draw_text, frontier
-from penstock.registry.gate.planning import (
+from penstock.gate.drawing import Picture, Point, draw_html, draw_text, frontier
+from penstock.gate.planning import (
     ASSUMED,
     Spread,
     attempts_for,

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.registry.gate.policy import Guard, Requirement, digest_of, parse
+from penstock.gate.policy import Guard, Requirement, digest_of, parse
 
 WHOLE = """
 [[require]]

@@ -13,11 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from penstock.database.engine import Database
-from penstock.database.registry_tables import channel, channel_change, checkpoint_move, verdict
-from penstock.errors import DatabaseUnreachable, HistoryDamaged
-from penstock.registry import channels
-from penstock.registry.history import (
+from penstock.channels import channels
+from penstock.channels.history import (
     Change,
     Step,
     candidates_to_return_to,
@@ -25,6 +22,9 @@ from penstock.registry.history import (
     hash_of,
     served,
 )
+from penstock.database.engine import Database
+from penstock.database.registry_tables import channel, channel_change, checkpoint_move, verdict
+from penstock.errors import DatabaseUnreachable, HistoryDamaged
 from tests.registry.promoting import (
     TENANT,
     add,

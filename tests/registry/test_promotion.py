@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels import channels
+from penstock.checkpoints.checkpoints import find, withdraw
 from penstock.database.engine import Database
 from penstock.database.registry_tables import checkpoint_move, notice, verdict
 from penstock.errors import (
@@ -19,9 +21,7 @@ from penstock.errors import (
     PromotionConflict,
     StateRefused,
 )
-from penstock.registry import channels
-from penstock.registry.checkpoints import find, withdraw
-from penstock.registry.verdicts import Verdict
+from penstock.gate.verdicts import Verdict
 from tests.registry.channels_seen import at, states, versions
 from tests.registry.conftest import OpenDatabase
 from tests.registry.promoting import (
@@ -36,7 +36,7 @@ from tests.registry.promoting import (
     says,
     set_policy,
 )
-from tests.servers.interleaving import Running, Stopped
+from tests.support.servers.interleaving import Running, Stopped
 
 # What a promotion does
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.checkpoints.checkpoints import withdraw
 from penstock.database.engine import Database
 from penstock.errors import (
     AlreadyServing,
@@ -13,7 +14,6 @@ from penstock.errors import (
     PromotionConflict,
     StateRefused,
 )
-from penstock.registry.checkpoints import withdraw
 from tests.registry.channels_seen import states
 from tests.registry.promoting import (
     TENANT,

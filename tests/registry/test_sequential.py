@@ -19,9 +19,9 @@ from bench.gate_study.sequential import (
     persistence,
     walk,
 )
-from penstock.registry.gate.mixture import bound
-from penstock.registry.gate.sample_ratio import Seen, check
-from penstock.registry.gate.sequential import (
+from penstock.gate.mixture import bound
+from penstock.gate.sample_ratio import Seen, check
+from penstock.gate.sequential import (
     Arm,
     Cell,
     Question,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.checkpoints.attempts import Attempt, Place, record
 from penstock.database.engine import now_us
 from penstock.database.registry_tables import channel_change, checkpoint, checkpoint_move
 from penstock.lake.catalog import create_snapshot
-from penstock.registry.attempts import Attempt, Place, record
-from penstock.testing.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 
 @pytest.fixture

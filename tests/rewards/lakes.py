@@ -10,9 +10,9 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS
-from penstock.testing.lakes import START_US, Event, hand_lake, make_event
 from penstock_jobs.rewards.gathering import as_bucket
 from penstock_jobs.rewards.rows import Bucket
+from tests.support.lakes import START_US, Event, hand_lake, make_event
 
 DAY_US = 86_400_000_000
 

@@ -1,10 +1,10 @@
 """Runs over a lake that a test made: sessions, and what was made of them."""
 
 from penstock.execution.inline import InlineExecutor
-from penstock.testing.lakes import START_US, Event, HandLake, make_event
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.running import Report, Work, run
 from tests.rewards.lakes import answered, edited, said
+from tests.support.lakes import START_US, Event, HandLake, make_event
 
 SECOND = 1_000_000
 HOUR_US = 3_600 * SECOND

@@ -9,7 +9,6 @@ import pytest
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import current
 from penstock.lake.changes import read_changes
-from penstock.testing.lakes import Event, HandLake, hand_lake, make_event
 from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import Part, Place, credit_rows, share, standings, together
 from penstock_jobs.rewards.definition import parse_definition
@@ -17,6 +16,7 @@ from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rows import REWARD_ROWS, State
 from tests.rewards.lakes import answered, said, tool
 from tests.rewards.runs import run_at, thumbs, whole
+from tests.support.lakes import Event, HandLake, hand_lake, make_event
 
 LIKED = parse_definition(
     'name = "liked"\n[[reward]]\nname = "explicit_feedback"\nweight = 1.0\n', "liked"

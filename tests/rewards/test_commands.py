@@ -6,9 +6,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from penstock.testing.lakes import hand_lake, make_event
-from tests.commands import penstock
 from tests.rewards.lakes import answered, edited, said
+from tests.support.commands import penstock
+from tests.support.lakes import hand_lake, make_event
 
 
 def rewards(*arguments: str) -> CompletedProcess[str]:

@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.testing.lakes import Event, make_event
 from penstock_jobs.rewards.measures.dissatisfied_follow_up import (
     Parameters,
     dissatisfied_follow_up,
 )
 from tests.rewards.lakes import answered, bucket_of, said
+from tests.support.lakes import Event, make_event
 
 PRAISE = "perfect, thanks! Next: add a button that exports the table as CSV"
 REPROACH = "no, that is wrong, you broke the login. revert it"

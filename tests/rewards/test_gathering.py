@@ -10,8 +10,6 @@ import pytest
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
-from penstock.testing.lakes import START_US, hand_lake
-from penstock.testing.sessions import batches, generate_sessions
 from penstock_jobs.rewards.collecting import uncollected
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.gathering import as_bucket, columns_of
@@ -19,6 +17,8 @@ from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
 from penstock_jobs.rewards.scoring import score
 from tests.rewards.lakes import DAY_US
+from tests.support.lakes import START_US, hand_lake
+from tests.support.sessions import batches, generate_sessions
 
 DEFINITION = find_definition()
 SHIPPED = [term.reward for term in DEFINITION.terms]

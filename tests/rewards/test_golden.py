@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.lakes import Event, make_event
 from penstock_jobs.rewards.combine import Standing, combine
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.followups.judging import Message
@@ -24,6 +23,7 @@ from penstock_jobs.rewards.rows import Parameters
 from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.rewards.measures import state, value
 from tests.rewards.stories import Story, bucket, found
+from tests.support.lakes import Event, make_event
 
 ALPHA, BRAVO, CHARLIE = "alpha = 10\n", "bravo = 20\n", "charlie = 30\n"
 WRITTEN = ALPHA + BRAVO + CHARLIE

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.testing.lakes import Event, make_event
 from penstock_jobs.rewards.combine import Standing
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rates import (
@@ -28,6 +27,7 @@ from penstock_jobs.rewards.rates import (
     welch,
 )
 from tests.rewards.lakes import answered, bucket_of, edited, said, tool
+from tests.support.lakes import Event, make_event
 
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
 Random = np.random.Generator

@@ -12,7 +12,6 @@ from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
 from penstock.lake.verification import verify
-from penstock.testing.lakes import START_US, HandLake, hand_lake, make_event
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.planning import Wanted
 from penstock_jobs.rewards.running import Work, commit, run
@@ -28,6 +27,7 @@ from tests.rewards.runs import (
     whole,
     worked,
 )
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -14,10 +14,10 @@ import pytest
 
 from penstock.lake.collection import collect
 from penstock.lake.verification import verify
-from penstock.testing.lakes import Event, HandLake, hand_lake, make_event
-from tests.commands import penstock
 from tests.rewards.lakes import answered, edited, said
 from tests.rewards.runs import seen, thumbs, worked
+from tests.support.commands import penstock
+from tests.support.lakes import Event, HandLake, hand_lake, make_event
 
 MINE = """
 name = "mine"

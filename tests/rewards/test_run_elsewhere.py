@@ -9,7 +9,6 @@ import pytest
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.verification import verify
-from penstock.testing.lakes import START_US, Event, HandLake, hand_lake
 from penstock_jobs.rewards.planning import Wanted
 from penstock_jobs.rewards.running import Work, run
 from tests.rewards.runs import (
@@ -24,7 +23,8 @@ from tests.rewards.runs import (
     worked,
 )
 from tests.rewards.test_history import START_S, History
-from tests.servers.s3 import S3Server
+from tests.support.lakes import START_US, Event, HandLake, hand_lake
+from tests.support.servers.s3 import S3Server
 
 ROWS = f"select * exclude (computed_at) from ({CURRENT}) order by all"
 

@@ -11,15 +11,15 @@ import pytest
 
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
-from penstock.testing.lakes import START_US, HandLake, hand_lake
 from penstock_jobs.rewards.combine import Standing
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.gathering import gather_chain
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rows import Bucket
 from penstock_jobs.rewards.showing import compute, show_session
-from tests.commands import penstock
 from tests.rewards.lakes import DAY_US
+from tests.support.commands import penstock
+from tests.support.lakes import START_US, HandLake, hand_lake
 
 ROOT = Path(__file__).parents[2]
 SESSIONS = ROOT / "examples" / "sessions"

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import create_key
-from penstock.cli.opening import open_or_make
 from penstock.database.engine import Database
 from penstock.database.upgrade import upgrade
+from penstock.lake.directory import open_or_make
 from penstock.settings import load_settings
-from penstock.testing.client import Client, Reply
-from penstock.testing.server import Server, running_server
+from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.client import Client, Reply
 from tests.server.registering import Registry
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 _WAIT_SECONDS_MAX = 20.0
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.database.engine import Database
-from penstock.testing.client import Reply
+from penstock_jobs.simulator.client import Reply
 from tests.registry.promoting import add, promote
 
 

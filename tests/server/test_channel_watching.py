@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from penstock.channels.webhooks import add_webhook, remove_webhook
 from penstock.cli import main
 from penstock.database.engine import Database
-from penstock.registry.webhooks import add_webhook, remove_webhook
 from penstock.settings import load_settings
-from penstock.testing.waiting import eventually
 from tests.registry.promoting import add, digest_of, promote, rollback
 from tests.registry.receiver import receiving
 from tests.server.registering import Registry, problem
+from tests.support.waiting import eventually
 
 
 def test_a_channel_as_it_is(registry: Registry) -> None:

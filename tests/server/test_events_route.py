@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.telemetry.metrics import CATALOGUE, PREFIX
-from penstock.testing.client import Reply
+from penstock.metrics import CATALOGUE, PREFIX
+from penstock_jobs.simulator.client import Reply
 
 KIB, MIB = 1024, 1024 * 1024
 BODY, DECODED, EVENT = 4 * MIB, 16 * MIB, MIB

@@ -10,7 +10,7 @@ import pytest
 from penstock.access.keys import create_key
 from penstock.database.engine import Database
 from penstock.settings import load_settings
-from penstock.testing.client import Reply
+from penstock_jobs.simulator.client import Reply
 from tests.registry.promoting import add, digest_of, promote
 
 PATH = "/v1/channels/production/replicas"

@@ -15,9 +15,9 @@ from typing import Any
 
 from penstock.access.keys import create_key, list_keys, revoke_key
 from penstock.lake.lake import open_lake
-from penstock.testing.client import Client
-from penstock.testing.server import running_server
-from tests.servers.ports import free_port
+from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.client import Client
+from tests.support.servers.ports import free_port
 
 KIB = 1024
 Starter = Callable[..., Any]

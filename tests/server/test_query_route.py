@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.testing.client import Reply
+from penstock_jobs.simulator.client import Reply
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 

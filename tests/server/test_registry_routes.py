@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.registry import promotion
-from penstock.registry.attempts import Attempt, Place, record
-from penstock.registry.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.channels import promotion
+from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from tests.registry.promoting import digest_of
 from tests.server.registering import Registry, problem
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 from litestar.exceptions import HTTPException
 
-from penstock.cli.opening import open_or_make
 from penstock.errors import (
     Backlogged,
     BodyTooLarge,
@@ -18,9 +17,11 @@ from penstock.errors import (
     PenstockError,
     TooManyRequests,
 )
+from penstock.http import body
+from penstock.http.problems import on_penstock_error
 from penstock.ingest.acceptance import Acceptor
-from penstock.server import reading, service
-from penstock.server.problems import on_penstock_error
+from penstock.lake.directory import open_or_make
+from penstock.server import service
 from penstock.server.service import Service
 from penstock.settings import Settings, load_settings
 
@@ -118,7 +119,7 @@ class Sent:
 
 
 def read(sent: Sent, held: list[int], bytes_max: int = 10) -> bytes:
-    return asyncio.run(reading.read_body(cast(Any, sent), bytes_max, held.append))
+    return asyncio.run(body.read_body(cast(Any, sent), bytes_max, held.append))
 
 
 def test_body_is_held_as_it_comes() -> None:
@@ -138,7 +139,7 @@ def test_body_over_the_limit_is_not_held_beyond_it() -> None:
 
 def test_client_that_sends_no_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a body must not hold its memory until the connection is found to be dead."""
-    monkeypatch.setattr(reading, "BODY_PAUSE_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(body, "BODY_PAUSE_SECONDS_MAX", 0.01)
     with pytest.raises(HTTPException, match="No more of the body came") as given_up:
         read(Sent(b"ab", None), [])
     assert given_up.value.status_code == 408

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoints.checkpoints import register
 from penstock.database.engine import Database
 from penstock.errors import PenstockError
-from penstock.registry.checkpoints import register
-from penstock.registry.fleet import PartName
-from penstock.serving.copies import locked
-from penstock.serving.database import DatabaseSource
-from penstock.serving.sidecar import Plan, Sidecar
+from penstock.fleet.copies import locked
+from penstock.fleet.database_source import DatabaseSource
+from penstock.fleet.fleet import PartName
+from penstock.fleet.sidecar import Plan, Sidecar
 from penstock.settings import Settings
-from penstock.testing.waiting import eventually
 from tests.registry.promoting import TENANT, promote
+from tests.support.waiting import eventually
 
 #: Keeps what it is told, a line a run: what it loads, and what was loaded before.
 JOURNAL = 'echo "$PENSTOCK_CHECKPOINT<$PENSTOCK_LOADED" >> "$PENSTOCK_FOLDER/../journal"'

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.serving.command import Ended, run
-from penstock.serving.copies import locked
-from penstock.testing.waiting import eventually
+from penstock.fleet.command import Ended, run
+from penstock.fleet.copies import locked
+from tests.support.waiting import eventually
 
 Run = Callable[..., Ended]
 

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.checkpoints.digests import look
 from penstock.errors import CopyMismatch, FetchFailed, FolderTaken, InvalidInput
-from penstock.registry.digests import look
-from penstock.serving import copies as copies_module
-from penstock.serving.copies import Copies, locked
-from penstock.serving.files import _unfit
-from penstock.serving.sources import Piece
+from penstock.fleet import copies as copies_module
+from penstock.fleet.copies import Copies, locked
+from penstock.fleet.files import _unfit
+from penstock.fleet.sources import Piece
 from penstock.settings import Settings
-from tests.servers.s3 import BUCKET, S3Server
 from tests.serving.following import make_files
+from tests.support.servers.s3 import BUCKET, S3Server
 
 
 @pytest.fixture

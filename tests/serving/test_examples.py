@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.waiting import eventually
 from tests.registry.promoting import rollback
 from tests.serving.following import Fleet, add_files
+from tests.support.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "serving"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LoadFailed, PenstockError
-from penstock.registry.replicas import Replica
-from penstock.registry.replicas import fleet as fleet_of
-from penstock.serving.memory import NAME
-from penstock.testing.waiting import eventually
+from penstock.fleet.memory import NAME
+from penstock.fleet.replicas import Replica
+from penstock.fleet.replicas import fleet as fleet_of
 from tests.registry.promoting import TENANT, add, digest_of, release, rollback, set_policy
 from tests.serving.following import JOURNAL, Fleet, Follower, add_large
+from tests.support.waiting import eventually
 
 #: Takes its time with `two`.
 HELD = 'while test "$PENSTOCK_CHECKPOINT" = two -a ! -e {}; do sleep 0.02; done'

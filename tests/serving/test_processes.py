@@ -12,11 +12,11 @@ from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.database.upgrade import upgrade
 from penstock.settings import Settings
-from penstock.testing.server import running_server
-from penstock.testing.waiting import eventually
+from penstock_jobs.demo.server import running_server
 from tests.registry.promoting import rollback
-from tests.servers.postgres import PostgresServer
 from tests.serving.following import JOURNAL, Fleet, add_large, next_event, process
+from tests.support.servers.postgres import PostgresServer
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

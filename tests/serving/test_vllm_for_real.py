@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import create_key
-from penstock.testing.server import running_server
+from penstock_jobs.demo.server import running_server
 from tests.registry.promoting import rollback
 from tests.serving import vllm_server
 from tests.serving.following import Fleet, add_files, next_event, process

@@ -9,9 +9,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.waiting import eventually
-from tests.servers.child import end_child, start_child
-from tests.servers.ports import free_port
+from tests.support.servers.child import end_child, start_child
+from tests.support.servers.ports import free_port
+from tests.support.waiting import eventually
 
 #: The name of the model, and that of the adapter of a delta.
 MODEL, ADAPTER = "served", "policy"

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.lakes import HandLake, hand_lake
 from penstock_jobs.shards import planning
 from penstock_jobs.shards.recipe import load_recipe
 from tests.shards.engine_lake import QUERY, RECIPE, fill
+from tests.support.lakes import HandLake, hand_lake
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import pyarrow as pa
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock.shards.files import read_rows
-from penstock.testing.lakes import START_US, Event, HandLake
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.shards.building import Built, build
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
+from tests.support.lakes import START_US, Event, HandLake
 
 DAY_US = 86_400_000_000
 SESSIONS = 12

@@ -26,7 +26,6 @@ from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
 from penstock.lake.collection import collect
 from penstock.lake.verification import verify
-from penstock.testing.lakes import START_US, HandLake, hand_lake, make_event
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.shards.building import Built, build
@@ -35,7 +34,6 @@ from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.shards.registering import find_shard, list_shards, mark_consent, marks_of
 from penstock_jobs.shards.verifying import verify_shard
 from tests.rewards.lakes import answered, said
-from tests.servers.s3 import S3Server
 from tests.shards.engine_lake import (
     DAY_US,
     NO_ORDER,
@@ -49,12 +47,14 @@ from tests.shards.engine_lake import (
     talk,
     tokens,
 )
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
+from tests.support.servers.s3 import S3Server
 
 #: A program of its own begins so.
 IN_A_PROCESS = """
 import sys
 from pathlib import Path
-from penstock.testing.lakes import hand_lake
+from tests.support.lakes import hand_lake
 from penstock_jobs.shards import planning
 from penstock_jobs.shards.recipe import load_recipe
 from tests.shards.engine_lake import built, fill

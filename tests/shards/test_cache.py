@@ -16,9 +16,9 @@ from penstock.shards.reader import ShardReader, read_shard
 from penstock.storage import ObjectStore
 from penstock.storage.files import FileStore
 from penstock.storage.opening import open_store
-from tests.servers.s3 import S3Server
 from tests.shards.making import make_groups, make_shard
 from tests.shards.reading import sequence
+from tests.support.servers.s3 import S3Server
 
 ROWS = make_groups(60)
 

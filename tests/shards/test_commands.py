@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import penstock
+from tests.support.commands import penstock
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
-from penstock.testing.lakes import hand_lake, make_event
 from penstock_jobs.shards.chaining import order_chain
 from penstock_jobs.shards.conversations import read_conversation
 from penstock_jobs.shards.openai_form import encode_message, openai_message
 from penstock_jobs.shards.session_events import events_by_session
 from tests.shards.talks import START_US, Talk, asks, told
+from tests.support.lakes import hand_lake, make_event
 
 
 def test_messages_know_the_events_that_they_came_from() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.execution.inline import InlineExecutor
-from penstock.testing.lakes import START_US, HandLake, make_event
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.shards.registering import mark_consent, marks_of
@@ -19,6 +18,7 @@ from tests.shards.engine_lake import (
     talk,
     tokens,
 )
+from tests.support.lakes import START_US, HandLake, make_event
 
 
 def test_what_a_fork_repeats_is_not_trained_twice(

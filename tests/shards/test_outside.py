@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import now_us
 from penstock.database.registry_tables import channel_change
 from penstock.errors import InvalidInput
 from penstock.execution.processes import ProcessExecutor
-from penstock.registry.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
-from penstock.testing.lakes import HandLake
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
 from tests.shards.engine_lake import SESSIONS, built, fill, rows_of, tokens
+from tests.support.lakes import HandLake
 
 CHANNEL = ("[advantage]", '[staleness]\nchannel = "production"\nmax_versions = 1\n[advantage]')
 SUITE = ('consent = "not_denied"', 'consent = "not_denied"\nsuites = ["core"]')

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import RewardsPending
-from penstock.testing.lakes import HandLake, hand_lake
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.answer import read_answer
@@ -14,6 +13,7 @@ from penstock_jobs.shards.recipe import Recipe, load_recipe
 from penstock_jobs.shards.selection import Known, Selection, select, wanted_by
 from tests.rewards.lakes import DAY_US
 from tests.rewards.runs import run_at
+from tests.support.lakes import HandLake, hand_lake
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.execution.inline import InlineExecutor
-from penstock.simulation.policy import POLICIES
-from penstock.simulation.production import Checkpoint, Lived, Production
-from penstock.simulation.truth import SessionTruth
-from penstock.testing.lakes import hand_lake
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.rates import Difference, Values, welch
 from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.simulator.policy import POLICIES
+from penstock_jobs.simulator.production import Checkpoint, Lived, Production
+from penstock_jobs.simulator.truth import SessionTruth
+from tests.support.lakes import hand_lake
 
 HORIZON_S = 600
 #: How often an interval may miss the truth.

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.simulation.policy import (
+from penstock_jobs.simulator.grammar import Dice
+from penstock_jobs.simulator.policy import (
     CHOICES,
     POLICIES,
     STYLE_IDS,
@@ -23,8 +24,7 @@ from penstock.simulation.policy import (
     policy_of,
     read_policy,
 )
-from penstock.simulation.production import Checkpoint, Lived, Production
-from penstock.testing.grammar import Dice
+from penstock_jobs.simulator.production import Checkpoint, Lived, Production
 
 UNIFORM = policy_of(1, **dict.fromkeys(STYLE_IDS, 1.0))
 

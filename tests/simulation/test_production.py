@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from penstock.events.reading import judge
-from penstock.simulation.delivering import Delivery, Line, deliver
-from penstock.simulation.policy import POLICIES
-from penstock.simulation.production import Checkpoint, Production
-from penstock.simulation.sinks import Pace
-from penstock.simulation.truth import SessionTruth
+from penstock_jobs.simulator.delivering import Delivery, Line, deliver
+from penstock_jobs.simulator.policy import POLICIES
+from penstock_jobs.simulator.production import Checkpoint, Production
+from penstock_jobs.simulator.sinks import Pace
+from penstock_jobs.simulator.truth import SessionTruth
 
 PRODUCTION = Production(7)
 

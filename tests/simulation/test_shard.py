@@ -7,15 +7,15 @@ import pytest
 
 import penstock
 from penstock.execution.inline import InlineExecutor
-from penstock.simulation.policy import END, POLICIES, TASK_IDS
-from penstock.simulation.production import Checkpoint, Production
-from penstock.testing.lakes import hand_lake
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.shards.building import build
 from penstock_jobs.shards.recipe import load_recipe
+from penstock_jobs.simulator.policy import END, POLICIES, TASK_IDS
+from penstock_jobs.simulator.production import Checkpoint, Production
 from tests.shards.engine_lake import QUERY, RECIPE
 from tests.simulation.agreement import LATER_US
+from tests.support.lakes import hand_lake
 
 POLICY = POLICIES["fair"]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput, ServerUnreachable
-from penstock.simulation.delivering import Delivery, Line, deliver
-from penstock.simulation.production import Production
-from penstock.simulation.sinks import FileSink, HttpSink, KafkaSink, Pace, Sink
-from penstock.testing.lakes import HandLake, hand_lake
-from penstock.testing.server import running_server
-from tests.servers.broker import Broker
-from tests.servers.ports import free_port
+from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.delivering import Delivery, Line, deliver
+from penstock_jobs.simulator.production import Production
+from penstock_jobs.simulator.sinks import FileSink, HttpSink, KafkaSink, Pace, Sink
+from tests.support.lakes import HandLake, hand_lake
+from tests.support.servers.broker import Broker
+from tests.support.servers.ports import free_port
 
 LINES = list(deliver(Production(7), 40, delivery=Delivery(late=0.1, repeated=0.1)))
 DIFFERENT = len(set(LINES))

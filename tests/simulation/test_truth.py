@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.simulation.production import CHECKPOINTS, Lived, Production
-from penstock.simulation.truth import EditTruth, TurnTruth
+from penstock_jobs.simulator.production import CHECKPOINTS, Lived, Production
+from penstock_jobs.simulator.truth import EditTruth, TurnTruth
 from tests.simulation.agreement import HORIZON_S, Measured, Pair, errors, measure
 
 SESSIONS = 450

@@ -11,7 +11,7 @@ from penstock.settings import Settings
 from penstock.storage import ObjectStore, StoredObject
 from penstock.storage.files import FileStore
 from penstock.storage.opening import open_store
-from tests.servers.s3 import S3Server
+from tests.support.servers.s3 import S3Server
 
 OpenStore = Callable[[], ObjectStore]
 

@@ -15,7 +15,7 @@ from penstock.errors import PenstockError, SettingInvalid, StoreRefused, StoreUn
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
 from penstock.storage.opening import open_store
-from tests.servers.faults import (
+from tests.support.servers.faults import (
     CutAnswer,
     CutRequest,
     Fault,
@@ -26,7 +26,7 @@ from tests.servers.faults import (
     faulty_proxy,
     first,
 )
-from tests.servers.s3 import S3Server
+from tests.support.servers.s3 import S3Server
 
 ALWAYS = 1000
 SMALL, LARGE = 1000, 24 * 1024 * 1024

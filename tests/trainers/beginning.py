@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from penstock.registry.checkpoints import register
-from penstock.registry.digests import look
-from penstock.registry.promotion import Promotion, promote
+from penstock.channels.promotion import Promotion, promote
+from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.digests import look
 from tests.loop.making import CHANNEL, RECIPE, TENANT, World
 from tests.registry.promoting import PASS
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.registry.digests import look
+from penstock.checkpoints.digests import look
 from penstock.settings import load_settings
 from penstock.storage.files import FileStore
 from penstock_jobs.loop.keeping import cycles_of

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from penstock.checkpoints.attempts import Place, attempts_of, versions_of
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.registry.attempts import Place, attempts_of, versions_of
-from penstock.registry.gate.comparing import compare
+from penstock.gate.comparing import compare
 
 #: On each side: 95 % of certainty.
 _ALPHA = 0.025

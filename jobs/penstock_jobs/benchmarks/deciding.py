@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from penstock.checkpoints.attempts import Attempt, Kept, Place
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.registry.attempts import Attempt, Kept, Place
-from penstock.registry.gate.adaptive import Design, hopeless, make_design, plan_next, see
-from penstock.registry.gate.deciding import decide
-from penstock.registry.gate.designs import keep_design
-from penstock.registry.gate.evidence import Evidence, Side, gather
-from penstock.registry.gate.policy import Policy, Requirement
-from penstock.registry.verdicts import Verdict
+from penstock.gate.adaptive import Design, hopeless, make_design, plan_next, see
+from penstock.gate.deciding import decide
+from penstock.gate.designs import keep_design
+from penstock.gate.evidence import Evidence, Side, gather
+from penstock.gate.policy import Policy, Requirement
+from penstock.gate.verdicts import Verdict
 from penstock_jobs.benchmarks.running import Wanted
 
 MOST_DEFAULT = 8

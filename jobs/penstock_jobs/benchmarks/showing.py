@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.registry.runs import Run
+from penstock.checkpoints.runs import Run
 from penstock_jobs.benchmarks.comparing import Compared
 from penstock_jobs.benchmarks.summarising import Mean, Summary
 

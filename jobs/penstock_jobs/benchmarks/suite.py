@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from penstock import toml_reading as reading
+from penstock import toml_document as reading
 from penstock.errors import SuiteUnfit
 from penstock_jobs.benchmarks.sandbox import addresses
 from penstock_jobs.benchmarks.sandbox.files import File, Print, prints_in, read_folder

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
+from penstock.channels import channels
 from penstock.database.engine import Database, now_us
 from penstock.database.registry_tables import live_look
 from penstock.errors import DatabaseUnreachable, PenstockError
+from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
+from penstock.gate.sample_ratio import check
 from penstock.lake.lake import Lake
-from penstock.registry import channels
-from penstock.registry.gate.policy import CanarySteps, LiveRequirement, Policy, parse
-from penstock.registry.gate.sample_ratio import check
 from penstock_jobs.canary.looks import Look, MetricLook, Outcome, judge_look, judge_metric
 from penstock_jobs.canary.measuring import Measured, Traffic, measure, read_traffic, seen_users
 from penstock_jobs.canary.metrics import Metric, find_metric

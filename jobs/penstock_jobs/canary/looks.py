@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from penstock.registry.gate.policy import LiveRequirement
-from penstock.registry.gate.sample_ratio import SampleRatio
-from penstock.registry.gate.sequential import Arm, Question, as_ratio, compare, log_margin
+from penstock.gate.policy import LiveRequirement
+from penstock.gate.sample_ratio import SampleRatio
+from penstock.gate.sequential import Arm, Question, as_ratio, compare, log_margin
 from penstock_jobs.canary.measuring import ARMS, Measured
 from penstock_jobs.canary.metrics import Metric
 from penstock_jobs.canary.trials import Trial

@@ -15,10 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
+from penstock.gate.sample_ratio import Seen
+from penstock.gate.sequential import Arm, Cell, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock.registry.gate.sample_ratio import Seen
-from penstock.registry.gate.sequential import Arm, Cell, on_log_scale
 from penstock_jobs.canary.metrics import Metric, Scale
 from penstock_jobs.canary.trials import Period, Trial
 from penstock_jobs.rewards.rates import RATES, Tally

@@ -11,8 +11,8 @@ from typing import Literal
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.registry.gate.policy import LiveRequirement
-from penstock.toml_reading import unknown
+from penstock.gate.policy import LiveRequirement
+from penstock.toml_document import unknown
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.definitions import DEFAULT
 from penstock_jobs.rewards.keeping import definition_known_as

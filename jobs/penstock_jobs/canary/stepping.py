@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.channels.history import Change
+from penstock.channels.promotion import Judge, Promotion, promote
 from penstock.database.engine import Database
-from penstock.registry.gate.policy import CanarySteps
-from penstock.registry.history import Change
-from penstock.registry.promotion import Judge, Promotion, promote
+from penstock.gate.policy import CanarySteps
 from penstock_jobs.canary.looks import Look
 from penstock_jobs.canary.measuring import ARMS
 from penstock_jobs.canary.trials import Trial
@@ -80,7 +80,7 @@ def take_step(
 
 def gate(database: Database, tenant: str, full: bool) -> Judge:
     """The gate itself, as the channel's policy has it."""
-    from penstock.registry.gate.judging import judge
+    from penstock.gate.judging import judge
 
     return lambda channel, checkpoint: judge(database, tenant, channel, checkpoint, full=full)
 

@@ -15,6 +15,9 @@ from uuid import uuid4
 
 import structlog
 
+from penstock.channels.history import Change
+from penstock.channels.promotion import Rollback, rollback
+from penstock.checkpoints.names import TEXT_CHARS_MAX
 from penstock.database.leases import leased
 from penstock.errors import (
     AlreadyServing,
@@ -27,9 +30,6 @@ from penstock.errors import (
     StateRefused,
 )
 from penstock.lake.lake import Lake
-from penstock.registry.history import Change
-from penstock.registry.names import TEXT_CHARS_MAX
-from penstock.registry.promotion import Rollback, rollback
 from penstock_jobs.canary.looking import Situation, newest_look, situation_of, take_look
 from penstock_jobs.canary.looks import Look
 from penstock_jobs.canary.stepping import JudgeOf, gate, next_step, take_step

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.interrupting import ended_as_by_ctrl_c
-from penstock.cli.output import say, show_json, show_table
+from penstock.terminal import options
+from penstock.terminal.interruption import ended_as_by_ctrl_c
+from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock_jobs.demo.place import Place
@@ -52,11 +52,11 @@ def demo(
 
     Example: penstock demo
     """
-    from penstock.cli.opening import open_existing
-    from penstock.testing.server import running_server
+    from penstock.lake.directory import open_existing
     from penstock_jobs.demo.page import write_page
     from penstock_jobs.demo.place import make_place
     from penstock_jobs.demo.playing import Player
+    from penstock_jobs.demo.server import running_server
     from penstock_jobs.demo.story import ACTS
 
     begun = time.monotonic()

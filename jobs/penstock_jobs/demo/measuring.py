@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock.simulation.truth import SessionTruth
 from penstock_jobs.demo.story import Measured
+from penstock_jobs.simulator.truth import SessionTruth
 
 _HERE = files("penstock_jobs.demo")
 #: Of the simulated life of users: the horizon of the rewards.

@@ -5,21 +5,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from penstock.channels import channels
+from penstock.channels.promotion import Promotion, promote, release
+from penstock.checkpoints.checkpoints import register
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.opening import open_executor
 from penstock.lake.lake import Lake
-from penstock.registry import channels
-from penstock.registry.checkpoints import register
-from penstock.registry.promotion import Promotion, promote, release
-from penstock.simulation.policy import policy_of
-from penstock.simulation.production import Checkpoint
-from penstock.testing.server import Server
 from penstock_jobs.benchmarks.running import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.stepping import gate
 from penstock_jobs.demo.measuring import known, measured, scores
 from penstock_jobs.demo.narrating import Narrator
 from penstock_jobs.demo.place import Place
+from penstock_jobs.demo.server import Server
 from penstock_jobs.demo.serving import CHANNEL, Serving
 from penstock_jobs.demo.story import EPILOGUE, LEARN, Act, Chapter, Ending, Measured
 from penstock_jobs.demo.traffic import Traffic, Worked
@@ -27,6 +25,8 @@ from penstock_jobs.loop.keeping import Cycle
 from penstock_jobs.loop.loopfile import load_loop
 from penstock_jobs.loop.running import Runner
 from penstock_jobs.rewards import running as rewards
+from penstock_jobs.simulator.policy import policy_of
+from penstock_jobs.simulator.production import Checkpoint
 
 FIRST = "demo-0000"
 _ACTOR = "demo"

@@ -6,11 +6,11 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
+from penstock.channels.assignment import assign
 from penstock.errors import AnswerUnusable
-from penstock.registry.assigning import assign
-from penstock.simulation.policy import read_policy
-from penstock.simulation.production import Checkpoint
-from penstock.testing.server import Server
+from penstock_jobs.demo.server import Server
+from penstock_jobs.simulator.policy import read_policy
+from penstock_jobs.simulator.production import Checkpoint
 
 CHANNEL = "production"
 

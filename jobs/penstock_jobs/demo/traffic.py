@@ -9,9 +9,9 @@ from penstock.clock import SystemClock
 from penstock.errors import ServerUnreachable
 from penstock.ingest.storing import wait_until_stored
 from penstock.lake.lake import Lake
-from penstock.simulation.production import Checkpoint, Lived, Production
-from penstock.simulation.sinks import HttpSink
-from penstock.simulation.truth import SessionTruth
+from penstock_jobs.simulator.production import Checkpoint, Lived, Production
+from penstock_jobs.simulator.sinks import HttpSink
+from penstock_jobs.simulator.truth import SessionTruth
 
 #: An hour of the users' lives takes six seconds.
 COMPRESSION = 600

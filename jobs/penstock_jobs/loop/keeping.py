@@ -11,12 +11,12 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
+from penstock.checkpoints.digests import text_digest
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_new
-from penstock.database.loop_tables import loop_cycle, loop_stage
 from penstock.errors import DatabaseUnreachable, StageLost
-from penstock.registry.digests import text_digest
 from penstock_jobs.loop.planning import CycleRow, Outcome, StageRow, StageState
+from penstock_jobs.loop.tables import loop_cycle, loop_stage
 
 _RENEWALS_A_LEASE = 3
 _FAILED_LOOKED_AT_MAX = 64

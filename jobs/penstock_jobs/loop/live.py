@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from penstock.channels import channels
+from penstock.channels.channels import ChannelState
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
-from penstock.registry import channels
-from penstock.registry.channels import ChannelState
-from penstock.registry.gate.policy import LiveRequirement, parse
+from penstock.gate.policy import LiveRequirement, parse
 from penstock_jobs.canary.metrics import COLUMNS
 from penstock_jobs.canary.watching import Round, lease_of, watch_once
 from penstock_jobs.loop.stage import Work

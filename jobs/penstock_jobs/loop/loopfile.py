@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from penstock.checkpoints.digests import text_digest
+from penstock.checkpoints.names import check_channel_name, check_name
 from penstock.errors import InvalidInput
-from penstock.outbound.address import HttpAddress
-from penstock.registry.digests import text_digest
-from penstock.registry.gate import policy
-from penstock.registry.names import check_channel_name, check_name
+from penstock.gate import policy
+from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
-from penstock.toml_reading import (
+from penstock.toml_document import (
     choice,
     duration_s,
     flag,

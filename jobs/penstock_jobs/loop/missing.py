@@ -7,7 +7,7 @@ nobody is given a second chance for having been unlucky.
 
 from collections.abc import Collection, Sequence
 
-from penstock.registry.attempts import Kept
+from penstock.checkpoints.attempts import Kept
 from penstock_jobs.benchmarks.running import Wanted
 
 #: Of `max_age`: what is older now will be too old before long, and the gate is asked when the other

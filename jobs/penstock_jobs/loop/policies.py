@@ -1,6 +1,6 @@
 """The gate policy that a loop file names."""
 
-from penstock.registry.promotion import set_policy
+from penstock.channels.promotion import set_policy
 from penstock_jobs.loop.stage import Work
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from penstock.channels import channels
 from penstock.errors import (
     DatabaseUnreachable,
     ExecutorUnreachable,
@@ -18,9 +19,8 @@ from penstock.errors import (
     StageLost,
     StoreUnreachable,
 )
+from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
-from penstock.registry import channels
-from penstock.registry.gate.policy import parse
 from penstock_jobs.loop import environment
 from penstock_jobs.loop.keeping import (
     Cycle,

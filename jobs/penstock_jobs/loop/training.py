@@ -11,9 +11,9 @@ from typing import Protocol
 
 import msgspec
 
+from penstock.checkpoints.digests import check_uri
+from penstock.checkpoints.names import check_digest
 from penstock.errors import InvalidInput, TrainerAnswerUnfit
-from penstock.registry.digests import check_uri
-from penstock.registry.names import check_digest
 
 #: How much of what a trainer said stands in an error.
 TOLD_CHARS_MAX = 2_000

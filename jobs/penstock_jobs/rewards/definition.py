@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from penstock.errors import InvalidInput
-from penstock.toml_reading import (
+from penstock.toml_document import (
     choice,
     number,
     parse_toml,

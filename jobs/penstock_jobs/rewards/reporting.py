@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from textwrap import shorten
 from typing import Any
 
-from penstock.cli.output import say, show_table, time_of
+from penstock.terminal.output import say, show_table, time_of
 from penstock_jobs.rewards.combine import NAME
 from penstock_jobs.rewards.running import Report
 from penstock_jobs.rewards.worker import Count, Ending

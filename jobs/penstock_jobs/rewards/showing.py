@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cli.output import show_table
+from penstock.terminal.output import show_table
 from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.definition import Definition, Term
 from penstock_jobs.rewards.followups.evaluation import Bin, Evaluation, Quality

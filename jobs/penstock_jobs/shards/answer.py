@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
-from penstock.toml_reading import refuse_unknown
+from penstock.toml_document import refuse_unknown
 from penstock_jobs.shards.recipe import Kind
 
 ASKED_ROWS = pa.schema(

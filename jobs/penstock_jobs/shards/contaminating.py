@@ -9,15 +9,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.checkpoints.suites import SuiteVersion, suite_names, suite_versions
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
-from penstock.registry.suites import SuiteVersion, suite_names, suite_versions
 from penstock.settings import Settings
-from penstock.toml_reading import unknown
+from penstock.toml_document import unknown
 from penstock_jobs.shards.exclusions.contamination import Contamination, Work
 from penstock_jobs.shards.exclusions.reasons import Found, Why
 

@@ -2,7 +2,7 @@
 
 from penstock.lake.collection import collect
 from penstock.lake.lake import Lake
-from penstock.telemetry.metrics import Metrics
+from penstock.metrics import Metrics
 
 
 def run(lake: Lake, metrics: Metrics) -> str | None:

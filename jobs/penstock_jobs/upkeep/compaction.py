@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from penstock.lake.catalog import Segment, current
 from penstock.lake.compaction import merge_each
 from penstock.lake.lake import Lake
-from penstock.telemetry.metrics import Metrics
+from penstock.metrics import Metrics
 from penstock_jobs.tiering import choose_groups
 
 #: A merge reads a little ahead of each of its segments: the more there are, the less.

@@ -5,29 +5,20 @@ from importlib.metadata import entry_points
 
 import typer
 
-from penstock.cli import (
-    channels,
-    checkpoints,
-    config,
-    database,
-    fleets,
-    following,
-    gate,
-    imports,
-    keys,
-    lake,
-    ledger,
-    promote,
-    query,
-    rejected,
-    serve,
-    simulate,
-    snapshots,
-    watching,
-    webhooks,
-)
-from penstock.cli.output import show_error
+from penstock.access import cli as access
+from penstock.channels import cli as channels
+from penstock.channels import promotion_cli, watch_cli, webhooks_cli
+from penstock.checkpoints import cli as checkpoints
+from penstock.cli import config
 from penstock.errors import PenstockError
+from penstock.fleet import cli as fleet
+from penstock.fleet import follow_cli
+from penstock.gate import cli as gate
+from penstock.ingest import import_cli, ledger_cli, rejected_cli
+from penstock.lake import cli as lake
+from penstock.lake import database_cli, query_cli, snapshots_cli
+from penstock.server import cli as server
+from penstock.terminal.output import show_error
 
 app = typer.Typer(
     name="penstock",
@@ -38,26 +29,25 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command("simulate")(simulate.simulate)
-app.command("serve")(serve.serve)
-app.command("import")(imports.import_)
-app.command("query")(query.query)
-app.command("ledger")(ledger.ledger)
+app.command("serve")(server.serve)
+app.command("import")(import_cli.import_)
+app.command("query")(query_cli.query)
+app.command("ledger")(ledger_cli.ledger)
 app.command("config")(config.config)
-app.command("promote")(promote.promote)
-app.command("rollback")(promote.rollback)
-app.add_typer(rejected.app, name="rejected")
+app.command("promote")(promotion_cli.promote)
+app.command("rollback")(promotion_cli.rollback)
+app.add_typer(rejected_cli.app, name="rejected")
 app.add_typer(lake.app, name="lake")
-app.add_typer(snapshots.app, name="snapshots")
+app.add_typer(snapshots_cli.app, name="snapshots")
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(gate.app, name="gate")
-channels.app.command("watch")(watching.watch)
-channels.app.command("follow")(following.follow)
-channels.app.command("fleet")(fleets.fleet)
+channels.app.command("watch")(watch_cli.watch)
+channels.app.command("follow")(follow_cli.follow)
+channels.app.command("fleet")(fleet.fleet)
 app.add_typer(channels.app, name="channels")
-app.add_typer(webhooks.app, name="webhooks")
-app.add_typer(keys.app, name="keys")
-app.add_typer(database.app, name="db")
+app.add_typer(webhooks_cli.app, name="webhooks")
+app.add_typer(access.app, name="keys")
+app.add_typer(database_cli.app, name="db")
 for entry in entry_points(group="penstock.commands"):
     found = entry.load()
     if isinstance(found, typer.Typer):

@@ -1,8 +1,8 @@
 """`penstock config`."""
 
-from penstock.cli import options
-from penstock.cli.output import show_json, show_table
 from penstock.settings import resolve
+from penstock.terminal import options
+from penstock.terminal.output import show_json, show_table
 
 
 def config(data: options.Data = None, json: options.Json = False) -> None:

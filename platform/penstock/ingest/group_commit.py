@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.errors import Backlogged, TooManyRequests
 from penstock.eventlog import EventLog
-from penstock.telemetry.metrics import Metrics
+from penstock.metrics import Metrics
 
 Values = Mapping[int, Sequence[bytes]]
 #: So long a failure counts as the log's state, when nobody tries again: who sends requests only to

@@ -14,7 +14,7 @@ from penstock.ingest.partition_writer import Parts
 from penstock.ingest.storing import wait_until_stored
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
-from penstock.telemetry.metrics import Metrics
+from penstock.metrics import Metrics
 
 _READ_BYTES = 8 * 1024 * 1024
 #: How long a running server may take to make room in the log.

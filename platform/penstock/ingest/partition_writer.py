@@ -25,9 +25,9 @@ from penstock.lake.partitions import Claim, LogState
 from penstock.lake.rows import RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.summary import Summariser
+from penstock.metrics import Metrics
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
-from penstock.telemetry.metrics import Metrics
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from penstock.channels.watching import Key, Outcome, Seen, Watcher
 from penstock.database.engine import Database
 from penstock.errors import CutOff, TooManyRequests
-from penstock.registry.watching import Key, Outcome, Seen, Watcher
 from penstock.settings import Settings
 
 #: Calls that go on at the same time: each holds a connection to the database.

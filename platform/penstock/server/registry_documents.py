@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.registry.channels import ChannelState
-from penstock.registry.checkpoints import Checkpoint, Form
-from penstock.registry.notices import Notice, time_text
-from penstock.registry.watching import Seen
+from penstock.channels.channels import ChannelState
+from penstock.channels.notices import Notice, time_text
+from penstock.channels.watching import Seen
+from penstock.checkpoints.checkpoints import Checkpoint, Form
 
 # Asked
 

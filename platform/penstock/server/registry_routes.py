@@ -10,25 +10,27 @@ from litestar.params import Parameter
 from msgspec import UNSET, UnsetType
 
 from penstock.access.keys import Grant, Role
+from penstock.channels import promotion
+from penstock.channels.assignment import assign
+from penstock.channels.channels import list_channels, state
+from penstock.channels.history import Change
+from penstock.channels.notices import Notice, notices_after
+from penstock.channels.promotion import ANY, Expected, Promotion, Rollback
+from penstock.checkpoints import checkpoints
+from penstock.checkpoints.digests import can_look
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.registry import checkpoints, promotion
-from penstock.registry.assigning import assign
-from penstock.registry.channels import list_channels, state
-from penstock.registry.digests import can_look
-from penstock.registry.history import Change
-from penstock.registry.notices import Notice, notices_after
-from penstock.registry.promotion import ANY, Expected, Promotion, Rollback
-from penstock.registry.replicas import Report, fleet, report
-from penstock.registry.verdicts import Verdict
-from penstock.server.fleet_documents import (
+from penstock.fleet.documents import (
     FleetAnswer,
     ReportAnswer,
     ReportRequest,
     fleet_answer,
     standing_answer,
 )
-from penstock.server.reading import read_body
+from penstock.fleet.replicas import Report, fleet, report
+from penstock.gate.verdicts import Verdict
+from penstock.http.body import read_body
+from penstock.http.schema import KEY_NEEDED, RefusableOperation
 from penstock.server.registry_documents import (
     AssignmentAnswer,
     ChangeAnswer,
@@ -56,7 +58,6 @@ from penstock.server.registry_schema import (
     promotion_refusals,
     registry_refusals,
 )
-from penstock.server.schema import KEY_NEEDED, RefusableOperation
 from penstock.server.service import Service, telling_cut_off
 
 _BODY_BYTES_MAX = 1024 * 1024
@@ -390,7 +391,7 @@ async def _change(service: Service, make: Any, *arguments: Any) -> ChangeAnswer:
 
 
 def _promote(database: Database, wanted: Promotion) -> Change:
-    from penstock.registry.gate.judging import judge
+    from penstock.gate.judging import judge
 
     def judged(channel: str, checkpoint: str) -> Verdict:
         share, place = wanted.share, (wanted.tenant, channel, checkpoint)

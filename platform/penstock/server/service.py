@@ -10,19 +10,19 @@ from typing import Any, Literal, TypeVar
 import structlog
 
 from penstock.access.keys import Grant, KeyRing, Role, may_be_key
+from penstock.channels.delivering import Deliverer
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CutOff, KeyRefused, PenstockError, TooManyRequests
+from penstock.fleet.gauges import FleetGauges
 from penstock.ingest.acceptance import Acceptor
 from penstock.ingest.group_commit import GroupCommit, Inflight
 from penstock.ingest.partition_writer import Parts
-from penstock.ingest.upkeep import Upkeep
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
-from penstock.registry.delivering import Deliverer
-from penstock.server.fleet_gauges import FleetGauges
+from penstock.lake.upkeep import Upkeep
+from penstock.metrics import Metrics
 from penstock.server.registry_calls import RegistryCalls
 from penstock.settings import Settings
-from penstock.telemetry.metrics import Metrics
 
 #: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
 #: answers queries, as all of them do.

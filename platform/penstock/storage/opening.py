@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from penstock.errors import InvalidInput, SettingInvalid
-from penstock.outbound.address import HttpAddress
+from penstock.http.address import HttpAddress
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
 from penstock.storage.files import FileStore

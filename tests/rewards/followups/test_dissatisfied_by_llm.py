@@ -11,7 +11,6 @@ import pytest
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, JudgeUnfit
 from penstock.settings import Settings, load_settings
-from penstock.testing.lakes import Event, hand_lake, make_event
 from penstock_jobs.rewards.definition import Definition, load_definition, parse_definition
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.followups.llm.answers import prompt_version
@@ -28,6 +27,7 @@ from penstock_jobs.rewards.rows import Bucket
 from penstock_jobs.rewards.showing import compute
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.rewards.lakes import answered, bucket_of, edited, said
+from tests.support.lakes import Event, hand_lake, make_event
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "rewards" / "with_llm.toml"
 RUN = "run-1"

@@ -11,7 +11,6 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.testing.lakes import hand_lake
 from penstock_jobs.rewards.followups.judging import Judgement, Message
 from penstock_jobs.rewards.followups.llm.answers import Answer, answer_in, asked
 from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
@@ -24,7 +23,8 @@ from tests.rewards.followups.completions import (
     completion,
     running_completions,
 )
-from tests.servers.ports import free_port
+from tests.support.lakes import hand_lake
+from tests.support.servers.ports import free_port
 
 BAD_GATEWAY: Fault = (502, {}, b"")
 RUN = "run-1"

@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from penstock.database.tables import judge_spending
 from penstock.errors import InvalidInput, JudgeUnfit
 from penstock.execution.opening import open_executor
-from penstock.testing.lakes import START_US, HandLake, hand_lake
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.running import Report, Work, run
-from tests.commands import penstock
 from tests.rewards.followups.completions import Completions, running_completions
 from tests.rewards.lakes import answered, said
+from tests.support.commands import penstock
+from tests.support.lakes import START_US, HandLake, hand_lake
 
 SESSIONS = 6
 

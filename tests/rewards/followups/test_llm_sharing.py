@@ -17,14 +17,14 @@ from penstock.database.engine import Database
 from penstock.database.tables import judge_answer
 from penstock.errors import InvalidInput, SettingInvalid
 from penstock.settings import load_settings
-from penstock.testing.lakes import hand_lake
 from penstock_jobs.rewards.followups.judging import Message
 from penstock_jobs.rewards.followups.llm.answers import Answer
 from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
 from penstock_jobs.rewards.followups.llm.caching import DatabaseCache
 from penstock_jobs.rewards.followups.opening import open_judge
 from tests.rewards.followups.completions import Completions, completion, running_completions
-from tests.servers.child import end_child, start_child
+from tests.support.lakes import hand_lake
+from tests.support.servers.child import end_child, start_child
 
 RUN = "run-1"
 ANSWER = Answer("asks", 0.1, 1e-17)

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json, show_table
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table
 
 
 def import_(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json, show_table
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
+    from penstock.checkpoints.attempts import Place
+    from penstock.checkpoints.runs import Run
     from penstock.database.engine import Database
-    from penstock.registry.attempts import Place
-    from penstock.registry.runs import Run
     from penstock_jobs.benchmarks.summarising import Summary
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
@@ -37,9 +37,9 @@ class Known:
 
 
 def known_of(database: "Database", place: "Place") -> Known:
-    from penstock.registry.attempts import attempts_of
-    from penstock.registry.runs import runs_of
-    from penstock.registry.suites import suite_versions
+    from penstock.checkpoints.attempts import attempts_of
+    from penstock.checkpoints.runs import runs_of
+    from penstock.checkpoints.suites import suite_versions
     from penstock_jobs.benchmarks.summarising import summarise
 
     versions = suite_versions(database, place.tenant, place.suite)
@@ -79,8 +79,8 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.registry.attempts import Place, versions_of
-    from penstock.registry.runs import tried_at
+    from penstock.checkpoints.attempts import Place, versions_of
+    from penstock.checkpoints.runs import tried_at
     from penstock_jobs.benchmarks import showing
 
     name = _name_of(suite)

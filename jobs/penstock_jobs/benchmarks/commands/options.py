@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import options
+from penstock.terminal import options
 
 SuiteFolder = Annotated[
     Path, typer.Argument(parser=options.path, metavar="SUITE_DIR", help="The suite's folder.")

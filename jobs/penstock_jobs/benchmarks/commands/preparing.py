@@ -2,11 +2,11 @@
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json, show_table
-from penstock.cli.progress import progress_of
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.progress import progress_of
 from penstock_jobs.benchmarks.commands import options as options_of
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json
-from penstock.cli.progress import progress_of
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json
+from penstock.terminal.progress import progress_of
 from penstock_jobs.benchmarks.commands import options as options_of
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def _run(
     tenant: str,
     json: bool,
 ) -> None:
+    from penstock.checkpoints.attempts import Place
+    from penstock.checkpoints.checkpoints import find
     from penstock.execution.opening import open_executor
-    from penstock.registry.attempts import Place
-    from penstock.registry.checkpoints import find
     from penstock_jobs.benchmarks import running
     from penstock_jobs.benchmarks.commands.looking import known_of, show_summary
     from penstock_jobs.benchmarks.deciding import UntilDecided

@@ -8,8 +8,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoints.attempts import Attempt, check
 from penstock.errors import InvalidInput
-from penstock.registry.attempts import Attempt, check
 
 #: Of each kind of problem so many examples are told.
 _EXAMPLES_MAX = 5

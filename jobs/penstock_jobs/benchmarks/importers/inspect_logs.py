@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.checkpoints.attempts import Attempt
 from penstock.errors import InvalidInput
-from penstock.registry.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents, zipped
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.found import (

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
+from penstock.checkpoints.attempts import Attempt
 from penstock.errors import InvalidInput
-from penstock.registry.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.found import (

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.errors import InvalidInput
-from penstock.outbound.address import HttpAddress
+from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")

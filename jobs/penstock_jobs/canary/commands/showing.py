@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.acting import CHANNEL_DEFAULT, Channel
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json, show_table, time_of
+from penstock.channels.actor import CHANNEL_DEFAULT, Channel
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock_jobs.canary.trials import Trial

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.acting import CHANNEL_DEFAULT, By, Channel, actor
-from penstock.cli.opening import open_existing
-from penstock.cli.output import encode, say, show_json
+from penstock.channels.actor import CHANNEL_DEFAULT, By, Channel, actor
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import encode, say, show_json
 from penstock_jobs.canary.commands.showing import sentence_of, show_look, trial_document
 
 if TYPE_CHECKING:

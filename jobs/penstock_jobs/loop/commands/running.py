@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.interrupting import ended_as_by_ctrl_c
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.interruption import ended_as_by_ctrl_c
+from penstock.terminal.output import say, show_json
 
 
 def run(

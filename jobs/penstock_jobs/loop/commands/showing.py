@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json, show_table, time_of
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock_jobs.loop.keeping import Cycle, Stage

@@ -4,9 +4,9 @@ Attempts that are known already are not made again, unless they are too old for 
 others are made.
 """
 
-from penstock.registry import channels
-from penstock.registry.attempts import Place, attempts_of
-from penstock.registry.gate.policy import EvidenceRules, parse
+from penstock.channels import channels
+from penstock.checkpoints.attempts import Place, attempts_of
+from penstock.gate.policy import EvidenceRules, parse
 from penstock_jobs.benchmarks import running
 from penstock_jobs.benchmarks.deciding import UntilDecided
 from penstock_jobs.benchmarks.suite import Suite, read_suite

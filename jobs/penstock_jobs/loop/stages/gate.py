@@ -1,7 +1,7 @@
 """Ask the gate. Only PASS goes on; all else leaves the channel alone, and says why."""
 
-from penstock.registry import channels
-from penstock.registry.gate.judging import judge
+from penstock.channels import channels
+from penstock.gate.judging import judge
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.policies import apply_policy
 from penstock_jobs.loop.stage import Answer, Done, Facts, Over, Work

@@ -1,6 +1,9 @@
 """Point the channel at the checkpoint, or try it on a part of the traffic. Through the gate once
 more, and only where the channel is still at the parent."""
 
+from penstock.channels import channels
+from penstock.channels.history import Change
+from penstock.channels.promotion import Promotion, promote
 from penstock.errors import (
     AlreadyServing,
     ChannelPinned,
@@ -9,10 +12,7 @@ from penstock.errors import (
     PromotionConflict,
     StateRefused,
 )
-from penstock.registry import channels
-from penstock.registry.gate.policy import CanarySteps, parse
-from penstock.registry.history import Change
-from penstock.registry.promotion import Promotion, promote
+from penstock.gate.policy import CanarySteps, parse
 from penstock_jobs.canary.stepping import gate as judge_of
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.stage import Answer, Done, Facts, NotYet, Over, Work

@@ -4,8 +4,8 @@ Until then it is asked again and again; each time computes only what changed or 
 cycle begins, a snapshot fixes what it is about.
 """
 
+from penstock.channels import channels
 from penstock.lake.catalog import content_snap, name_snap, pinned
-from penstock.registry import channels
 from penstock_jobs.loop.fresh import Fresh, count_fresh
 from penstock_jobs.loop.keeping import database_now, newest_begun, newest_made
 from penstock_jobs.loop.loopfile import LoopFile, Start

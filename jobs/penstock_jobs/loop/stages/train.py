@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from penstock.outbound.address import HttpAddress
-from penstock.outbound.exchange import Bounds
-from penstock.registry.checkpoints import find
-from penstock.registry.digests import text_digest
+from penstock.checkpoints.checkpoints import find
+from penstock.checkpoints.digests import text_digest
+from penstock.http.address import HttpAddress
+from penstock.http.client import Bounds
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
 from penstock_jobs.loop import environment

@@ -20,8 +20,8 @@ from penstock.errors import (
     TrainerTooSlow,
     TrainerUnreachable,
 )
-from penstock.outbound.address import HttpAddress
-from penstock.outbound.exchange import Bounds, Exchange, Heard
+from penstock.http.address import HttpAddress
+from penstock.http.client import Bounds, Exchange, Heard
 from penstock_jobs.loop.training import TOLD_CHARS_MAX, Made, Task, read_answer
 
 #: Come back later; and: what stands before it cannot reach it.

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json, show_table
-from penstock.cli.times import since_us
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.times import since_us
 from penstock_jobs.rewards.commands import options as options_of
 
 if TYPE_CHECKING:

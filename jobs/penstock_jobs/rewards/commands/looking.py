@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import show_json, show_table
 from penstock.clock import SystemClock
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import show_json, show_table
 from penstock_jobs.rewards.commands import options as options_of
 
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json
-from penstock.cli.progress import progress_of
-from penstock.cli.times import since_us
 from penstock.errors import InvalidInput
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json
+from penstock.terminal.progress import progress_of
+from penstock.terminal.times import since_us
 from penstock_jobs.rewards.commands import options as options_of
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import encode, say, show_json, show_table
-from penstock.cli.progress import progress_of
 from penstock.errors import InvalidInput
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import encode, say, show_json, show_table
+from penstock.terminal.progress import progress_of
 
 if TYPE_CHECKING:
     from penstock_jobs.shards.building import Built

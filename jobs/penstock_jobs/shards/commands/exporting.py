@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import say, show_json
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json
 from penstock_jobs.shards.commands.looking import Shard
 
 

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options
-from penstock.cli.opening import open_existing
-from penstock.cli.output import facts, say, show_json, show_table, time_of
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
-    from penstock.registry.lineage import Learner
+    from penstock.channels.lineage import Learner
 
 Shard = Annotated[
     str, typer.Argument(metavar="ID", help="The shard's id, the beginning of it, or its name.")
@@ -54,7 +54,7 @@ def show(
     """
     import msgspec
 
-    from penstock.registry.lineage import learners
+    from penstock.channels.lineage import learners
     from penstock.shards.manifest import read_manifest
     from penstock_jobs.shards.registering import find_shard, mark_consent, marks_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.outbound.exchange import Bounds, Exchange, Heard
+from penstock.http.client import Bounds, Exchange, Heard
 from penstock_jobs.rewards.followups.llm.budget import Budget
 from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, address_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import InvalidInput
-from penstock.outbound.address import HttpAddress
+from penstock.http.address import HttpAddress
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.followups.llm.answers import prompt_version
 

@@ -1,0 +1,98 @@
+"""A real server process, started and ended by a test, the demo or the benchmark."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from penstock.errors import ServerUnreachable
+from penstock_jobs.simulator.client import Client
+
+_START_SECONDS_MAX = 30.0
+_LOOK_SECONDS = 0.02
+
+
+@dataclass
+class Server:
+    """A running `penstock serve`. `key` is the admin key that the first start of a lake made."""
+
+    url: str
+    key: str | None
+    process: subprocess.Popen[bytes]
+
+    def client(self, key: str | None = None) -> Client:
+        return Client(self.url, key or self.key)
+
+    def kill(self) -> None:
+        """End it with no chance to finish anything."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Ask it to end, and wait; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait()
+
+
+def start_server(
+    data: Path,
+    *arguments: str,
+    settings: Mapping[str, str] | None = None,
+    port: int = 0,
+    log: IO[bytes] | None = None,
+) -> Server:
+    """Start a server on a free port and wait until it answers. `settings` are PENSTOCK_…"""
+    command = [sys.executable, "-m", "penstock", "serve", "--json", "--data", str(data)]
+    process = subprocess.Popen(
+        [*command, "--port", str(port), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=os.environ | dict(settings or {}),
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise ServerUnreachable(url="the new server", why=f"it ended with {process.wait()}")
+    greeting = json.loads(line)
+    server = Server(greeting["url"], greeting["key"], process)
+    _wait_until_answering(server)
+    return server
+
+
+@contextmanager
+def running_server(
+    data: Path,
+    *arguments: str,
+    settings: Mapping[str, str] | None = None,
+    log: IO[bytes] | None = None,
+) -> Iterator[Server]:
+    """A server that is stopped when the block ends."""
+    server = start_server(data, *arguments, settings=settings, log=log)
+    try:
+        yield server
+    finally:
+        server.stop()
+        assert server.process.stdout is not None
+        server.process.stdout.close()
+
+
+def _wait_until_answering(server: Server) -> None:
+    client = Client(server.url)
+    deadline = time.monotonic() + _START_SECONDS_MAX
+    while server.process.poll() is None and time.monotonic() < deadline:
+        try:
+            if client.get("/healthz").status == 200:
+                client.close()
+                return
+        except OSError:
+            time.sleep(_LOOK_SECONDS)
+    server.kill()
+    raise ServerUnreachable(url=server.url, why="it did not come up")

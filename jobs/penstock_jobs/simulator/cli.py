@@ -1,0 +1,192 @@
+"""`penstock simulate`: sessions whose truth is known."""
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+import typer
+
+from penstock.errors import InvalidInput
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json
+from penstock.terminal.progress import progress_of
+from penstock_jobs.simulator.delivering import Delivery, deliver
+from penstock_jobs.simulator.policy import POLICIES, read_policy
+from penstock_jobs.simulator.production import (
+    CHECKPOINTS,
+    SPACING_S,
+    START_US,
+    Checkpoint,
+    Production,
+)
+from penstock_jobs.simulator.sinks import FileSink, HttpSink, KafkaSink, Pace, Sink
+from penstock_jobs.simulator.truth import SessionTruth
+
+#: What checkpoints are that are named without a policy, in their order.
+_IN_ORDER = ("weak", "fair", "good")
+
+
+@dataclass
+class Sent:
+    """What was made, and what was sent of it."""
+
+    sessions: int = 0
+    edits: int = 0
+    events: int = 0
+    rejected: int = 0
+    checkpoints: Counter[str] = field(default_factory=Counter)
+
+
+def simulate(
+    *,
+    sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 300,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 7,
+    first: Annotated[
+        int, typer.Option(help="The number of the first; each is the same by its number.", min=0)
+    ] = 0,
+    rate: Annotated[
+        float | None, typer.Option(help="Events a second; as many as go by default.", min=0.01)
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
+    ] = None,
+    compress: Annotated[
+        int,
+        typer.Option(help="How much faster time passes in the events than for users.", min=1),
+    ] = 1,
+    spacing: Annotated[
+        float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
+    ] = SPACING_S,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=POLICY]",
+            help=f"Who is serving; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
+        ),
+    ] = None,
+    late: Annotated[
+        float, typer.Option(help="Share of events that come up to six hours late.", min=0, max=1)
+    ] = 0.0,
+    repeated: Annotated[
+        float, typer.Option(help="Share of events that come twice.", min=0, max=1)
+    ] = 0.0,
+    out: Annotated[
+        Path | None, typer.Option(parser=options.path, help="Write NDJSON to this file.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")] = None,
+    key: Annotated[str | None, typer.Option(help="With --to: a key that may ingest.")] = None,
+    kafka: Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(parser=options.path, help="Write what is true of each session, as JSONL."),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Make sessions of simulated users and agents, of which the truth is known, and send them.
+
+    Without --out, --to or --kafka the events are written to standard output.
+
+    Example: penstock simulate --sessions 300 --to http://127.0.0.1:8787 --key KEY --truth t.jsonl
+    """
+    if not math.isfinite(spacing):
+        raise InvalidInput(what=f"--spacing {spacing}", why="it is no number of seconds")
+    production = Production(
+        seed, _checkpoints(checkpoint), _start_us(start), compress, spacing_s=spacing
+    )
+    sent = Sent()
+    with ExitStack() as closing:
+        sink = closing.enter_context(_sink(out, to, key, kafka, json=json))
+        told = closing.enter_context(_written(truth)) if truth is not None else None
+
+        def learn(one: SessionTruth) -> None:
+            sent.sessions += 1
+            sent.edits += len(one.edits)
+            sent.checkpoints[one.checkpoint] += 1
+            if told is not None:
+                told.write(msgspec.json.encode(one) + b"\n")
+
+        lines = deliver(
+            production, sessions, first=first, delivery=Delivery(late, repeated), learn=learn
+        )
+        with progress_of("sessions") as follow:
+            for batch in Pace(rate).batches(lines):
+                sent.rejected += sink.send(batch)
+                sent.events += len(batch)
+                follow(sent.sessions, sessions)
+    _show(sent, json=json)
+
+
+def _show(sent: Sent, *, json: bool) -> None:
+    if json:
+        show_json(sent)
+    else:
+        by = ", ".join(f"{count} by {name}" for name, count in sorted(sent.checkpoints.items()))
+        say(f"{sent.events} events of {sent.sessions} sessions, {by}; {sent.edits} edits")
+    if sent.rejected:
+        say(f"{sent.rejected} lines were rejected; `penstock rejected list` shows why")
+        raise typer.Exit(1)
+
+
+def _checkpoints(said: list[str] | None) -> tuple[Checkpoint, ...]:
+    found = []
+    for number, text in enumerate(said or ()):
+        name, _, policy = text.partition("=")
+        if not name:
+            raise InvalidInput(what=f"--checkpoint {text}", why="it has no name")
+        chosen = policy or _IN_ORDER[min(number, len(_IN_ORDER) - 1)]
+        found.append(Checkpoint(name, read_policy(chosen)))
+    return tuple(found) or CHECKPOINTS
+
+
+def _start_us(text: str | None) -> int:
+    if text is None:
+        return START_US
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidInput(what=f"--start {text}", why="it is no time with a zone")
+    return round(moment.timestamp() * 1_000_000)
+
+
+@contextmanager
+def _sink(
+    out: Path | None, to: str | None, key: str | None, kafka: str | None, *, json: bool
+) -> Iterator[Sink]:
+    named = [one for one in (out, to, kafka) if one is not None]
+    if len(named) > 1:
+        raise InvalidInput(what="More than one of --out, --to and --kafka", why="name one of them")
+    if not named and json:
+        why = "without --out, --to or --kafka the events go there"
+        raise InvalidInput(what="Standard output", why=why)
+    if key is not None and to is None:
+        raise InvalidInput(what="--key", why="it is for --to alone")
+    with ExitStack() as closing:
+        if to is not None:
+            sink: Sink = HttpSink(to, key, tell=say)
+        elif kafka is not None:
+            sink = KafkaSink(kafka)
+        else:
+            file = closing.enter_context(_written(out)) if out is not None else sys.stdout.buffer
+            sink = FileSink(file)
+        closing.callback(sink.close)
+        yield sink
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The file {path}", why=why) from error
+    with file:
+        yield file

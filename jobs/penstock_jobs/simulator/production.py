@@ -1,0 +1,154 @@
+"""Many sessions, from a seed: each is the same whatever comes before or after it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import sha256
+
+from penstock_jobs.simulator.files import check_out
+from penstock_jobs.simulator.grammar import Dice
+from penstock_jobs.simulator.journal import Journal, Payload
+from penstock_jobs.simulator.policy import POLICIES, Policy
+from penstock_jobs.simulator.session import Session
+from penstock_jobs.simulator.truth import SessionTruth
+from penstock_jobs.simulator.users import User
+from penstock_jobs.simulator.vocabulary import MODULES, NOUNS, ORGANISATIONS, VERBS
+
+START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
+REPOSITORIES = 12
+#: One session begins about this long after the one before.
+SPACING_S = 60.0
+_SECOND_US = 1_000_000
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    name: str
+    policy: Policy
+
+
+CHECKPOINTS = tuple(
+    Checkpoint(f"ckpt-{number:04}", POLICIES[name])
+    for number, name in enumerate(("weak", "fair", "good"), 11)
+)
+
+
+@dataclass(frozen=True)
+class Lived:
+    """A session: what its client sends, in its order, and the truth. A subagent's session comes
+    with the one that sent it."""
+
+    truth: SessionTruth
+    #: When it happened, its type, and the event as a line of JSON.
+    lines: list[tuple[int, str, bytes]]
+
+
+@dataclass(frozen=True)
+class Production:
+    """Where anything is different, session ids are too: two productions fit into one lake, and the
+    same one sent again adds nothing."""
+
+    seed: int
+    checkpoints: Sequence[Checkpoint] = CHECKPOINTS
+    start_us: int = START_US
+    #: How much faster time passes in the times of events than in the lives of users.
+    compression: int = 1
+    #: Between the beginnings of two sessions, in the lives of users.
+    spacing_s: float = SPACING_S
+    #: Takes the place of the start in session ids: they do not change then with the time of day.
+    name: str | None = None
+    #: Which of the checkpoints serves a user; each session draws one by default.
+    serve: Callable[[str], Checkpoint] | None = None
+
+    @cached_property
+    def _digest(self) -> str:
+        facts = [
+            (one.name, one.policy.version, sorted(one.policy.logits.items()))
+            for one in self.checkpoints
+        ]
+        told: tuple[object, ...] = (self.start_us if self.name is None else self.name, facts)
+        if (pace := (self.compression, self.spacing_s)) != (1, SPACING_S):
+            told = (*told, pace)
+        return sha256(repr(told).encode()).hexdigest()[:8]
+
+    def begins_us(self, index: int) -> int:
+        """No event of a session with this number or a later one is earlier."""
+        return self.told_us(self._lived_us(index))
+
+    def told_us(self, lived_us: int) -> int:
+        """The time that an event bears which happens then in the lives of users."""
+        return self.start_us + (lived_us - self.start_us) // self.compression
+
+    def _lived_us(self, index: int) -> int:
+        return self.start_us + round(index * self.spacing_s * _SECOND_US)
+
+    def sessions(self, count: int, first: int = 0) -> Iterator[list[Lived]]:
+        """By their number, each with that of its subagent where it has one."""
+        return map(self.session, range(first, first + count))
+
+    def session(self, index: int) -> list[Lived]:
+        dice = Dice(f"simulation:{self.seed}:{index}")
+        begin_us = self._lived_us(index) + dice.between(0, 50_000) * 1_000
+        checkpoint = dice.pick(self.checkpoints)
+        user, repository = User.pick(dice), dice.skewed(0, REPOSITORIES - 1)
+        if self.serve is not None:
+            checkpoint = self.serve(user.name)
+        truth = SessionTruth(
+            session_id=f"sim-{self.seed}-{index:06}-{self._digest}",
+            user=user.name,
+            project=_project(repository),
+            checkpoint=checkpoint.name,
+            policy_version=checkpoint.policy.version,
+            consent=dice.pick(("train",) * 17 + ("no_train", "no_train", "unknown")),
+        )
+        start = {
+            "client": "harbor-editor",
+            "client_version": dice.pick(("4.11.2", "4.12.0")),
+            "repo": f"git@git.example.org:{truth.project}.git",
+            "branch": f"{dice.pick(VERBS)}-{dice.pick(NOUNS)}",
+            "commit": dice.hex(40),
+            "consent": truth.consent,
+        }
+        journal = self._journal(begin_us, truth)
+        session = Session(dice, journal, truth, checkpoint.policy, user, check_out(repository))
+        session.run(start)
+        lived = [Lived(truth, session.journal.lines)]
+        if dice.chance(0.05):
+            errand = _errand(session)
+            journal = self._journal(begin_us + _SECOND_US, errand)
+            lived.append(_run_errand(session, errand, journal, start))
+        return lived
+
+    def _journal(self, begin_us: int, truth: SessionTruth) -> Journal:
+        return Journal(
+            begin_us,
+            self.told_us,
+            session_id=truth.session_id,
+            checkpoint=truth.checkpoint,
+            user=truth.user,
+            project=truth.project,
+        )
+
+
+def _errand(parent: Session) -> SessionTruth:
+    """It ends as the session that sent it: what is done in both is one piece of work."""
+    return replace(
+        parent.truth,
+        session_id=f"{parent.truth.session_id}-errand",
+        parent_session=parent.truth.session_id,
+        turns=[],
+        edits=[],
+    )
+
+
+def _run_errand(parent: Session, truth: SessionTruth, journal: Journal, start: Payload) -> Lived:
+    session = Session(parent.dice, journal, truth, parent.policy, parent.user, parent.files)
+    link = {"parent_session": parent.truth.session_id, "link": "subagent"}
+    session.run_errand(start | link)
+    return Lived(truth, session.journal.lines)
+
+
+def _project(number: int) -> str:
+    organisation = ORGANISATIONS[number * 7 % len(ORGANISATIONS)]
+    return f"{organisation}/{MODULES[number * 11 % len(MODULES)]}-{NOUNS[number * 5 % len(NOUNS)]}"

@@ -1,0 +1,55 @@
+"""What is known of a simulated session by construction, whatever its events say."""
+
+from dataclasses import dataclass, field
+
+from penstock_jobs.simulator.policy import Task
+from penstock_jobs.simulator.users import Reaction
+
+
+@dataclass(slots=True)
+class EditTruth:
+    """`survival` has by horizon, in seconds, the shares of characters and of lines that are there
+    then; None where the agent replaced all of them. `looked` are the horizons at which somebody
+    was to look."""
+
+    edit_id: str
+    turn: int
+    path: str
+    style: str
+    quality: float
+    written_chars: int
+    written_lines: int
+    reaction: Reaction = "kept"
+    survival: dict[int, tuple[float, float] | None] = field(default_factory=dict)
+    looked: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TurnTruth:
+    """`worth` is what the turn did for the user, from 0 to 1. `dissatisfied` is whether the
+    message that followed was; None where none did."""
+
+    turn: int
+    task: Task
+    style: str
+    worth: float
+    asked: bool = False
+    broken: bool = False
+    dissatisfied: bool | None = None
+
+
+@dataclass(slots=True)
+class SessionTruth:
+    """`outcome` is how the session ends, and why: as the view `outcomes` has it."""
+
+    session_id: str
+    user: str
+    project: str
+    checkpoint: str
+    policy_version: int
+    consent: str
+    parent_session: str | None = None
+    outcome: str = "scored"
+    reason: str | None = None
+    turns: list[TurnTruth] = field(default_factory=list)
+    edits: list[EditTruth] = field(default_factory=list)

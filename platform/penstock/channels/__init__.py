@@ -1,0 +1,1 @@
+"""Where production points: promotion, rollback, their history, and everybody who is told."""

@@ -1,0 +1,240 @@
+"""`penstock channels`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.channels.actor import By, Reason, actor
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing, open_or_make
+from penstock.settings import load_settings
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table, time_of
+
+if TYPE_CHECKING:
+    from penstock.channels.channels import ChannelState
+    from penstock.channels.history import Change
+
+app = typer.Typer(
+    help="What the serving fleet watches: each channel points at one checkpoint.",
+    no_args_is_help=True,
+)
+Name = Annotated[str, typer.Argument(help="The channel's name.")]
+
+
+@app.command("list")
+def list_(
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """All channels, and where each points.
+
+    Example: penstock channels list
+    """
+    from penstock.channels.channels import list_channels
+
+    with open_existing(data) as lake:
+        found = list_channels(lake.database, tenant)
+    if json:
+        show_json([_document(one) for one in found])
+        return
+    columns = ["channel", "version", "checkpoint", "since (UTC)", "canary", "share", "pinned"]
+    show_table(columns, [_row(one) for one in found])
+
+
+@app.command("show")
+def show(
+    name: Name,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Where a channel points, and where the files of that lie.
+
+    Example: penstock channels show production
+    """
+    from penstock.channels.channels import state
+
+    with open_existing(data) as lake:
+        found = state(lake.database, tenant, name)
+    if json:
+        show_json(_document(found))
+    else:
+        rows = [(what, value) for what, value in _document(found).items() if value is not None]
+        show_table(["what", "value"], rows)
+
+
+@app.command("history")
+def history(
+    name: Name,
+    last: Annotated[
+        int | None, typer.Option(help="Show so many changes, the newest; all by default.", min=1)
+    ] = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """What happened to a channel: who changed it, when, why, and what the gate said. Exit 1 where
+    the history is not as it was written.
+
+    The whole history is checked, also where a part is shown: each change holds the hash of the
+    one before, and verdicts are named by their digests.
+
+    Example: penstock channels history production
+    """
+    from penstock.channels import channels
+    from penstock.errors import HistoryDamaged
+
+    with open_existing(data) as lake:
+        changes = channels.history(
+            lake.database, tenant, name, limit=_with_one_before(last), latest=True
+        )
+        outcomes = channels.outcomes_of(lake.database, tenant, name)
+        misfit = channels.verify_history(lake.database, tenant, name)
+    told = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
+    if json:
+        shown = [_told(change, outcomes) for _, change in told]
+        show_json({"channel": name, "changes": shown, "misfit": misfit})
+    else:
+        columns = ["version", "when (UTC)", "what", "gate", "marks", "who", "why"]
+        show_table(columns, [_story(before, change, outcomes) for before, change in told])
+    if misfit is not None:
+        raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
+    if not json:
+        say(f"the history fits: {changes[-1].version} changes, up to the hash {changes[-1].hash}")
+
+
+@app.command("policy")
+def policy(
+    name: Name,
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Option("--set", parser=options.path, metavar="POLICY.toml", help="The new one."),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept for ever.")] = "",
+    by: By = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """The gate policy of a channel, or a new one for it. Setting one makes the channel.
+
+    Example: penstock channels policy production --set examples/policies/production.toml
+    """
+    if file is None:
+        _show_policy(name, data, tenant, json=json)
+        return
+    from penstock.channels import promotion
+    from penstock.checkpoints.suites import suite_names
+    from penstock.gate.policy import parse
+    from penstock.toml_document import read_text, unknown
+
+    text = read_text(file)
+    parsed = parse(text, str(file))
+    with open_or_make(load_settings(data)) as lake:
+        known = suite_names(lake.database, tenant)
+        change = promotion.set_policy(
+            lake.database,
+            tenant=tenant,
+            channel=name,
+            text=text,
+            reason=reason or f"set from {file.name}",
+            actor=actor(by),
+        )
+    for suite in sorted(set(parsed.suites) - set(known)):
+        hint = f" ({unknown(suite, known)})" if known else ""
+        say(f"no suite {suite} is known yet{hint}: until it is, the gate says ERROR")
+    _show_change(change, json=json)
+
+
+@app.command("release")
+def release(
+    name: Name,
+    *,
+    reason: Reason,
+    by: By = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Let a channel that was rolled back be promoted again.
+
+    Example: penstock channels release production --reason "found it: a bad shard, and withdrew it"
+    """
+    from penstock.channels import promotion
+
+    with open_existing(data) as lake:
+        change = promotion.release(
+            lake.database, tenant=tenant, channel=name, reason=reason, actor=actor(by)
+        )
+    _show_change(change, json=json)
+
+
+def _with_one_before(last: int | None) -> int | None:
+    return last + 1 if last is not None else None
+
+
+def _show_policy(name: str, data: Path | None, tenant: str, *, json: bool) -> None:
+    from penstock.channels import channels
+
+    with open_existing(data) as lake:
+        at = channels.state(lake.database, tenant, name)
+        text = channels.policy_of(lake.database, at)
+    if json:
+        show_json({"channel": name, "policy": at.policy, "text": text})
+    elif text is None:
+        say(f"{name} has no policy: nothing can be promoted to it without an override")
+    else:
+        typer.echo(text.rstrip("\n"))
+
+
+def _document(at: "ChannelState") -> dict[str, Any]:
+    return {
+        "channel": at.name,
+        "version": at.version,
+        "checkpoint": at.checkpoint,
+        "digest": at.digest,
+        "uri": at.uri,
+        "since": time_of(at.since).isoformat() if at.since is not None else None,
+        "previous": at.previous,
+        "canary": at.canary,
+        "canary_digest": at.canary_digest,
+        "canary_uri": at.canary_uri,
+        "canary_share": at.canary_share,
+        "pinned": at.pinned,
+        "policy": at.policy,
+        "hash": at.hash,
+        "changed_at": time_of(at.changed_at).isoformat(),
+    }
+
+
+def _row(at: "ChannelState") -> list[object]:
+    since = time_of(at.since) if at.since is not None else None
+    pinned = "pinned" if at.pinned else None
+    return [at.name, at.version, at.checkpoint, since, at.canary, at.canary_share, pinned]
+
+
+def _told(change: "Change", outcomes: Any) -> dict[str, Any]:
+    from penstock.channels.change_documents import document_of
+
+    return document_of(change) | {"outcome": outcomes.get(change.verdict)}
+
+
+def _story(before: "Change | None", change: "Change", outcomes: Any) -> list[object]:
+    from penstock.channels.change_documents import marks_of, short, what_it_did
+
+    gate = f"{outcomes.get(change.verdict, '?')} {short(change.verdict)}" if change.verdict else ""
+    when, what = time_of(change.at), what_it_did(change, before)
+    return [change.version, when, what, gate, marks_of(change), change.actor, change.reason]
+
+
+def _show_change(change: "Change", *, json: bool) -> None:
+    from penstock.channels.change_documents import document_of, what_it_did
+
+    if json:
+        show_json(document_of(change))
+    else:
+        say(f"{change.channel} version {change.version}: {what_it_did(change)}")

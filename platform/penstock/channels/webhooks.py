@@ -1,0 +1,157 @@
+"""Addresses that are told of changes, and how their messages are signed.
+
+Messages follow the Standard Webhooks specification: `webhook-id`, `webhook-timestamp` and
+`webhook-signature`, so that receivers check them with a library that is there already.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from penstock.database.engine import Database, now_us
+from penstock.database.registry_tables import channel, delivery, webhook
+from penstock.errors import WebhookUnknown
+from penstock.http.address import HttpAddress
+from penstock.settings import without_secrets
+
+_SECRET_PREFIX = "whsec_"
+_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """`channel` is None for one that is told of all channels of its tenant."""
+
+    id: str
+    tenant: str
+    channel: str | None
+    url: str = field(repr=False)
+    created_at: int
+
+    @property
+    def target(self) -> str:
+        """What it is called where it is written down how far it was told."""
+        return f"webhook:{self.id}"
+
+    @property
+    def shown(self) -> str:
+        """The address as it may be shown: many services put a secret into it."""
+        return without_secrets(self.url)
+
+
+def address_of(url: str) -> HttpAddress:
+    """Raises InvalidInput."""
+    return HttpAddress.of(url, f"The address {without_secrets(url)}")
+
+
+def add_webhook(
+    database: Database, tenant: str, url: str, name: str | None = None
+) -> tuple[Webhook, str]:
+    """The webhook, told of each change from now on, and the secret of its signatures: show it now
+    or never. Raises InvalidInput."""
+    address_of(url)
+    made = secrets.token_hex(8)
+    secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+    row = {"id": made, "tenant": tenant, "channel": name, "url": url, "secret": secret}
+    with database.write() as connection:
+        added = connection.execute(
+            sa.insert(webhook).values(**row, created_at=now_us()).returning(webhook.c.created_at)
+        ).scalar_one()
+        # A channel that nobody sees yet in here is told of from its first change on.
+        there = sa.select(channel.c.name, channel.c.version).where(channel.c.tenant == tenant)
+        if name is not None:
+            there = there.where(channel.c.name == name)
+        behind = [
+            {
+                "target": f"webhook:{made}",
+                "tenant": tenant,
+                "channel": one.name,
+                "next_version": one.version + 1,
+                "attempts": 0,
+                "try_at": 0,
+            }
+            for one in connection.execute(there)
+        ]
+        if behind:
+            connection.execute(sa.insert(delivery), behind)
+    return Webhook(made, tenant, name, url, added), secret
+
+
+def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
+    """Those that were not removed, the newest last."""
+    query = (
+        sa.select(*_LISTED)
+        .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
+        .order_by(webhook.c.created_at, webhook.c.id)
+    )
+    with database.read() as connection:
+        return [Webhook(**row) for row in connection.execute(query).mappings()]
+
+
+def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
+    """What it was not told of yet, it is never told. Raises WebhookUnknown."""
+    with database.write() as connection:
+        removed = connection.execute(
+            sa.update(webhook)
+            .where(webhook.c.tenant == tenant, webhook.c.id == webhook_id)
+            .where(webhook.c.removed_at.is_(None))
+            .values(removed_at=now_us())
+        )
+    if removed.rowcount == 0:
+        raise WebhookUnknown(id=webhook_id)
+
+
+def find_webhook(database: Database, webhook_id: str) -> tuple[Webhook, str] | None:
+    """One with its secret; None once it was removed."""
+    query = sa.select(*_LISTED, webhook.c.secret).where(
+        webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
+    )
+    with database.read() as connection:
+        row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        return None
+    found = dict(row)
+    secret = found.pop("secret")
+    return Webhook(**found), secret
+
+
+_LISTED = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, webhook.c.created_at)
+
+
+def message_id(body: bytes) -> str:
+    """The same for each try to deliver a notice: receivers know by it what they have already."""
+    return f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
+
+
+def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
+    """The headers that prove who sent this body, and when."""
+    found = message_id(body)
+    signature = _signature(secret, f"{found}.{at_s}.".encode() + body)
+    return {
+        "webhook-id": found,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": f"v1,{signature}",
+    }
+
+
+def is_signed(
+    secret: str, headers: Mapping[str, str], body: bytes, *, now_s: float, age_s_max: float = 300
+) -> bool:
+    """What a receiver checks; the names of `headers` are in lower case."""
+    at_s = headers.get("webhook-timestamp", "")
+    if not (at_s.isascii() and at_s.isdecimal()) or abs(now_s - int(at_s)) > age_s_max:
+        return False
+    content = f"{headers.get('webhook-id', '')}.{at_s}.".encode() + body
+    wanted = f"v1,{_signature(secret, content)}".encode()
+    sent = headers.get("webhook-signature", "").encode().split(b" ")
+    return any(hmac.compare_digest(wanted, one) for one in sent)
+
+
+def _signature(secret: str, content: bytes) -> str:
+    key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
+    return base64.b64encode(hmac.digest(key, content, "sha256")).decode()

@@ -1,0 +1,1 @@
+"""Model versions: digests, parents, lineage, and what they scored at which suite."""

@@ -1,0 +1,1 @@
+"""What a checkpoint has to show before a channel may point at it."""

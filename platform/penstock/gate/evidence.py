@@ -1,0 +1,321 @@
+"""What the database knows of a checkpoint and of the one that it is to follow: all of it as it was
+at one moment."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.channels.channels import newest
+from penstock.channels.history import Change
+from penstock.checkpoints.attempts import Attempt, Kept, Place, read_attempts
+from penstock.checkpoints.checkpoints import find_in
+from penstock.checkpoints.suites import SuiteVersion, read_versions
+from penstock.database.engine import Database, now_us
+from penstock.database.registry_tables import (
+    benchmark_attempt,
+    benchmark_run,
+    channel_change,
+    gate_policy,
+    live_look,
+)
+from penstock.errors import InvalidInput
+from penstock.gate.adaptive import Design
+from penstock.gate.designs import read_design
+from penstock.gate.policy import CanarySteps, Policy, digest_of, parse
+
+
+@dataclass(frozen=True)
+class Named:
+    name: str
+    digest: str
+    state: str = "registered"
+
+
+@dataclass(frozen=True, order=True)
+class Maker:
+    """Who made attempts: an agent by its command, or an import of a format. Of an import nobody
+    knows whether its attempts were isolated."""
+
+    kind: str
+    source: str
+    isolated: bool = True
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one of the two has shown on a suite, at the version that counts; and the other versions
+    at which it was tried."""
+
+    attempts: Sequence[Kept] = ()
+    elsewhere: Sequence[str] = ()
+    #: By which its attempts were made, where they were made until the verdict stands.
+    design: Design | None = None
+    makers: Sequence[Maker] = ()
+
+    @property
+    def digest(self) -> str:
+        return digest_of_attempts(self.attempts)
+
+
+@dataclass(frozen=True)
+class SuiteEvidence:
+    """`version` is None where nobody knows the suite, or not the version that the policy names;
+    `tasks` is empty where nobody knows which there should be."""
+
+    suite: str
+    version: str | None
+    tasks: Sequence[str]
+    candidate: Side
+    incumbent: Side | None
+    #: Why no version counts, though there are some.
+    unlisted: str | None = None
+
+
+@dataclass(frozen=True)
+class LiveLook:
+    """The newest look at the canary that runs; without a document nobody has looked yet."""
+
+    since_version: int | None
+    at: int | None = None
+    document: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that a verdict rests on, and nothing else."""
+
+    channel: str
+    channel_version: int
+    candidate: Named
+    incumbent: Named | None
+    policy: Policy | None
+    #: The policy's name, and why it cannot be used.
+    policy_digest: str | None = None
+    policy_problem: str | None = None
+    suites: dict[str, SuiteEvidence] = field(default_factory=dict)
+    full: bool = True
+    live: LiveLook | None = None
+    at: int
+    code: str
+
+
+def gather(
+    database: Database,
+    tenant: str,
+    channel: str,
+    checkpoint: str,
+    *,
+    full: bool = True,
+    share: float | None = None,
+    at_us: int | None = None,
+) -> Evidence:
+    """Raises CheckpointUnknown."""
+    with database.read() as connection:
+        candidate = find_in(connection, tenant, checkpoint)
+        state = newest(connection, tenant, channel)
+        incumbent = _incumbent(connection, state)
+        text, digest = _policy_text(connection, state)
+        policy, problem = _parsed(text, digest, channel)
+        full = full or _nearly_full(policy, share)
+        names = (candidate.name, incumbent.name if incumbent else None)
+        suites = {
+            suite: _suite(connection, tenant, suite, pinned, names)
+            for suite, pinned in (_counted(policy) if policy else {}).items()
+        }
+        live = _live(connection, state, candidate.name) if state and full else None
+        # After all else: nothing that was read is from after this.
+        now = at_us if at_us is not None else connection.scalar(sa.select(now_us()))
+    return Evidence(
+        channel=channel,
+        channel_version=state.version if state else 0,
+        candidate=Named(candidate.name, candidate.digest, candidate.state),
+        incumbent=incumbent,
+        policy=policy,
+        policy_digest=digest,
+        policy_problem=problem,
+        suites=suites,
+        full=full,
+        live=live,
+        at=now or 0,
+        code=code_version(),
+    )
+
+
+def digest_of_attempts(attempts: Iterable[Kept]) -> str:
+    """The name of a set of results, whatever their order."""
+    rows = sorted(
+        ([getattr(one.result, each.name) for each in fields(Attempt)], one.run, one.scored_at)
+        for one in attempts
+    )
+    return f"sha256:{hashlib.sha256(msgspec.json.encode(rows)).hexdigest()}"
+
+
+def code_version() -> str:
+    try:
+        return version("penstock")
+    except PackageNotFoundError:  # a checkout that was not installed
+        return "0"
+
+
+def _nearly_full(policy: Policy | None, share: float | None) -> bool:
+    """A canary with more than the last of its steps is no canary any more."""
+    steps = (policy.canary if policy and policy.canary else CanarySteps()).steps
+    return share is not None and share > steps[-1]
+
+
+def _incumbent(connection: Connection, state: Change | None) -> Named | None:
+    if state is None or state.checkpoint is None:
+        return None
+    found = find_in(connection, state.tenant, state.checkpoint)
+    return Named(found.name, found.digest, found.state)
+
+
+def _policy_text(connection: Connection, state: Change | None) -> tuple[str | None, str | None]:
+    if state is None or state.policy is None:
+        return None, None
+    query = sa.select(gate_policy.c.text).where(
+        gate_policy.c.tenant == state.tenant, gate_policy.c.digest == state.policy
+    )
+    return connection.scalar(query), state.policy
+
+
+def _parsed(text: str | None, digest: str | None, channel: str) -> tuple[Policy | None, str | None]:
+    if digest is None:
+        return None, None
+    if text is None or digest_of(text) != digest:
+        return None, f"the policy {digest} is not there as it was written"
+    try:
+        return parse(text, f"the policy of the channel {channel}"), None
+    except InvalidInput as error:
+        return None, str(error)
+
+
+def _counted(policy: Policy) -> dict[str, str | None]:
+    """Each suite that the policy names, with the version that it names."""
+    return {suite: policy.versions.get(suite) for suite in policy.suites}
+
+
+def _suite(
+    connection: Connection,
+    tenant: str,
+    suite: str,
+    pinned: str | None,
+    names: tuple[str, str | None],
+) -> SuiteEvidence:
+    versions = read_versions(connection, tenant, suite)
+    counts = _counting(versions, pinned)
+    unlisted = _unlisted(versions, counts) if counts and pinned is None else None
+    if unlisted is not None:
+        counts = None
+    sides = [
+        _side(connection, tenant, suite, counts.version if counts else None, name) if name else None
+        for name in names
+    ]
+    return SuiteEvidence(
+        suite=suite,
+        version=counts.version if counts else None,
+        tasks=tuple(sorted(one.name for one in counts.tasks)) if counts else (),
+        candidate=sides[0] or Side(),
+        incumbent=sides[1],
+        unlisted=unlisted,
+    )
+
+
+def _unlisted(versions: Sequence[SuiteVersion], counts: SuiteVersion) -> str | None:
+    """Results of a few tasks under a new version are not to pass for the whole suite."""
+    listing = [one.version for one in versions if one.tasks]
+    if counts.tasks or not listing:
+        return None
+    return (
+        f"of the newest version of {counts.suite}, {counts.version}, nobody knows the tasks, as of"
+        f" {listing[-1]}: name the one that counts under [suites] of the policy"
+    )
+
+
+def _counting(versions: Sequence[SuiteVersion], pinned: str | None) -> SuiteVersion | None:
+    """The one that the policy names, else the newest one."""
+    known = [one for one in versions if pinned in (None, one.version)]
+    return known[-1] if known else None
+
+
+def _side(
+    connection: Connection, tenant: str, suite: str, counts: str | None, checkpoint: str
+) -> Side:
+    mine = benchmark_attempt.c
+    query = sa.select(mine.suite_version).where(
+        mine.tenant == tenant, mine.suite == suite, mine.checkpoint == checkpoint
+    )
+    tried = sorted(connection.scalars(query.distinct()))
+    if counts is None:
+        return Side(elsewhere=tried)
+    place = Place(tenant, suite, counts, checkpoint)
+    attempts = read_attempts(connection, place)
+    return Side(
+        attempts,
+        [one for one in tried if one != counts],
+        read_design(connection, place),
+        _makers(connection, {one.run for one in attempts}),
+    )
+
+
+def _makers(connection: Connection, runs: Collection[str]) -> list[Maker]:
+    columns = (benchmark_run.c.kind, benchmark_run.c.source, benchmark_run.c.conditions)
+    rows = connection.execute(sa.select(*columns).where(benchmark_run.c.id.in_(runs)))
+    return sorted({Maker(kind, source, _isolated(text)) for kind, source, text in rows})
+
+
+def _isolated(conditions: str | None) -> bool:
+    found = msgspec.json.decode(conditions) if conditions else {}
+    return found.get("isolated") is not False
+
+
+def _live(connection: Connection, state: Change, candidate: str) -> LiveLook:
+    """Of the canary that runs now; looks at an earlier one of the same checkpoint say nothing of
+    it."""
+    if state.canary != candidate:
+        return LiveLook(None)
+    began = _canary_began(connection, state)
+    query = (
+        sa.select(live_look.c.at, live_look.c.document)
+        .where(
+            live_look.c.tenant == state.tenant,
+            live_look.c.channel == state.channel,
+            live_look.c.candidate == candidate,
+            live_look.c.incumbent == state.checkpoint,
+            live_look.c.since_version >= began,
+        )
+        .order_by(live_look.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    if row is None:
+        return LiveLook(began)
+    try:
+        document = msgspec.json.decode(row.document)
+    except msgspec.DecodeError:
+        document = None
+    return LiveLook(began, row.at, document if isinstance(document, dict) else {})
+
+
+def _canary_began(connection: Connection, state: Change) -> int:
+    """The first of the latest changes with this canary beside this checkpoint."""
+    columns = channel_change.c
+    other = (
+        sa.select(columns.version)
+        .where(columns.tenant == state.tenant, columns.channel == state.channel)
+        .where(
+            sa.or_(
+                columns.canary.is_distinct_from(state.canary),
+                columns.checkpoint.is_distinct_from(state.checkpoint),
+            )
+        )
+        .order_by(columns.version.desc())
+        .limit(1)
+    )
+    return (connection.scalar(other) or 0) + 1

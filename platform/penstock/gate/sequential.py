@@ -1,0 +1,262 @@
+"""Comparisons of two arms that may be looked at after every session, as often as one likes.
+
+The cluster is the user: a user's sessions resemble each other, so a user counts once, by the mean
+of their sessions. Arms are compared within a phase, a time in which the canary's share did not
+change: over phases a drift of the metric would look like a difference. The bounds are asymptotic
+confidence sequences (a normal mixture over the information that was gathered); docs/sequential.md
+tells why, and what their error is.
+
+A metric between bounds (a rate, a persistence) is compared as it is. One with a heavy tail (a
+latency) is compared by its logarithm, where a margin is a ratio: see `on_log_scale`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log, log1p
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.gate.mixture import bound
+
+Arm = Literal["current", "canary"]
+Direction = Literal["max", "min"]
+Outcome = Literal["pass", "breach", "undecided"]
+
+#: Fewer users in an arm decide nothing: the bounds are asymptotic.
+MIN_CLUSTERS = 30
+
+#: Bounds are narrowest at the information with which an equal canary passes every second time,
+#: and one that is worse by four margins breaches.
+_TO_PASS = 8.0
+_TO_BREACH = _TO_PASS / 9
+
+#: About as many users have to show a variance before it counts as much as the one that is feared:
+#: more where the metric is rare.
+_DOUBT = 50.0
+#: How many users are thought to show all the variance that there can be.
+_THOUGHT = 10.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one user showed in one arm during one phase: so many sessions, with this sum. The order
+    of cells says nothing. A user whom a growing share moved to the canary has cells in both
+    arms."""
+
+    phase: int
+    arm: Arm
+    cluster: str
+    count: int
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Is the canary worse than the current checkpoint by more than the margin?
+
+    `direction` says whether more is better. `bounds` are the least and the greatest value that the
+    metric can have, None where there are none. `margin` is on the metric's scale, and above 0.
+    Either answer is wrong with a chance of at most `alpha`; where several metrics may each end a
+    canary, `breach_alpha` is that chance for one of them: alpha / metrics.
+    """
+
+    direction: Direction
+    margin: float
+    alpha: float = 0.05
+    breach_alpha: float | None = None
+    bounds: tuple[float, float] | None = (0.0, 1.0)
+    min_clusters: int = MIN_CLUSTERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """`pass`: shown not to be worse by more than the margin. `breach`: shown to be.
+
+    `difference` is canary − current on the metric's scale, whichever direction is better. Each of
+    `lower` and `upper` is wrong with a chance of at most alpha (breach_alpha on the worse side),
+    over all looks together; they are None as long as there are too few users. `clusters` counts
+    users as they weigh in the comparison.
+    """
+
+    outcome: Outcome
+    why: str
+    clusters: dict[Arm, float]
+    sessions: dict[Arm, int]
+    difference: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    standard_error: float | None = None
+
+
+def on_log_scale(value: float, floor: float = 1.0) -> float:
+    """What a cell sums up of a metric with a heavy tail. The floor keeps zeros out."""
+    return log(max(value, floor))
+
+
+def log_margin(ratio: float) -> float:
+    """A margin of 0.1 lets the geometric mean be worse by 10 %."""
+    return log1p(ratio)
+
+
+def as_ratio(difference: float) -> float:
+    """A difference of logarithms, as a change: 0.1 is 10 % more."""
+    return exp(difference) - 1
+
+
+def compare(cells: Iterable[Cell], question: Question) -> Look:
+    """Looks at all sessions there are. It may be asked at any time, and stopped on its answer."""
+    sample = _Sample(list(cells))
+    clusters = sample.clusters()
+    sides: dict[str, Any] = {"clusters": clusters, "sessions": sample.sessions}
+    few = [arm for arm, number in clusters.items() if number < question.min_clusters]
+    if few:
+        why = f"fewer than {question.min_clusters} users in {' and '.join(few)}"
+        return Look(outcome="undecided", why=why, **sides)
+    difference, variance = sample.difference(), sample.variance(question)
+    below, above = radii(variance, question)
+    gain = difference if question.direction == "max" else -difference
+    worst, best = gain - below, gain + above
+    outcome, why = _answer(worst, best, question.margin)
+    ends = sorted((worst, best) if question.direction == "max" else (-worst, -best))
+    return Look(
+        outcome=outcome, why=why, difference=difference, lower=ends[0], upper=ends[1],
+        standard_error=variance**0.5, **sides,
+    )  # fmt: skip
+
+
+def radii(variance: Any, question: Question) -> tuple[Any, Any]:
+    """How far the bounds lie from a difference with this variance, towards worse and towards
+    better. Numbers or arrays."""
+    scale = max(question.margin, 1e-9) ** -2
+    breach_alpha = question.alpha if question.breach_alpha is None else question.breach_alpha
+    return (
+        bound(variance, at=_TO_PASS * scale, alpha=question.alpha),
+        bound(variance, at=_TO_BREACH * scale, alpha=breach_alpha),
+    )
+
+
+def _answer(worst: float, best: float, margin: float) -> tuple[Outcome, str]:
+    if worst > -margin:
+        return "pass", "not worse by more than the margin"
+    if best < -margin:
+        return "breach", "worse by more than the margin"
+    return "undecided", "the margin lies within the interval"
+
+
+class _Sample:
+    """Users' means as arrays, and what each of them weighs.
+
+    Within a phase each user of an arm weighs the same; phases weigh by their users in both arms
+    alone (n·m / (n+m)), never by what the users showed.
+    """
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.sessions: dict[Arm, int] = {"current": 0, "canary": 0}
+        for cell in cells:
+            self.sessions[cell.arm] += cell.count
+        cells = [cell for cell in cells if cell.count]
+        self._mean = np.array([cell.total / cell.count for cell in cells])
+        self._canary = np.array([cell.arm == "canary" for cell in cells], dtype=bool)
+        _, self._user = _numbered([cell.cluster for cell in cells])
+        phases, self._phase = _numbered([cell.phase for cell in cells])
+        self._users = np.zeros((2, phases))
+        np.add.at(self._users, (self._canary.astype(int), self._phase), 1)
+        both = np.where(
+            self._users.min(axis=0, initial=np.inf) >= 2,
+            self._users.prod(axis=0) / np.maximum(self._users.sum(axis=0), 1), 0,
+        )  # fmt: skip
+        self._shares = both / max(both.sum(), 1e-300)
+
+    def _weights(self) -> Any:
+        """Of each mean in the difference: 1 in all for the canary, −1 for the current."""
+        arm = self._canary.astype(int)
+        return (2 * arm - 1) * self._shares[self._phase] / self._users[arm, self._phase]
+
+    def clusters(self) -> dict[Arm, float]:
+        """How many users of equal weight would tell as much."""
+        squares = self._weights() ** 2
+        return {
+            "current": _inverse(squares[~self._canary].sum()),
+            "canary": _inverse(squares[self._canary].sum()),
+        }
+
+    def difference(self) -> float:
+        return float(self._weights() @ self._mean)
+
+    def variance(self, question: Question) -> float:
+        """By user: what a user adds in all phases and arms is one summand."""
+        arm = self._canary.astype(int)
+        users = self._users[arm, self._phase]
+        means = self._sums(self._mean) / np.maximum(self._users, 1)
+        away = (self._mean - means[arm, self._phase]) * np.sqrt(users / np.maximum(users - 1, 1))
+        by_user = np.bincount(self._user, weights=self._weights() * away)
+        spreads = self._sums(away**2) / np.maximum(self._users, 1)
+        more = lacking(self._users, means, spreads, question)
+        return float((by_user**2).sum() + (self._shares**2 * more).sum())
+
+    def _sums(self, values: Any) -> Any:
+        sums = np.zeros(self._users.shape)
+        np.add.at(sums, (self._canary.astype(int), self._phase), values)
+        return sums
+
+
+def lacking(users: Any, means: Any, spreads: Any, question: Question) -> Any:
+    """What the variances of the arms' means lack. All have the shape (arm, phase, …), the current
+    arm first.
+
+    A small arm that was lucky seems to vary little as well: a rate of 0 of 40 does not vary at all,
+    and bounds that believe it pass three times too often. So an arm has at least the variance that
+    it would have if the canary were worse by just the margin, the users of both arms taken
+    together; and a metric with bounds that of one further user who sits at either of them.
+    """
+    worse = -question.margin if question.direction == "max" else question.margin
+    level = (users * (means - worse * _of_canary(means.ndim))).sum(axis=0) / np.maximum(
+        users.sum(axis=0), 1
+    )
+    if question.bounds is not None:  # where neither arm could lie outside of them
+        least, greatest = question.bounds
+        level = np.clip(level, least + max(-worse, 0), max(greatest - max(worse, 0), least))
+    at_margin = level + worse * _of_canary(means.ndim)
+    feared = _scale(users, means, spreads, at_margin, question) * _shape(at_margin, question)
+    number = np.maximum(users, 1)
+    doubt, prior = _DOUBT, 0.0
+    if question.bounds is not None:
+        prior = (question.bounds[1] - question.bounds[0]) ** 2 / 4
+        doubt = _DOUBT * np.minimum(prior / np.maximum(_shape(at_margin, question), 1e-300), 1e6)
+    return doubt / (doubt + number) * np.maximum(feared - spreads, 0) / number + prior / number**2
+
+
+def _scale(users: Any, means: Any, spreads: Any, at_margin: Any, question: Question) -> Any:
+    """How much of the variance that its mean would allow users show, all together. Between bounds
+    they may show all of it, and are thought to until a few of them were seen."""
+    free = np.maximum(users - 1, 0)
+    shown = (free * spreads).sum(axis=(0, 1))
+    allowed = (free * _shape(means, question)).sum(axis=(0, 1))
+    if question.bounds is not None:
+        average = (users * _shape(at_margin, question)).sum(axis=(0, 1))
+        thought = _THOUGHT * average / np.maximum(users.sum(axis=(0, 1)), 1)
+        shown, allowed = shown + thought, allowed + thought
+    return np.where(allowed > 0, shown / np.maximum(allowed, 1e-300), 1.0)
+
+
+def _shape(means: Any, question: Question) -> Any:
+    """How the variance goes with the mean: between bounds as a rate's does."""
+    if question.bounds is None:
+        return np.ones_like(means)
+    least, greatest = question.bounds
+    return np.maximum(means - least, 0) * np.maximum(greatest - means, 0)
+
+
+def _of_canary(dimensions: int) -> Any:
+    return np.array([0.0, 1.0]).reshape(2, *[1] * (dimensions - 1))
+
+
+def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
+    places: dict[Any, int] = {}
+    numbers = [places.setdefault(name, len(places)) for name in names]
+    return len(places), np.array(numbers, dtype=int)
+
+
+def _inverse(value: float) -> float:
+    return 1 / float(value) if value else 0.0

@@ -1,0 +1,1 @@
+"""Servers and their callers: addresses, one client, errors as problems, bodies within bounds."""

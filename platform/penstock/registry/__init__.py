@@ -1,1 +1,0 @@
-"""The registry: checkpoints, what they scored, and the channels that point at them."""

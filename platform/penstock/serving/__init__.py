@@ -1,2 +1,0 @@
-"""The sidecar of a serving engine: it follows a channel, fetches what that points at, and has it
-loaded."""

@@ -1,1 +1,0 @@
-"""What Penstock says of itself: metrics from one catalogue, and log lines with structure."""

@@ -1,0 +1,1 @@
+"""What all commands share: options, answers as tables or JSON, progress."""

@@ -1,1 +1,0 @@
-"""Shipped support for tests, the demo and the benchmark."""
