@@ -37,7 +37,7 @@ trainers: .venv-trl/ready .venv-verl/ready ## exports and examples run by PyTorc
 
 .PHONY: engines
 engines: .venv/ready .venv-vllm/ready ## the example for vLLM, in a vLLM for CPUs of several GB
-	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest tests/serving/test_vllm_for_real.py $(ARGS)
+	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest tests/fleet/test_vllm_for_real.py $(ARGS)
 
 .PHONY: faults
 faults: SECONDS = 60
@@ -105,10 +105,10 @@ endif
 	@touch $@
 
 # Not Penstock's: it is only asked over HTTP. Its wheel names a PyTorch that is not on PyPI.
-.venv-vllm/ready: tests/serving/vllm_requirements.txt tests/serving/vllm_overrides.txt
+.venv-vllm/ready: tests/fleet/vllm_requirements.txt tests/fleet/vllm_overrides.txt
 	@test -n "$(UV)" || { echo 'make engines needs uv: pip install uv' >&2; exit 1; }
 	@uv venv --quiet --clear --python 3.12 $(@D)
-	@$(install) -r tests/serving/vllm_requirements.txt --override tests/serving/vllm_overrides.txt
+	@$(install) -r tests/fleet/vllm_requirements.txt --override tests/fleet/vllm_overrides.txt
 	@touch $@
 
 # Asks for the base interpreter, since the active one may live in the .venv that goes.

@@ -9,7 +9,6 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
-from penstock.database.tables import segment
 from penstock.database.upgrade import upgrade
 from penstock.eventlog import Bounds
 from penstock.lake import commit
@@ -17,6 +16,7 @@ from penstock.lake.catalog import current
 from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
 from penstock.lake.partitions import LogState, agree_on, claim_partition
 from penstock.lake.segments import SegmentFile
+from penstock.lake.tables import segment
 from tests.support.servers.postgres import PostgresServer
 
 _LEASE_SECONDS = 600

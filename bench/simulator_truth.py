@@ -16,7 +16,7 @@ from bench.figures import Figure, at_least, show
 from penstock.terminal.output import say
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Lived, Production
-from tests.simulation.agreement import ALPHA, Covered, Measured, Pair, errors, measure
+from tests.simulator.agreement import ALPHA, Covered, Measured, Pair, errors, measure
 
 #: Standard errors below the stated rate that are luck in 999 of 1,000 studies.
 _LUCK = 3.09

@@ -9,7 +9,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.database.metadata import metadata
+from penstock.database.metadata import all_tables
 from penstock.database.upgrade import alone, note_supported
 from penstock.settings import load_settings
 
@@ -17,7 +17,7 @@ from penstock.settings import load_settings
 def _migrate(connection: Connection) -> None:
     context.configure(
         connection=connection,
-        target_metadata=metadata,
+        target_metadata=all_tables(),
         render_as_batch=True,
         on_version_apply=lambda ctx, step, heads, run_args: _note(ctx, heads),
     )

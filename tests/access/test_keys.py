@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.access.errors import KeyRefused, RoleMissing
 from penstock.access.keys import (
     ROLES,
     Grant,
@@ -18,7 +19,7 @@ from penstock.access.keys import (
 )
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput, KeyRefused, RoleMissing
+from penstock.errors import InvalidInput
 from penstock.lake.directory import open_or_make
 from penstock.settings import load_settings
 from tests.support.servers.interleaving import Stopped, waiting_or_done

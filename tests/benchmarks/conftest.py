@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoints.checkpoints import register
-from penstock.errors import RoomFailed
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.attempting import Conditions, Outcome, Work, attempt_task
+from penstock_jobs.benchmarks.errors import RoomFailed
 from penstock_jobs.benchmarks.sandbox import Bounds, Ended, Program, Views
 from penstock_jobs.benchmarks.sandbox.files import File
 from penstock_jobs.benchmarks.sandbox.isolated import IsolatedRoom

@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from penstock.errors import IsolationImpossible
+from penstock_jobs.benchmarks.errors import IsolationImpossible
 from penstock_jobs.benchmarks.sandbox import isolated
 
 #: Passes when `answer` holds 42.

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import AgentMissing
 from penstock_jobs.benchmarks.attempting import seed_of
+from penstock_jobs.benchmarks.errors import AgentMissing
 from penstock_jobs.benchmarks.report import read_report
 from penstock_jobs.benchmarks.sandbox import Ended
 from penstock_jobs.benchmarks.scoring import score_of

@@ -9,11 +9,12 @@ import sqlalchemy as sa
 
 from penstock.checkpoints.attempts import Place, attempts_of
 from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.errors import AttemptConflict, CheckpointUnknown
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
+from penstock.checkpoints.tables import benchmark_run
 from penstock.cli import main
 from penstock.database.engine import Database
-from penstock.database.registry_tables import benchmark_run
-from penstock.errors import AttemptConflict, CheckpointUnknown, InvalidInput
+from penstock.errors import InvalidInput
 from penstock.lake.directory import open_or_make
 from penstock.settings import Settings, load_settings
 from penstock_jobs.benchmarks.importing import Imported, Wanted, import_results

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.errors import RoomFailed
+from penstock_jobs.benchmarks.errors import RoomFailed
 from penstock_jobs.benchmarks.sandbox import Views
 from penstock_jobs.benchmarks.sandbox.files import File
 from penstock_jobs.benchmarks.sandbox.isolated import IsolatedRoom

@@ -14,15 +14,15 @@ import pytest
 from penstock.checkpoints.attempts import Attempt, Place, attempts_of
 from penstock.checkpoints.runs import runs_of, tried_at
 from penstock.checkpoints.suites import suite_versions
-from penstock.errors import (
+from penstock.execution.inline import InlineExecutor
+from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks.errors import (
     AgentMissing,
     AgentSilent,
     BenchmarkStopped,
     ServingUnreachable,
     SuiteUnfit,
 )
-from penstock.execution.inline import InlineExecutor
-from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.running import Options, Report, Wanted, run
 from penstock_jobs.benchmarks.suite import Suite, read_suite
 from tests.benchmarks.conftest import TENANT

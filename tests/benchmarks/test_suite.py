@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput, SuiteUnfit
+from penstock.errors import InvalidInput
+from penstock_jobs.benchmarks.errors import SuiteUnfit
 from penstock_jobs.benchmarks.sandbox.files import File
 from penstock_jobs.benchmarks.suite import load_files, load_solution, read_suite
 from tests.benchmarks.making import make_suite, write

@@ -9,7 +9,7 @@ from penstock.channels.promotion import Judge
 from penstock.checkpoints.attempts import Attempt, Place, record
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
-from penstock.errors import GateRefused
+from penstock.gate.errors import GateRefused
 from penstock.gate.judging import judge
 from penstock_jobs.canary.stepping import JudgeOf, gate
 from penstock_jobs.canary.watching import Round, watch_once

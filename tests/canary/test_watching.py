@@ -8,10 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels import channels
+from penstock.channels.errors import ChannelPinned
 from penstock.channels.promotion import Judge
 from penstock.database.engine import Database
-from penstock.database.registry_tables import live_look
-from penstock.errors import ChannelPinned, GateRefused
+from penstock.gate.errors import GateRefused
+from penstock.gate.tables import live_look
 from penstock.gate.verdicts import Outcome
 from penstock_jobs.canary import watching
 from penstock_jobs.canary.looking import newest_look, situation_of

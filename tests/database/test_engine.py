@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from penstock.database.engine import Database, now_us
+from penstock.database.errors import DatabaseUnreachable
 from penstock.database.inserting import insert_new
-from penstock.database.tables import lake_head, snapshot
 from penstock.database.upgrade import upgrade
-from penstock.errors import DatabaseUnreachable
+from penstock.lake.tables import lake_head, snapshot
 
 OpenDatabase = Callable[..., Database]
 #: Long enough that a test which needs all of it fails by being slow, not by chance.

@@ -12,11 +12,12 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
 
-from penstock.database import registry_tables, upgrade  # noqa: F401  # `metadata`
+from penstock.database import upgrade
 from penstock.database.engine import Database
-from penstock.database.metadata import metadata
-from penstock.database.tables import lake_head, supported_revision
-from penstock.errors import DatabaseOutdated
+from penstock.database.errors import DatabaseOutdated
+from penstock.database.metadata import all_tables
+from penstock.database.tables import supported_revision
+from penstock.lake.tables import lake_head
 
 OpenDatabase = Callable[..., Database]
 
@@ -79,14 +80,14 @@ def test_migrations_make_the_tables_that_the_code_knows(database: Database) -> N
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
-        assert compare_metadata(context, metadata) == []
+        assert compare_metadata(context, all_tables()) == []
 
 
 def test_migrations_and_metadata_make_the_same_schema(database: Database) -> None:
     """Names of keys and indexes included, which the comparison above does not see."""
-    metadata.create_all(database.engine)
+    all_tables().create_all(database.engine)
     made = schema_of(database)
-    metadata.drop_all(database.engine)
+    all_tables().drop_all(database.engine)
     upgrade.upgrade(database)
     assert schema_of(database) == made
 
@@ -95,7 +96,7 @@ def test_everything_in_the_database_has_a_name_by_the_rule(database: Database) -
     """A migration can change only what it can name."""
     upgrade.upgrade(database)
     inspector = sa.inspect(database.engine)
-    for table in metadata.tables:
+    for table in all_tables().tables:
         assert inspector.get_pk_constraint(table)["name"] == f"pk_{table}"
         for unique in inspector.get_unique_constraints(table):
             assert unique["name"] == f"uq_{table}_{unique['column_names'][0]}"

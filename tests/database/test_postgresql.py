@@ -10,9 +10,10 @@ import sqlalchemy as sa
 
 from penstock.database import upgrade
 from penstock.database.engine import Database, address_of, hold
+from penstock.database.errors import DatabaseUnreachable
 from penstock.database.limits import Limits
-from penstock.database.tables import lake_head, reader_lease, snapshot
-from penstock.errors import DatabaseUnreachable, ExtraMissing, InvalidInput
+from penstock.errors import ExtraMissing, InvalidInput
+from penstock.lake.tables import lake_head, reader_lease, snapshot
 from tests.support.servers.interleaving import waiting_or_done
 from tests.support.servers.ports import free_port
 from tests.support.servers.postgres import PostgresServer, running_postgres

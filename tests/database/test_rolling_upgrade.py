@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Table
 
 from penstock.database import upgrade
 from penstock.database.engine import Database
-from penstock.database.registry_tables import EVIDENCE
-from penstock.errors import DatabaseOutdated
+from penstock.database.errors import DatabaseOutdated
+from penstock.database.metadata import EVIDENCE
 from tests.database.test_migrations import revisions
 from tests.support.servers.interleaving import Running
 

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from penstock.database import upgrade
 from penstock.database.engine import Database
-from penstock.database.tables import lake_head
-from penstock.errors import DatabaseUnreachable
+from penstock.database.errors import DatabaseUnreachable
+from penstock.lake.tables import lake_head
 
 OpenDatabase = Callable[..., Database]
 
@@ -130,7 +130,7 @@ READ_ONLY = """
 import sys
 from penstock.database import upgrade
 from penstock.database.engine import Database
-from penstock.errors import DatabaseUnreachable
+from penstock.database.errors import DatabaseUnreachable
 database = Database("sqlite:///" + sys.argv[1])
 try:
     upgrade.upgrade(database)

@@ -14,14 +14,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.database.tables import lake_commit, log_partition, segment_intent
-from penstock.errors import CompactionConflict, DatabaseUnreachable, FencedOff, LogTruncated
+from penstock.database.errors import DatabaseUnreachable
+from penstock.ingest.errors import LogTruncated
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge, swap, write_merged
+from penstock.lake.errors import CompactionConflict, FencedOff
 from penstock.lake.segments import SegmentFile, sessions_name
+from penstock.lake.tables import lake_commit, log_partition, segment_intent
 from penstock.lake.verification import verify
 from tests.durability.load import is_whole
 from tests.support.lakes import HandLake, hand_lake, make_event
@@ -322,7 +324,7 @@ def test_a_file_that_collection_gave_up_cannot_be_committed(tmp_path: Path) -> N
 PAUSED = """
     import sys, time
     from pathlib import Path
-    from penstock.errors import FencedOff
+    from penstock.lake.errors import FencedOff
     from tests.support.lakes import hand_lake
 
     def crash_point(where):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import LogUnwritable
 from penstock.eventlog import Entry, EventLog, Held
+from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
 from penstock.eventlog.local import LocalEventLog
 from tests.support.servers.broker import Broker

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from penstock.errors import LogUnreachable, LogUnwritable, SettingInvalid
+from penstock.errors import SettingInvalid
+from penstock.eventlog.errors import LogUnreachable, LogUnwritable
 from penstock.eventlog.kafka.address import parse_address
 from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
 from penstock.eventlog.kafka.records import MARK, value_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog import Entry
+from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog.local import LocalEventLog
 from tests.eventlog.conftest import Open
 from tests.eventlog.local_reading import MIB, entries_of, files, values_of

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput, TaskFailed, WorkerLost
+from penstock.errors import InvalidInput
 from penstock.execution import Executor
+from penstock.execution.errors import TaskFailed, WorkerLost
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from tests.execution import tasks

@@ -12,16 +12,17 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.tables import job as job_table
-from penstock.database.tables import job_result, rejected
-from penstock.errors import InvalidInput, JobResultTooLarge, JobResultUnfit
+from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.execution.cluster import RayExecutor
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
+from penstock.lake.errors import JobResultTooLarge, JobResultUnfit
 from penstock.lake.jobs import Job, read_results, run_job
+from penstock.lake.tables import job as job_table
+from penstock.lake.tables import job_result, rejected
 from tests.execution import bucket_functions as functions
 from tests.execution.conftest import living_nodes, wait_for_nodes
 from tests.support.lakes import HandLake, hand_lake, make_event

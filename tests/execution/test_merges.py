@@ -10,13 +10,14 @@ from typing import Any, Self
 import pytest
 import sqlalchemy as sa
 
-from penstock.database.tables import segment, segment_intent
-from penstock.errors import LakeDamaged, WorkerLost
 from penstock.execution import Done, Executor
+from penstock.execution.errors import WorkerLost
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import Segment, current
 from penstock.lake.collection import collect
 from penstock.lake.compaction import MergeTask, merge, merge_each, write_on_worker
+from penstock.lake.errors import LakeDamaged
+from penstock.lake.tables import segment, segment_intent
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from penstock_jobs.demo.server import running_server

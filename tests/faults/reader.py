@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from penstock.database.engine import Database
-from penstock.errors import DatabaseUnreachable
+from penstock.database.errors import DatabaseUnreachable
 from penstock.lake.catalog import create_snapshot, drop_snapshot
 from tests.durability.load import Looping, Sender
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.database.tables import log_gap
 from penstock.lake.catalog import current
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
+from penstock.lake.tables import log_gap
 from tests.support.lakes import Event, HandLake, hand_lake, make_event, open_by_hand
 
 pytestmark = pytest.mark.usefixtures("each_database")

@@ -13,12 +13,14 @@ import pytest
 import sqlalchemy as sa
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from penstock.database.tables import log_partition
-from penstock.errors import FencedOff, LogExpired, LogGrew, LogUnsuitable
+from penstock.eventlog.errors import LogUnsuitable
 from penstock.events.placement import partition_of
+from penstock.ingest.errors import LogExpired
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
+from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.partitions import agree_on, survey
+from penstock.lake.tables import log_partition
 from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
 from tests.support.servers.broker import Broker
 from tests.support.waiting import eventually

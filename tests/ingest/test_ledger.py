@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.database.tables import ledger, segment
 from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge
+from penstock.lake.tables import ledger, segment
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake, make_event
 

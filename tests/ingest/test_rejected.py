@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.database.tables import rejected
 from penstock.errors import InvalidInput
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected, replay, show_rejected
+from penstock.lake.tables import rejected
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")

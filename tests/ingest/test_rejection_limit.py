@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import RejectedLimitReached
+from penstock.ingest.errors import RejectedLimitReached
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.lake.catalog import current
 from penstock_jobs.demo.server import running_server

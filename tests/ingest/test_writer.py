@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.errors import CompactionConflict, LakeDamaged, LogTruncated
+from penstock.ingest.errors import LogTruncated
 from penstock.ingest.writer import Writer
+from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.upkeep import Job, Upkeep, upkeep_jobs
 from penstock.metrics import Metrics

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.database.tables import reader_lease
-from penstock.errors import HistoryRemoved, InvalidInput, SnapshotExists, SnapshotUnknown
+from penstock.errors import InvalidInput
 from penstock.lake.catalog import create_snapshot, current, drop_snapshot, list_snapshots, pinned
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
+from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
+from penstock.lake.tables import reader_lease
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")

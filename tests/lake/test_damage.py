@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import LakeDamaged
 from penstock.events.identity import session_key
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.inline import InlineExecutor
@@ -13,6 +12,7 @@ from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current, pinned
 from penstock.lake.compaction import merge
 from penstock.lake.deep_verification import verify_deep
+from penstock.lake.errors import LakeDamaged
 from penstock.lake.known import KnownEvents
 from penstock.lake.lake import Lake
 from penstock.lake.segments import open_segment, sessions_name

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from penstock.database.tables import segment
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
 from penstock.lake.deep_verification import verify_deep
 from penstock.lake.filters import make_filter
 from penstock.lake.rows import EVENT_ROWS
+from penstock.lake.tables import segment
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 FEW = {"bucket_bytes_target": 3000, "row_group_rows_max": 4}

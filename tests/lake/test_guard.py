@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from penstock.errors import QueryRefused
+from penstock.lake.errors import QueryRefused
 from penstock.lake.guard import SQL_LENGTH_MAX, check_query
 
 VIEWS = frozenset({"events", "sessions", "edits"})

@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import ExtraMissing, LakeDamaged, QueryRefused, StoreRefused, StoreUnreachable
+from penstock.errors import ExtraMissing
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
+from penstock.lake.errors import LakeDamaged, QueryRefused
 from penstock.lake.pinned_files import PinnedFiles, Tail, Tails
 from penstock.lake.verification import verify
+from penstock.storage.errors import StoreRefused, StoreUnreachable
 from penstock_jobs.demo.server import running_server
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.servers.faults import FaultyProxy, Refuse, faulty_proxy

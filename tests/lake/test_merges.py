@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import LakeDamaged
 from penstock.lake.catalog import Segment, create_snapshot, current
+from penstock.lake.errors import LakeDamaged
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from penstock_jobs.tiering import TIER_FACTOR

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.database.tables import ledger, segment
 from penstock.lake.catalog import current
 from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
 from penstock.lake.segments import sessions_name
+from penstock.lake.tables import ledger, segment
 from penstock.lake.verification import verify
 from tests.support.lakes import hand_lake, make_event
 

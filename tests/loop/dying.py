@@ -21,15 +21,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from penstock.channels import channels
+from penstock.channels.tables import channel_change
+from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
 from penstock.clock import SystemClock
-from penstock.database.registry_tables import (
-    benchmark_attempt,
-    channel_change,
-    checkpoint,
-    checkpoint_shard,
-)
-from penstock.database.tables import shard
 from penstock.execution.inline import InlineExecutor
+from penstock.shards.tables import shard
 from penstock_jobs.loop.keeping import cycles_of
 from penstock_jobs.loop.stages import STAGES
 from penstock_jobs.rewards.definitions import find_definition

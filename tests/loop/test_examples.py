@@ -16,8 +16,9 @@ import pytest
 
 import penstock
 from penstock.checkpoints.digests import look
-from penstock.errors import InvalidInput, TrainerFailed
+from penstock.errors import InvalidInput
 from penstock.settings import load_settings
+from penstock_jobs.loop.errors import TrainerFailed
 from penstock_jobs.loop.keeping import cycles_of
 from penstock_jobs.loop.training import Made
 from tests.loop.clusters import JOBS, end_all, install

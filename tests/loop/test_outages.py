@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.channels import channels
-from penstock.errors import DatabaseUnreachable
+from penstock.database.errors import DatabaseUnreachable
 from penstock_jobs.loop.keeping import cycles_of
 from tests.loop.making import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
 from tests.support.servers.postgres import PostgresServer

@@ -8,10 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels import channels
+from penstock.channels.errors import ChannelUnknown
 from penstock.channels.promotion import Rollback, release, rollback
 from penstock.checkpoints.checkpoints import find
-from penstock.database.registry_tables import benchmark_attempt
-from penstock.errors import ChannelUnknown, InvalidInput
+from penstock.checkpoints.tables import benchmark_attempt
+from penstock.errors import InvalidInput
 from penstock_jobs.loop.keeping import Cycle, cycles_of
 from tests.loop.making import AGENT, CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
 from tests.registry.promoting import add, promote

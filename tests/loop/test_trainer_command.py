@@ -5,8 +5,9 @@ from threading import Event, Timer
 
 import pytest
 
-from penstock.errors import InvalidInput, StageLost, TrainerAnswerUnfit, TrainerFailed
+from penstock.errors import InvalidInput
 from penstock.settings import load_settings
+from penstock_jobs.loop.errors import StageLost, TrainerAnswerUnfit, TrainerFailed
 from tests.loop.making import is_alive
 from tests.loop.trainers import by_command, task
 from tests.support.waiting import eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import (
+from penstock_jobs.loop.errors import (
     TrainerAnswerUnfit,
     TrainerFailed,
     TrainerRefused,

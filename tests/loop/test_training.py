@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import StageLost, TrainerAnswerUnfit, TrainerFailed, TrainerTooSlow
+from penstock_jobs.loop.errors import StageLost, TrainerAnswerUnfit, TrainerFailed, TrainerTooSlow
 from penstock_jobs.loop.training import Made, Task, Trainer
 from tests.loop.making import is_alive
 from tests.loop.trainers import BYTES_MAX, by_address, by_command, task

@@ -11,7 +11,7 @@ from threading import Barrier
 import pytest
 
 from penstock.channels import channels
-from penstock.errors import StageLost
+from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.keeping import Held, Place, claimed, cycles_of, finish, open_cycle
 from tests.loop.making import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
 

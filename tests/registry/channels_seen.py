@@ -1,9 +1,9 @@
 """Channels and checkpoints as tests look at them."""
 
 from penstock.channels import channels
+from penstock.channels.errors import ChannelUnknown
 from penstock.checkpoints.checkpoints import find
 from penstock.database.engine import Database
-from penstock.errors import ChannelUnknown
 from tests.registry.promoting import (
     TENANT,
 )

@@ -12,19 +12,19 @@ import msgspec
 import sqlalchemy as sa
 
 from penstock.channels import channels
-from penstock.channels.history import Change
-from penstock.database.engine import Database
-from penstock.database.limits import Limits
-from penstock.database.registry_tables import channel, notice
-from penstock.errors import (
+from penstock.channels.errors import (
     AlreadyServing,
     ChannelPinned,
     ChannelUnknown,
     NothingToRollBackTo,
     NotPinned,
-    PenstockError,
     PromotionConflict,
 )
+from penstock.channels.history import Change
+from penstock.channels.tables import channel, notice
+from penstock.database.engine import Database
+from penstock.database.limits import Limits
+from penstock.errors import PenstockError
 from penstock.gate.verdicts import Verdict
 from tests.registry.linearizability import Call, Told, problems
 from tests.registry.promoting import (

@@ -15,18 +15,12 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from penstock.channels import channels
+from penstock.channels.tables import channel, channel_change, notice
 from penstock.checkpoints.checkpoints import withdraw
+from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
-from penstock.database.registry_tables import (
-    channel,
-    channel_change,
-    checkpoint,
-    checkpoint_move,
-    gate_policy,
-    notice,
-    verdict,
-)
+from penstock.gate.tables import gate_policy, verdict
 from tests.registry.promoting import (
     TENANT,
     add,

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.checkpoints.attempts import Attempt, Place, attempts_of, check, record, versions_of
+from penstock.checkpoints.errors import AttemptConflict
 from penstock.checkpoints.suites import (
     SuiteContent,
     SuiteTask,
@@ -17,10 +18,10 @@ from penstock.checkpoints.suites import (
     suite_names,
     suite_versions,
 )
+from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database import upgrade
 from penstock.database.engine import Database
-from penstock.database.registry_tables import benchmark_attempt
-from penstock.errors import AttemptConflict, InvalidInput
+from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 
 PLACE = Place("default", "core", "v1", "ckpt-1")

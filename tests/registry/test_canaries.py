@@ -2,8 +2,9 @@
 
 import pytest
 
+from penstock.channels.errors import AlreadyServing
 from penstock.database.engine import Database
-from penstock.errors import AlreadyServing, InvalidInput
+from penstock.errors import InvalidInput
 from tests.registry.channels_seen import at, states
 from tests.registry.promoting import (
     add,

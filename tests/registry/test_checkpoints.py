@@ -11,20 +11,20 @@ import sqlalchemy as sa
 from penstock.channels.lineage import Learner, learners, lineage
 from penstock.checkpoints import digests
 from penstock.checkpoints.checkpoints import Checkpoint, find, list_checkpoints, register, withdraw
-from penstock.checkpoints.states import EDGES, STATES, State, check_edge
-from penstock.database.engine import Database, now_us
-from penstock.database.registry_tables import checkpoint
-from penstock.database.tables import shard, shard_mark
-from penstock.errors import (
+from penstock.checkpoints.errors import (
     CheckpointConflict,
     CheckpointUnknown,
     DigestMismatch,
-    InvalidInput,
     LineageBroken,
-    ShardUnknown,
     StateRefused,
 )
+from penstock.checkpoints.states import EDGES, STATES, State, check_edge
+from penstock.checkpoints.tables import checkpoint
+from penstock.database.engine import Database, now_us
+from penstock.errors import InvalidInput
 from penstock.settings import Settings
+from penstock.shards.errors import ShardUnknown
+from penstock.shards.tables import shard, shard_mark
 from penstock.storage.opening import open_store
 from tests.registry.promoting import NOWHERE, TENANT, add, digest_of, promote, rollback
 from tests.support.servers.s3 import S3Server

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from penstock.channels import channels
 from penstock.channels.history import Change
+from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
-from penstock.database.registry_tables import checkpoint, checkpoint_move
 from tests.registry.contending import SWAPS, at_once, check, contend
 from tests.registry.linearizability import Call, Told, problems
 from tests.registry.promoting import TENANT, add

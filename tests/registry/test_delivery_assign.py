@@ -10,8 +10,9 @@ import pytest
 
 import penstock
 from penstock.channels.channels import state
+from penstock.channels.errors import ChannelUnknown, NothingServed
 from penstock.database.engine import Database
-from penstock.errors import ChannelUnknown, InvalidInput, NothingServed
+from penstock.errors import InvalidInput
 from tests.registry.promoting import TENANT, add, promote, rollback, set_policy
 from tests.support.lakes import hand_lake
 

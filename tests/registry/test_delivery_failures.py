@@ -6,9 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels.delivering import pause_s
+from penstock.channels.tables import delivery
 from penstock.channels.webhooks import add_webhook
 from penstock.database.engine import Database, now_us
-from penstock.database.registry_tables import delivery
 from penstock.metrics import Metrics
 from penstock.settings import Settings, load_settings
 from tests.registry.promoting import TENANT

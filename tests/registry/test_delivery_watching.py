@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import NOTICES_AT_ONCE
 from penstock.channels.watching import Outcome, Seen, Watcher, follow
 from penstock.database.engine import Database
+from penstock.database.errors import DatabaseUnreachable
 from penstock.database.upgrade import upgrade
-from penstock.errors import ChannelUnknown, DatabaseUnreachable, TooManyRequests
+from penstock.errors import TooManyRequests
 from tests.registry.promoting import TENANT, add, promote, release, rollback, set_policy
 from tests.support.waiting import eventually
 

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from penstock.channels.errors import WebhookUnknown
 from penstock.channels.webhooks import (
     Webhook,
     add_webhook,
@@ -12,7 +13,7 @@ from penstock.channels.webhooks import (
     remove_webhook,
 )
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput, WebhookUnknown
+from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from tests.registry.promoting import TENANT, add, promote, release, rollback, set_policy
 from tests.registry.receiver import TAKEN, Receiver

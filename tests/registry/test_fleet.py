@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.errors import ChannelUnknown
 from penstock.database.engine import Database
-from penstock.database.registry_tables import replica
-from penstock.errors import ChannelUnknown, InvalidInput, ReplicasFull, ReplicaTaken
+from penstock.errors import InvalidInput
+from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.fleet import Group, Standing, say_standing, standing
 from penstock.fleet.replicas import Fleet, Report, fleet, fleets, report
+from penstock.fleet.tables import replica
 from penstock.settings import Settings
 from tests.registry.promoting import TENANT, add, digest_of, promote, rollback
 

@@ -6,11 +6,13 @@ import sqlalchemy as sa
 from penstock.channels.channels import state, verify_history
 from penstock.checkpoints.attempts import Attempt, Place, record
 from penstock.checkpoints.checkpoints import withdraw
+from penstock.checkpoints.errors import CheckpointUnknown
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import Database
-from penstock.database.registry_tables import benchmark_attempt, benchmark_run, live_look
-from penstock.errors import CheckpointUnknown, GateRefused
+from penstock.gate.errors import GateRefused
 from penstock.gate.judging import judge
+from penstock.gate.tables import live_look
 from penstock.gate.verdicts import Verdict
 from tests.registry.promoting import TENANT, add, promote, set_policy
 

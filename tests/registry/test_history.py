@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from penstock.channels import channels
+from penstock.channels.errors import HistoryDamaged
 from penstock.channels.history import (
     Change,
     Step,
@@ -22,9 +23,11 @@ from penstock.channels.history import (
     hash_of,
     served,
 )
+from penstock.channels.tables import channel, channel_change
+from penstock.checkpoints.tables import checkpoint_move
 from penstock.database.engine import Database
-from penstock.database.registry_tables import channel, channel_change, checkpoint_move, verdict
-from penstock.errors import DatabaseUnreachable, HistoryDamaged
+from penstock.database.errors import DatabaseUnreachable
+from penstock.gate.tables import verdict
 from tests.registry.promoting import (
     TENANT,
     add,

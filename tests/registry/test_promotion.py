@@ -7,20 +7,20 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels import channels
-from penstock.checkpoints.checkpoints import find, withdraw
-from penstock.database.engine import Database
-from penstock.database.registry_tables import checkpoint_move, notice, verdict
-from penstock.errors import (
+from penstock.channels.errors import (
     AlreadyServing,
     ChannelPinned,
     ChannelUnknown,
-    CheckpointUnknown,
-    GateRefused,
-    InvalidInput,
-    PenstockError,
     PromotionConflict,
-    StateRefused,
 )
+from penstock.channels.tables import notice
+from penstock.checkpoints.checkpoints import find, withdraw
+from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
+from penstock.checkpoints.tables import checkpoint_move
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput, PenstockError
+from penstock.gate.errors import GateRefused
+from penstock.gate.tables import verdict
 from penstock.gate.verdicts import Verdict
 from tests.registry.channels_seen import at, states, versions
 from tests.registry.conftest import OpenDatabase

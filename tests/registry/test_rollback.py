@@ -2,18 +2,17 @@
 
 import pytest
 
-from penstock.checkpoints.checkpoints import withdraw
-from penstock.database.engine import Database
-from penstock.errors import (
+from penstock.channels.errors import (
     AlreadyServing,
     ChannelPinned,
     ChannelUnknown,
-    CheckpointUnknown,
     NothingToRollBackTo,
     NotPinned,
     PromotionConflict,
-    StateRefused,
 )
+from penstock.checkpoints.checkpoints import withdraw
+from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
+from penstock.database.engine import Database
 from tests.registry.channels_seen import states
 from tests.registry.promoting import (
     TENANT,

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.tables import channel_change
 from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import now_us
-from penstock.database.registry_tables import channel_change, checkpoint, checkpoint_move
 from penstock.lake.catalog import create_snapshot
 from tests.support.lakes import HandLake, hand_lake, make_event
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import Backlogged, LogUnwritable, TooManyRequests
+from penstock.errors import Backlogged, TooManyRequests
+from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.local import LocalEventLog
 from penstock.ingest.group_commit import GroupCommit, Inflight
 from penstock.metrics import Metrics

@@ -9,19 +9,15 @@ from typing import Any, cast
 import pytest
 from litestar.exceptions import HTTPException
 
-from penstock.errors import (
-    Backlogged,
-    BodyTooLarge,
-    DatabaseUnreachable,
-    LogUnwritable,
-    PenstockError,
-    TooManyRequests,
-)
+from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import Backlogged, PenstockError, TooManyRequests
+from penstock.eventlog.errors import LogUnwritable
 from penstock.http import body
-from penstock.http.problems import on_penstock_error
+from penstock.http.errors import BodyTooLarge
 from penstock.ingest.acceptance import Acceptor
 from penstock.lake.directory import open_or_make
 from penstock.server import service
+from penstock.server.problems import on_penstock_error
 from penstock.server.service import Service
 from penstock.settings import Settings, load_settings
 

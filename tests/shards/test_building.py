@@ -11,25 +11,20 @@ from typing import Any, TypeVar
 import pytest
 
 import penstock
-from penstock.errors import (
-    InvalidInput,
-    NothingToBuild,
-    QueryRefused,
-    RewardsPending,
-    ShardDamaged,
-    ShardUnknown,
-    SnapshotUnknown,
-)
+from penstock.errors import InvalidInput
 from penstock.execution import Done
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
 from penstock.lake.collection import collect
+from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.verification import verify
+from penstock.shards.errors import ShardDamaged, ShardUnknown
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.shards.building import Built, build
 from penstock_jobs.shards.diffing import diff_shards
+from penstock_jobs.shards.errors import NothingToBuild, RewardsPending
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.shards.registering import find_shard, list_shards, mark_consent, marks_of
 from penstock_jobs.shards.verifying import verify_shard

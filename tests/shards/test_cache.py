@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.errors import ShardDamaged, StoreUnreachable
 from penstock.settings import Settings
 from penstock.shards.cache import LocalCopies
+from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import part_name
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.storage import ObjectStore
+from penstock.storage.errors import StoreUnreachable
 from penstock.storage.files import FileStore
 from penstock.storage.opening import open_store
 from tests.shards.making import make_groups, make_shard

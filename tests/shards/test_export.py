@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import InvalidInput, ShardDamaged
+from penstock.errors import InvalidInput
+from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.storage.files import FileStore
 from penstock_jobs.shards.exporters import outputs

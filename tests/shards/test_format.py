@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput, SettingInvalid, ShardDamaged, ShardMissing
+from penstock.errors import InvalidInput, SettingInvalid
 from penstock.settings import MIB, Settings
+from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of, part_name, publish, read_part, read_rows
 from penstock.shards.manifest import (
     Counts,

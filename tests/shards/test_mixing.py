@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.errors import InvalidInput, PositionRefused
+from penstock.errors import InvalidInput
+from penstock.shards.errors import PositionRefused
 from penstock.shards.mixing import Exhausted, furthest_behind
 from penstock.shards.reader import ShardReader, read_mixture, read_shard
 from penstock.storage.files import FileStore

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.tables import channel_change
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import now_us
-from penstock.database.registry_tables import channel_change
 from penstock.errors import InvalidInput
 from penstock.execution.processes import ProcessExecutor
 from tests.rewards.lakes import answered, said

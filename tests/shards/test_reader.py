@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.errors import InvalidInput, PositionRefused, ShardDamaged, ShardMissing
+from penstock.errors import InvalidInput
+from penstock.shards.errors import PositionRefused, ShardDamaged, ShardMissing
 from penstock.shards.files import part_name
 from penstock.shards.manifest import Manifest, folder_of, manifest_name
 from penstock.shards.reader import ShardReader, read_shard

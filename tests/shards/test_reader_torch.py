@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import InvalidInput, PositionRefused
+from penstock.errors import InvalidInput
+from penstock.shards.errors import PositionRefused
 from penstock.shards.reader import read_shard
 from penstock.storage.files import FileStore
 from tests.shards.making import make_groups, make_shard

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput, RewardsPending
+from penstock.errors import InvalidInput
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.shards.answer import read_answer
+from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import Recipe, RewardChoice
 from penstock_jobs.shards.selection import (
     CHOSEN_ROWS,

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import PenstockError, SettingInvalid, StoreRefused, StoreUnreachable
+from penstock.errors import PenstockError, SettingInvalid
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
+from penstock.storage.errors import StoreRefused, StoreUnreachable
 from penstock.storage.opening import open_store
 from tests.support.servers.faults import (
     CutAnswer,

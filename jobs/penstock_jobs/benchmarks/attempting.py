@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from penstock.checkpoints.attempts import Attempt
-from penstock.errors import AgentMissing, RoomFailed
+from penstock_jobs.benchmarks.errors import AgentMissing, RoomFailed
 from penstock_jobs.benchmarks.report import AgentReport, read_report
 from penstock_jobs.benchmarks.sandbox import Bounds, Ended, Program, Room, Views, isolated
 from penstock_jobs.benchmarks.sandbox.addresses import address_of

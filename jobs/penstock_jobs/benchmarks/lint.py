@@ -8,10 +8,10 @@ say the same of the same tree twice.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.errors import RoomFailed
 from penstock.execution import Executor
 from penstock.settings import Settings
 from penstock_jobs.benchmarks.attempting import Conditions, open_room
+from penstock_jobs.benchmarks.errors import RoomFailed
 from penstock_jobs.benchmarks.running import Options, conditions_of
 from penstock_jobs.benchmarks.sandbox import isolated
 from penstock_jobs.benchmarks.sandbox.files import File

@@ -10,14 +10,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from penstock.checkpoints.attempts import Attempt, Place, attempts_of, record
+from penstock.checkpoints.errors import AttemptConflict
 from penstock.checkpoints.runs import begin_run, finish_run, note_problem
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
-from penstock.errors import AgentSilent, AttemptConflict, BenchmarkStopped, ServingUnreachable
 from penstock.execution import Executor
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock_jobs.benchmarks.attempting import Conditions, Outcome, Work, attempt_task
+from penstock_jobs.benchmarks.errors import AgentSilent, BenchmarkStopped, ServingUnreachable
 from penstock_jobs.benchmarks.sandbox import Views
 from penstock_jobs.benchmarks.sandbox.addresses import address_of, split
 from penstock_jobs.benchmarks.sandbox.views import named_places

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from penstock import toml_document as reading
-from penstock.errors import SuiteUnfit
+from penstock_jobs.benchmarks.errors import SuiteUnfit
 from penstock_jobs.benchmarks.sandbox import addresses
 from penstock_jobs.benchmarks.sandbox.files import File, Print, prints_in, read_folder
 

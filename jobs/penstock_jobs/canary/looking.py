@@ -9,10 +9,11 @@ import sqlalchemy as sa
 
 from penstock.channels import channels
 from penstock.database.engine import Database, now_us
-from penstock.database.registry_tables import live_look
-from penstock.errors import DatabaseUnreachable, PenstockError
+from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import PenstockError
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
 from penstock.gate.sample_ratio import check
+from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
 from penstock_jobs.canary.looks import Look, MetricLook, Outcome, judge_look, judge_metric
 from penstock_jobs.canary.measuring import Measured, Traffic, measure, read_traffic, seen_users

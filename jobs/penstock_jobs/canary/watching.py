@@ -15,20 +15,20 @@ from uuid import uuid4
 
 import structlog
 
-from penstock.channels.history import Change
-from penstock.channels.promotion import Rollback, rollback
-from penstock.checkpoints.names import TEXT_CHARS_MAX
-from penstock.database.leases import leased
-from penstock.errors import (
+from penstock.channels.errors import (
     AlreadyServing,
     ChannelPinned,
-    DatabaseUnreachable,
-    GateRefused,
     NothingToRollBackTo,
-    PenstockError,
     PromotionConflict,
-    StateRefused,
 )
+from penstock.channels.history import Change
+from penstock.channels.promotion import Rollback, rollback
+from penstock.checkpoints.errors import StateRefused
+from penstock.checkpoints.names import TEXT_CHARS_MAX
+from penstock.database.errors import DatabaseUnreachable
+from penstock.database.leases import leased
+from penstock.errors import PenstockError
+from penstock.gate.errors import GateRefused
 from penstock.lake.lake import Lake
 from penstock_jobs.canary.looking import Situation, newest_look, situation_of, take_look
 from penstock_jobs.canary.looks import Look

@@ -93,7 +93,7 @@ def demo(
 
 def _can_isolate() -> bool:
     """Whether agents can be kept in rooms here; it is said where they cannot."""
-    from penstock.errors import IsolationImpossible
+    from penstock_jobs.benchmarks.errors import IsolationImpossible
     from penstock_jobs.benchmarks.sandbox.isolated import check
 
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from penstock.errors import ServerUnreachable
+from penstock.http.errors import ServerUnreachable
 from penstock_jobs.simulator.client import Client
 
 _START_SECONDS_MAX = 30.0

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 from penstock.channels.assignment import assign
-from penstock.errors import AnswerUnusable
+from penstock.http.errors import AnswerUnusable
 from penstock_jobs.demo.server import Server
 from penstock_jobs.simulator.policy import read_policy
 from penstock_jobs.simulator.production import Checkpoint

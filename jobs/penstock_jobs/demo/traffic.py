@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from penstock.clock import SystemClock
-from penstock.errors import ServerUnreachable
+from penstock.http.errors import ServerUnreachable
 from penstock.ingest.storing import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock_jobs.simulator.production import Checkpoint, Lived, Production

@@ -11,17 +11,14 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from penstock.channels import channels
-from penstock.errors import (
-    DatabaseUnreachable,
-    ExecutorUnreachable,
-    InvalidInput,
-    PenstockError,
-    StageLost,
-    StoreUnreachable,
-)
+from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import InvalidInput, PenstockError
+from penstock.execution.errors import ExecutorUnreachable
 from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
+from penstock.storage.errors import StoreUnreachable
 from penstock_jobs.loop import environment
+from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.keeping import (
     Cycle,
     Held,

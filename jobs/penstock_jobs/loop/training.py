@@ -13,7 +13,8 @@ import msgspec
 
 from penstock.checkpoints.digests import check_uri
 from penstock.checkpoints.names import check_digest
-from penstock.errors import InvalidInput, TrainerAnswerUnfit
+from penstock.errors import InvalidInput
+from penstock_jobs.loop.errors import TrainerAnswerUnfit
 
 #: How much of what a trainer said stands in an error.
 TOLD_CHARS_MAX = 2_000

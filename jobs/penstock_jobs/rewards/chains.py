@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.database.inserting import insert_of
-from penstock.database.tables import session_link
 from penstock.lake.buckets import SessionId
+from penstock.lake.tables import session_link
 from penstock_jobs.rewards.credit import Place
 
 LINKS = ("compaction", "subagent")

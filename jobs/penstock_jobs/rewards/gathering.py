@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import SessionUnknown
 from penstock.lake.bucket_views import bucket_views
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.chains import chains_of
 from penstock_jobs.rewards.credit import Place
+from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import TABLES, Bucket
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.errors import CompactionConflict
 from penstock.lake.catalog import pinned
+from penstock.lake.errors import CompactionConflict
 from penstock.lake.lake import Lake
 from penstock.lake.reward_files import (
     MadeBy,

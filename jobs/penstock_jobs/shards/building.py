@@ -14,12 +14,13 @@ from importlib.metadata import version
 
 import msgspec
 
-from penstock.errors import InvalidInput, NothingToBuild, ShardDamaged, ShardMissing
+from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import SessionId, plan_sessions
 from penstock.lake.catalog import Pin, content_snap, name_snap, pinned
 from penstock.lake.commit import intents_kept
 from penstock.lake.lake import Lake
+from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, part_name, routes_name
 from penstock.shards.manifest import (
     Counts,
@@ -38,6 +39,7 @@ from penstock.shards.manifest import (
 from penstock.shards.packing import pack
 from penstock.shards.writing import PartLimits
 from penstock_jobs.shards.asking import Asking
+from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.outside import look_outside
 from penstock_jobs.shards.planning import LeftOut, ShardPlan, counted, plan_shard
 from penstock_jobs.shards.recipe import Recipe

@@ -7,12 +7,12 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.database.tables import lake_commit
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
+from penstock.lake.tables import lake_commit
 from penstock_jobs.shards.asking import Asking
 from penstock_jobs.shards.comparing import find_near_duplicates
 from penstock_jobs.shards.contaminating import Bounds, KnownSuite, find_contaminated, find_suites

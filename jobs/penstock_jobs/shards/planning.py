@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import NothingToBuild
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.answer import read_answer
 from penstock_jobs.shards.asking import Asking, Links
+from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.excluding import Outside, excluded
 from penstock_jobs.shards.exclusions.copies import copied, only_copies
 from penstock_jobs.shards.exclusions.reasons import Found, with_chains

@@ -11,15 +11,17 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_new, insert_of
-from penstock.database.tables import consent_change, segment_intent, shard, shard_file, shard_mark
-from penstock.errors import FileLost, ShardUnknown
 from penstock.events.identity import session_key
 from penstock.lake import filters
 from penstock.lake.buckets import SessionId
 from penstock.lake.commit import NO_PARTITION, SHARD, next_snap
+from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
+from penstock.lake.tables import consent_change, segment_intent
+from penstock.shards.errors import ShardUnknown
 from penstock.shards.files import read_rows
 from penstock.shards.manifest import folder_of, read_manifest
+from penstock.shards.tables import shard, shard_file, shard_mark
 from penstock.storage import ObjectStore
 from penstock_jobs.shards.asking import Asking
 from penstock_jobs.shards.exclusions.consent import with_repeats

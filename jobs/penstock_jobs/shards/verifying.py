@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.errors import ShardDamaged, ShardInvalid
+from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.files import check_digest, files_of, read_rows
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.validation import validate_shard

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO, Protocol
 
-from penstock.errors import ExtraMissing, InvalidInput, ServerUnreachable, SettingInvalid
+from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
 from penstock.events.envelope import SCHEMA_VERSION
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.http.address import HttpAddress
+from penstock.http.errors import ServerUnreachable
 from penstock.settings import without_secrets
 from penstock_jobs.simulator.client import Client
 from penstock_jobs.simulator.delivering import Line

@@ -9,10 +9,11 @@ from typing import Literal, get_args
 
 import sqlalchemy as sa
 
+from penstock.access.errors import KeyRefused, RoleMissing
+from penstock.access.tables import api_key
 from penstock.clock import Clock
 from penstock.database.engine import Database, hold, now_us
-from penstock.database.tables import api_key
-from penstock.errors import InvalidInput, KeyRefused, RoleMissing
+from penstock.errors import InvalidInput
 from penstock.events.tenants import TENANT_DEFAULT, is_tenant
 
 Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]

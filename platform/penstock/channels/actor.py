@@ -37,9 +37,10 @@ def actor(by: str | None) -> str:
 def check_override(database: Database, tenant: str, key: str | None) -> None:
     """Where keys are in use it takes one of an admin of the tenant; before, whoever has the
     database is the admin. Raises OverrideRefused."""
+    from penstock.access.errors import KeyRefused
     from penstock.access.keys import KeyRing, list_keys
+    from penstock.channels.errors import OverrideRefused
     from penstock.clock import SystemClock
-    from penstock.errors import KeyRefused, OverrideRefused
 
     if not list_keys(database):
         return

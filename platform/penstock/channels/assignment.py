@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.channels.channels import ChannelState
-from penstock.errors import InvalidInput, NothingServed
+from penstock.channels.errors import NothingServed
+from penstock.errors import InvalidInput
 
 #: Keys fall into so many parts, evenly.
 _PARTS = 2**53

@@ -15,13 +15,14 @@ from sqlalchemy import Connection
 
 from penstock.channels import notices
 from penstock.channels.channels import channels_at, newest
+from penstock.channels.errors import ChannelUnknown
 from penstock.channels.history import NO_HASH, Action, Change, Step
+from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.checkpoints import Checkpoint, check_chain, find_in
 from penstock.checkpoints.states import move
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
-from penstock.database.registry_tables import channel, channel_change, verdict
-from penstock.errors import ChannelUnknown
+from penstock.gate.tables import verdict
 from penstock.gate.verdicts import Verdict
 
 #: What becomes of a checkpoint that a channel leaves.

@@ -6,17 +6,13 @@ from dataclasses import dataclass, fields
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.channels.errors import ChannelUnknown, HistoryDamaged
 from penstock.channels.history import Action, Change, Misfit, first_misfit
+from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.digests import text_digest
+from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database
-from penstock.database.registry_tables import (
-    channel,
-    channel_change,
-    checkpoint,
-    gate_policy,
-    verdict,
-)
-from penstock.errors import ChannelUnknown, HistoryDamaged
+from penstock.gate.tables import gate_policy, verdict
 from penstock.gate.verdicts import Outcome
 
 _COLUMNS = [channel_change.c[one.name] for one in fields(Change)]

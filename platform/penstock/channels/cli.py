@@ -85,7 +85,7 @@ def history(
     Example: penstock channels history production
     """
     from penstock.channels import channels
-    from penstock.errors import HistoryDamaged
+    from penstock.channels.errors import HistoryDamaged
 
     with open_existing(data) as lake:
         changes = channels.history(

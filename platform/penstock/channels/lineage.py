@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 
 from penstock.channels.channels import channels_at
 from penstock.checkpoints.checkpoints import Checkpoint, ancestors, find_in
+from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database
-from penstock.database.registry_tables import checkpoint, checkpoint_move, checkpoint_shard
-from penstock.database.tables import shard, shard_mark
+from penstock.shards.tables import shard, shard_mark
 
 
 @dataclass(frozen=True)

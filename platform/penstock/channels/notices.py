@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.channels.history import Change
+from penstock.channels.tables import notice
+from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database
-from penstock.database.registry_tables import checkpoint, notice
 
 #: What one look reads of a channel that somebody watches, or is told of.
 NOTICES_AT_ONCE = 100

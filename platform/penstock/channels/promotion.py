@@ -14,25 +14,25 @@ from sqlalchemy import Connection
 
 from penstock.channels.changing import Changing, changing
 from penstock.channels.channels import newest
+from penstock.channels.errors import (
+    AlreadyServing,
+    ChannelPinned,
+    NothingToRollBackTo,
+    NotPinned,
+    PromotionConflict,
+)
 from penstock.channels.history import Change, candidates_to_return_to, served
 from penstock.checkpoints.checkpoints import Checkpoint, ancestors, check_chain, find_in
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.names import check_channel_name, check_name, check_reason
 from penstock.checkpoints.states import check_edge
+from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
-from penstock.database.registry_tables import checkpoint, gate_policy
-from penstock.errors import (
-    AlreadyServing,
-    ChannelPinned,
-    GateRefused,
-    InvalidInput,
-    NothingToRollBackTo,
-    NotPinned,
-    PenstockError,
-    PromotionConflict,
-)
+from penstock.errors import InvalidInput, PenstockError
 from penstock.gate import policy
+from penstock.gate.errors import GateRefused
+from penstock.gate.tables import gate_policy
 from penstock.gate.verdicts import Verdict
 
 #: What says of a channel and a checkpoint whether it may go there.

@@ -59,8 +59,8 @@ def promote(
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
     from penstock.channels import promotion
-    from penstock.errors import GateRefused
     from penstock.gate import judging
+    from penstock.gate.errors import GateRefused
 
     with open_existing(data) as lake:
         database = lake.database

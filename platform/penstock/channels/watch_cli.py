@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.errors import DatabaseUnreachable
+from penstock.database.errors import DatabaseUnreachable
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options

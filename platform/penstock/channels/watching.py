@@ -12,10 +12,11 @@ import structlog
 from sqlalchemy import Connection
 
 from penstock.channels.channels import ChannelState, state, state_in
+from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import Notice, notices_after, notices_in
+from penstock.channels.tables import channel
 from penstock.database.engine import Database
-from penstock.database.registry_tables import channel
-from penstock.errors import ChannelUnknown, PenstockError, TooManyRequests
+from penstock.errors import PenstockError, TooManyRequests
 
 #: How many channels one statement asks for: databases bound a statement's parameters.
 _CHANNELS_A_STATEMENT = 200

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
+from penstock.channels.errors import WebhookUnknown
+from penstock.channels.tables import channel, delivery, webhook
 from penstock.database.engine import Database, now_us
-from penstock.database.registry_tables import channel, delivery, webhook
-from penstock.errors import WebhookUnknown
 from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 

@@ -7,10 +7,11 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
-from penstock.database.registry_tables import benchmark_attempt
-from penstock.errors import AttemptConflict, InvalidInput
+from penstock.errors import InvalidInput
 
 Status = Literal["scored", "error"]
 

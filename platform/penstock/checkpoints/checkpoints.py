@@ -9,22 +9,22 @@ from sqlalchemy import Connection
 
 from penstock.checkpoints import digests
 from penstock.checkpoints.digests import Checked, Found, Progress
-from penstock.checkpoints.names import check_digest, check_name, check_reason, check_text
-from penstock.checkpoints.states import State, move, note_move
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
-from penstock.database.registry_tables import checkpoint, checkpoint_shard
-from penstock.database.tables import shard
-from penstock.errors import (
+from penstock.checkpoints.errors import (
     CheckpointConflict,
     CheckpointUnknown,
     DigestMismatch,
-    InvalidInput,
     LineageBroken,
-    ShardUnknown,
     StateRefused,
 )
+from penstock.checkpoints.names import check_digest, check_name, check_reason, check_text
+from penstock.checkpoints.states import State, move, note_move
+from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.database.engine import Database, now_us
+from penstock.database.inserting import insert_of
+from penstock.errors import InvalidInput
 from penstock.settings import Settings
+from penstock.shards.errors import ShardUnknown
+from penstock.shards.tables import shard
 
 Form = Literal["whole", "delta"]
 

@@ -14,14 +14,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import (
-    ExtraMissing,
-    InvalidInput,
-    SettingInvalid,
-    StoreRefused,
-    StoreUnreachable,
-)
+from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
 from penstock.settings import Settings, without_secrets
+from penstock.storage.errors import StoreRefused, StoreUnreachable
 
 Checked = Literal["verified", "unreachable", "not_looked"]
 #: Told how many bytes were read since the last time.

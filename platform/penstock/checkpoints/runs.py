@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints.attempts import Place
+from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import Database, now_us
-from penstock.database.registry_tables import benchmark_attempt, benchmark_run
 
 
 @dataclass(frozen=True)

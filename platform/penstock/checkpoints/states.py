@@ -5,9 +5,9 @@ from typing import Literal, get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.checkpoints.errors import StateRefused
+from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import now_us
-from penstock.database.registry_tables import checkpoint, checkpoint_move
-from penstock.errors import StateRefused
 
 State = Literal["registered", "serving", "retired", "rolled_back", "withdrawn"]
 STATES: tuple[State, ...] = get_args(State)

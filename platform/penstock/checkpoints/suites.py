@@ -6,9 +6,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.checkpoints.tables import suite_version
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_new
-from penstock.database.registry_tables import suite_version
 
 
 @dataclass(frozen=True)

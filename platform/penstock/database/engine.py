@@ -10,8 +10,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from penstock.database import postgresql, sqlite
+from penstock.database.errors import DatabaseUnreachable
 from penstock.database.limits import Limits
-from penstock.errors import DatabaseUnreachable, InvalidInput
+from penstock.errors import InvalidInput
 from penstock.settings import Settings, without_secrets
 
 _POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")

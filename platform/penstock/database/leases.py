@@ -12,9 +12,9 @@ import sqlalchemy as sa
 import structlog
 
 from penstock.database.engine import Database, now_us
+from penstock.database.errors import DatabaseUnreachable
 from penstock.database.inserting import insert_of
 from penstock.database.tables import lease
-from penstock.errors import DatabaseUnreachable
 
 _RENEWALS_A_LEASE = 3
 

@@ -1,5 +1,7 @@
 """What all tables share: their names' pattern, and numbers that count by themselves."""
 
+from importlib.metadata import entry_points
+
 from sqlalchemy import BigInteger, Integer, MetaData
 
 NAMES = {
@@ -14,3 +16,13 @@ metadata = MetaData(naming_convention=NAMES)
 
 # SQLite numbers rows by itself only in a column that is exactly INTEGER.
 Number = BigInteger().with_variant(Integer, "sqlite")
+
+#: Tables whose rows are never changed or deleted: the database itself refuses it.
+EVIDENCE = frozenset({"benchmark_design", "channel_change", "checkpoint_move", "verdict"})
+
+
+def all_tables() -> MetaData:
+    """The tables of every room that is installed."""
+    for entry in entry_points(group="penstock.tables"):
+        entry.load()
+    return metadata

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from penstock.errors import DatabaseUnreachable
+from penstock.database.errors import DatabaseUnreachable
 
 
 @contextmanager

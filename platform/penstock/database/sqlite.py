@@ -11,8 +11,8 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, Operational
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from penstock.clock import SystemClock
+from penstock.database.errors import DatabaseUnreachable
 from penstock.database.limits import Limits
-from penstock.errors import DatabaseUnreachable
 
 #: What a transaction that sees one state, and one that changes nothing, is begun with. One that
 #: writes has the database for itself, and sees one state anyway.

@@ -17,8 +17,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
+from penstock.database.errors import DatabaseOutdated
 from penstock.database.tables import supported_revision
-from penstock.errors import DatabaseOutdated
 
 _LOCK = 0x70656E73746F636B  # any number that nobody else's advisory lock has
 

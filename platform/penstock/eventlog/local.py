@@ -22,8 +22,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from penstock.directories import make_directory, sync_directory
-from penstock.errors import Backlogged, LogCorrupt, LogShapeChanged, LogUnwritable
+from penstock.errors import Backlogged
 from penstock.eventlog import Bounds, Entry, Held, blocks
+from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 
 _POSITION_BITS = 32
 _POSITION_MASK = (1 << _POSITION_BITS) - 1

@@ -8,7 +8,8 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
-from penstock.errors import InvalidInput, PenstockError, TaskFailed
+from penstock.errors import InvalidInput, PenstockError
+from penstock.execution.errors import TaskFailed
 
 _SHOWN_CHARS_MAX = 200
 #: What pickling says of a value that cannot be pickled.

@@ -8,9 +8,10 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from penstock.errors import ExecutorUnreachable, ExtraMissing, TaskFailed
+from penstock.errors import ExtraMissing
 from penstock.execution import Done, Result, Task
 from penstock.execution.calls import perform
+from penstock.execution.errors import ExecutorUnreachable, TaskFailed
 from penstock.execution.running import Lost, run_on
 
 _LOOK_SECONDS_MAX = 10.0

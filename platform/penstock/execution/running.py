@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from penstock.errors import PenstockError, WorkerLost
+from penstock.errors import PenstockError
 from penstock.execution import Done, Result, Task
 from penstock.execution.calls import name_of, pack_call, shown, unpack_outcome
+from penstock.execution.errors import WorkerLost
 
 
 class Lost(NamedTuple):

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from penstock.checkpoints.digests import Part, files_below, folder_digest
 from penstock.directories import make_directory, sync_directory
-from penstock.errors import CopyMismatch, FetchFailed, FolderTaken, InvalidInput, PenstockError
+from penstock.errors import InvalidInput, PenstockError
+from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.files import SourceFile, files_of
 from penstock.fleet.sources import Piece
 from penstock.settings import Settings

@@ -7,7 +7,7 @@ from dataclasses import fields
 from penstock.channels.channels import state
 from penstock.checkpoints.checkpoints import ancestors, check_chain, find_in
 from penstock.database.engine import Database
-from penstock.errors import DatabaseUnreachable
+from penstock.database.errors import DatabaseUnreachable
 from penstock.fleet import replicas
 from penstock.fleet.fleet import Standing
 from penstock.fleet.replicas import Report

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from penstock.checkpoints.digests import files_below, path_of
-from penstock.errors import FetchFailed
+from penstock.fleet.errors import FetchFailed
 from penstock.fleet.sources import Piece
 from penstock.settings import Settings
 from penstock.storage.opening import open_store

@@ -10,9 +10,10 @@ from penstock.channels.channels import ChannelState, state_in
 from penstock.checkpoints.names import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
-from penstock.database.registry_tables import replica
-from penstock.errors import InvalidInput, ReplicasFull, ReplicaTaken
+from penstock.errors import InvalidInput
+from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.fleet import PARTS, STATES, Group, Standing, standings
+from penstock.fleet.tables import replica
 from penstock.settings import Settings
 
 #: A sidecar that ends well says so, and its replica is forgotten at once.

@@ -13,11 +13,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.errors import AnswerUnusable, InvalidInput, LineageBroken, ServerUnreachable
+from penstock.checkpoints.errors import LineageBroken
+from penstock.errors import InvalidInput
 from penstock.fleet.fleet import Standing
 from penstock.fleet.replicas import Report
 from penstock.fleet.sources import Piece, Pointing, Tell
 from penstock.http.address import HttpAddress
+from penstock.http.errors import AnswerUnusable, ServerUnreachable
 from penstock.settings import without_secrets
 
 _WAIT_SECONDS = 30.0

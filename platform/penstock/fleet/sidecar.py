@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import CopyMismatch, LoadFailed, PenstockError
+from penstock.errors import PenstockError
 from penstock.fleet import command
 from penstock.fleet.copies import Copies
+from penstock.fleet.errors import CopyMismatch, LoadFailed
 from penstock.fleet.fleet import PartName, Standing, say_standing
 from penstock.fleet.memory import Loaded, Remembered, remember, remembered
 from penstock.fleet.replicas import Report

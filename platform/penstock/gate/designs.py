@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 from penstock.checkpoints.attempts import Place, read_attempts
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_new
-from penstock.database.registry_tables import benchmark_design
 from penstock.errors import InvalidInput
 from penstock.gate.adaptive import Design, parse
+from penstock.gate.tables import benchmark_design
 
 
 def keep_design(database: Database, place: Place, design: Design) -> Design:

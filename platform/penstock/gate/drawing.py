@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from penstock.checkpoints.tables import benchmark_attempt, checkpoint
 from penstock.database.engine import Database
-from penstock.database.registry_tables import benchmark_attempt, checkpoint
 from penstock.errors import ExtraMissing
 
 #: What stands for cost, the first that every checkpoint says.

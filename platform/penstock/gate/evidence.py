@@ -13,21 +13,17 @@ from sqlalchemy import Connection
 
 from penstock.channels.channels import newest
 from penstock.channels.history import Change
+from penstock.channels.tables import channel_change
 from penstock.checkpoints.attempts import Attempt, Kept, Place, read_attempts
 from penstock.checkpoints.checkpoints import find_in
 from penstock.checkpoints.suites import SuiteVersion, read_versions
+from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import Database, now_us
-from penstock.database.registry_tables import (
-    benchmark_attempt,
-    benchmark_run,
-    channel_change,
-    gate_policy,
-    live_look,
-)
 from penstock.errors import InvalidInput
 from penstock.gate.adaptive import Design
 from penstock.gate.designs import read_design
 from penstock.gate.policy import CanarySteps, Policy, digest_of, parse
+from penstock.gate.tables import gate_policy, live_look
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from penstock.checkpoints.attempts import Place, attempts_of
 from penstock.checkpoints.checkpoints import find
 from penstock.checkpoints.suites import suite_versions
+from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database.engine import Database
-from penstock.database.registry_tables import benchmark_attempt
 from penstock.errors import InvalidInput
 from penstock.gate.amounts import amounts
 from penstock.gate.planning import ASSUMED, Spread, power, spread_of, spread_of_one, tasks_for

@@ -7,7 +7,7 @@ from typing import Any
 from litestar import Request
 from litestar.exceptions import HTTPException
 
-from penstock.errors import BodyTooLarge
+from penstock.http.errors import BodyTooLarge
 
 #: A client that sends no more of its body for so long is gone, or holds memory for nothing.
 BODY_PAUSE_SECONDS_MAX = 30.0

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from penstock.errors import BodyUnreadable
 from penstock.eventlog import EventLog
 from penstock.events.bodies import split_body
 from penstock.events.packing import HEADER_BYTES_MAX, Packer, encode_within
 from penstock.events.reading import Judged, Rejection, judge
+from penstock.ingest.errors import BodyUnreadable
 from penstock.settings import Settings
 
 #: Lines are judged in pieces of this size: other requests get their turn in between.

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from penstock.errors import BodyTooLarge, BodyUnreadable, EncodingUnknown
+from penstock.http.errors import BodyTooLarge
+from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
 
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 #: So much is decompressed at once: other requests get their turn in between.

@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.clock import SystemClock
-from penstock.errors import Backlogged, BodyUnreadable, InvalidInput
+from penstock.errors import Backlogged, InvalidInput
 from penstock.ingest.acceptance import Acceptance, Acceptor
+from penstock.ingest.errors import BodyUnreadable
 from penstock.ingest.partition_writer import Parts
 from penstock.ingest.storing import wait_until_stored
 from penstock.ingest.writer import Writer

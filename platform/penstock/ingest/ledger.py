@@ -8,7 +8,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.database.tables import ledger, segment
 from penstock.eventlog import EventLog
 from penstock.events.arrivals import Arrivals
 from penstock.events.frames import Header
@@ -17,6 +16,7 @@ from penstock.lake.catalog import Covered, read_next_offsets
 from penstock.lake.fresh import arrivals_of, start_of
 from penstock.lake.lake import Lake
 from penstock.lake.partitions import Gap, read_gaps
+from penstock.lake.tables import ledger, segment
 
 _READ_BYTES = 4 * 1024 * 1024
 

@@ -7,11 +7,11 @@ import sqlalchemy as sa
 
 from penstock.clock import Clock
 from penstock.database.engine import now_us
-from penstock.database.tables import rejected
 from penstock.errors import InvalidInput
 from penstock.events.reading import Refusal, judge_line
 from penstock.ingest.acceptance import Acceptor
 from penstock.lake.lake import Lake
+from penstock.lake.tables import rejected
 
 _BATCH = 500
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from penstock.errors import RejectedLimitReached
+from penstock.ingest.errors import RejectedLimitReached
 
 
 class RejectionLimit:

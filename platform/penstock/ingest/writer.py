@@ -8,17 +8,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from penstock.errors import (
-    FencedOff,
-    LogCorrupt,
-    LogTruncated,
-    PenstockError,
-    RejectedLimitReached,
-)
+from penstock.errors import PenstockError
 from penstock.eventlog import Held
+from penstock.eventlog.errors import LogCorrupt
+from penstock.ingest.errors import LogTruncated, RejectedLimitReached
 from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.sharing import Sharing
+from penstock.lake.errors import FencedOff
 from penstock.lake.known import KnownEvents
 from penstock.lake.partitions import LogState, agree_on
 

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.database.tables import segment
-from penstock.errors import LakeDamaged
 from penstock.events.identity import session_key
 from penstock.lake import filters
 from penstock.lake.catalog import ConsentChange, Pin, Segment, visible_at
+from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.segments import open_segment, sessions_name
+from penstock.lake.tables import segment
 
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.
 _SAMPLES_PER_BUCKET = 16

@@ -10,9 +10,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database, hold, now_us
+from penstock.database.errors import DatabaseUnreachable
 from penstock.database.inserting import insert_of
 from penstock.database.repeating import repeating
-from penstock.database.tables import (
+from penstock.errors import InvalidInput
+from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
+from penstock.lake.tables import (
     consent_change,
     lake_commit,
     lake_head,
@@ -20,13 +23,6 @@ from penstock.database.tables import (
     reader_lease,
     segment,
     snapshot,
-)
-from penstock.errors import (
-    DatabaseUnreachable,
-    HistoryRemoved,
-    InvalidInput,
-    SnapshotExists,
-    SnapshotUnknown,
 )
 
 

@@ -10,20 +10,20 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import now_us
-from penstock.database.tables import (
+from penstock.lake.catalog import claim_files
+from penstock.lake.commit import NO_PARTITION
+from penstock.lake.lake import Lake
+from penstock.lake.reward_tables import reward_file
+from penstock.lake.segments import sessions_name
+from penstock.lake.tables import (
     lake_commit,
     lake_head,
     log_partition,
     reader_lease,
-    reward_file,
     segment,
     segment_intent,
     snapshot,
 )
-from penstock.lake.catalog import claim_files
-from penstock.lake.commit import NO_PARTITION
-from penstock.lake.lake import Lake
-from penstock.lake.segments import sessions_name
 
 _COLLECTOR = "collection"
 

@@ -16,7 +16,10 @@ from sqlalchemy import Connection, bindparam
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
 from penstock.database.repeating import repeating
-from penstock.database.tables import (
+from penstock.lake.errors import FencedOff
+from penstock.lake.partitions import Claim, check_shape, move
+from penstock.lake.segments import SegmentFile
+from penstock.lake.tables import (
     consent_change,
     lake_commit,
     lake_head,
@@ -25,9 +28,6 @@ from penstock.database.tables import (
     segment,
     segment_intent,
 )
-from penstock.errors import FencedOff
-from penstock.lake.partitions import Claim, check_shape, move
-from penstock.lake.segments import SegmentFile
 
 INGEST, COMPACT, SHARD = "ingest", "compact", "shard"
 #: In the intent of a file that belongs to no partition.

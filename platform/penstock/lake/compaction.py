@@ -15,16 +15,17 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.tables import segment
-from penstock.errors import CompactionConflict, LakeDamaged, TaskFailed, WorkerLost
 from penstock.execution import Executor
+from penstock.execution.errors import TaskFailed, WorkerLost
 from penstock.lake.catalog import Segment
 from penstock.lake.changes import read_changed
 from penstock.lake.commit import COMPACT, announce, insert_segment, next_snap, withdraw_intent
+from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.sorted_merge import Bounds, in_row_groups, merge_sorted
+from penstock.lake.tables import segment
 from penstock.lake.verification import check_segment
 from penstock.settings import Settings
 

@@ -13,8 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from penstock.database.tables import segment
-from penstock.errors import LakeDamaged
 from penstock.events.identity import session_key
 from penstock.execution import Executor
 from penstock.lake.buckets import (
@@ -25,10 +23,12 @@ from penstock.lake.buckets import (
     open_events,
     read_groups,
 )
+from penstock.lake.errors import LakeDamaged
 from penstock.lake.filters import may_hold, prefixes, read_filter
 from penstock.lake.jobs import Job, Parameters, read_results, run_job
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
+from penstock.lake.tables import segment
 from penstock.lake.verification import Finding
 
 _COLUMNS = [*SORTED_BY, "event_id", "key"]

@@ -6,7 +6,8 @@ from pathlib import Path
 from penstock.database import upgrade
 from penstock.database.engine import address_of
 from penstock.directories import make_directory
-from penstock.errors import InvalidInput, LakeMissing
+from penstock.errors import InvalidInput
+from penstock.lake.errors import LakeMissing
 from penstock.lake.lake import Lake
 from penstock.settings import Settings, load_settings
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from penstock.errors import QueryRefused
+from penstock.lake.errors import QueryRefused
 
 #: The longest text that is looked at.
 SQL_LENGTH_MAX = 200_000

@@ -18,14 +18,14 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import now_us
 from penstock.database.inserting import insert_new, insert_of
-from penstock.database.tables import job as job_table
-from penstock.database.tables import job_result
-from penstock.errors import HistoryRemoved, JobResultTooLarge, JobResultUnfit
 from penstock.execution import Executor
 from penstock.execution.calls import function_named, name_of
 from penstock.lake.buckets import Bucket, digest_of, plan_buckets
 from penstock.lake.catalog import Pin, pinned
+from penstock.lake.errors import HistoryRemoved, JobResultTooLarge, JobResultUnfit
 from penstock.lake.lake import Lake
+from penstock.lake.tables import job as job_table
+from penstock.lake.tables import job_result
 from penstock.settings import Settings
 
 Parameters = Mapping[str, Any]

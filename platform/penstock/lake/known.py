@@ -17,14 +17,14 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.database.tables import lake_head, segment
-from penstock.errors import LakeDamaged
 from penstock.events.consent import UNKNOWN, strongest
 from penstock.events.identity import session_key
 from penstock.lake.catalog import visible_at
+from penstock.lake.errors import LakeDamaged
 from penstock.lake.filters import Prefixes, may_hold, prefixes, read_filter
 from penstock.lake.rows import Decoded
 from penstock.lake.segments import open_segment
+from penstock.lake.tables import lake_head, segment
 from penstock.storage import ObjectStore
 
 #: What a remembered identity costs: a bytes object and its place in a set.

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
-from penstock.database.tables import lake_head, log_gap, log_partition, log_shape, writer
-from penstock.errors import FencedOff, LogGrew
 from penstock.eventlog import Bounds
+from penstock.lake.errors import FencedOff, LogGrew
+from penstock.lake.tables import lake_head, log_gap, log_partition, log_shape, writer
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from penstock.errors import ExtraMissing, LakeDamaged, PenstockError
+from penstock.errors import ExtraMissing, PenstockError
+from penstock.lake.errors import LakeDamaged
 from penstock.storage import ObjectStore
 
 PROTOCOL = "penstock"

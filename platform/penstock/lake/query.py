@@ -15,9 +15,9 @@ import duckdb
 import pyarrow as pa
 
 from penstock.database.engine import Database
-from penstock.errors import QueryFailed, QueryLimitReached
 from penstock.eventlog import EventLog
 from penstock.lake.catalog import ConsentChange, Pin, pinned
+from penstock.lake.errors import QueryFailed, QueryLimitReached
 from penstock.lake.fresh import NOTHING_FRESH, Fresh, arrivals_of, read_fresh
 from penstock.lake.guard import check_query
 from penstock.lake.known import KnownEvents

@@ -4,14 +4,14 @@ read. A reader at a moment sees what was there then."""
 import pyarrow as pa
 import sqlalchemy as sa
 
-from penstock.database.engine import Database
-from penstock.database.registry_tables import (
+from penstock.channels.tables import channel_change
+from penstock.checkpoints.tables import (
     benchmark_attempt,
-    channel_change,
     checkpoint,
     checkpoint_move,
     checkpoint_shard,
 )
+from penstock.database.engine import Database
 from penstock.lake.known_rows import TIME, rows_of
 
 CHECKPOINT_LIST = pa.schema(

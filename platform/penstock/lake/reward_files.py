@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.database.tables import reward_file
-from penstock.errors import CompactionConflict, FileLost
 from penstock.lake.commit import NO_PARTITION, announce, next_snap, withdraw_intent
 from penstock.lake.digesting import Digesting
+from penstock.lake.errors import CompactionConflict, FileLost
+from penstock.lake.reward_tables import reward_file
 from penstock.lake.segments import ZSTD_LEVEL, open_segment, sessions_name
 from penstock.storage import ObjectStore
 

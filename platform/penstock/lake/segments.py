@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.errors import LakeDamaged, PenstockError
+from penstock.errors import PenstockError
 from penstock.events.envelope import SCHEMA_VERSION
 from penstock.events.identity import session_key
 from penstock.lake.digesting import Digesting
+from penstock.lake.errors import LakeDamaged
 from penstock.lake.filters import join_filters, make_filter
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.summary import Summariser

@@ -4,8 +4,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.database.tables import shard, shard_file, shard_mark
 from penstock.lake.known_rows import TIME, rows_of
+from penstock.shards.tables import shard, shard_file, shard_mark
 
 #: A row a shard. `marked_sessions` are those that it holds and should hold no more.
 SHARD_LIST = pa.schema(

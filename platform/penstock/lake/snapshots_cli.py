@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import SnapshotUnknown
 from penstock.lake.catalog import create_snapshot, drop_snapshot, list_snapshots
 from penstock.lake.directory import open_existing
+from penstock.lake.errors import SnapshotUnknown
 from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 

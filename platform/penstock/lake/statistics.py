@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from penstock.database.tables import lake_head, segment, segment_intent, snapshot
 from penstock.lake.lake import Lake
+from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
 
 
 @dataclass(frozen=True)

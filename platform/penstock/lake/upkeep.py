@@ -12,7 +12,8 @@ from importlib.metadata import entry_points
 import structlog
 
 from penstock.database.leases import leased
-from penstock.errors import CompactionConflict, PenstockError, UpkeepBusy
+from penstock.errors import PenstockError
+from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 

@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.tables import ledger, reward_file, segment, segment_intent
 from penstock.execution import Executor
 from penstock.lake.lake import Lake
+from penstock.lake.reward_tables import reward_file
 from penstock.lake.segments import segment_name, sessions_name
+from penstock.lake.tables import ledger, segment, segment_intent
 from penstock.settings import Settings
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere

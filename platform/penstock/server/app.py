@@ -11,9 +11,9 @@ from litestar.openapi.plugins import JsonRenderPlugin
 
 import penstock
 from penstock.errors import PenstockError
-from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
-from penstock.http.schema import SECURITY_SCHEMES
+from penstock.server.problems import on_http_error, on_penstock_error, on_unexpected_error
 from penstock.server.routes import ROUTES
+from penstock.server.schema import SECURITY_SCHEMES
 from penstock.server.service import Service
 
 

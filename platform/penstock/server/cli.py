@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from penstock.access.keys import create_first_key, list_keys
-from penstock.errors import StoreUnreachable
 from penstock.lake.directory import open_or_make
 from penstock.lake.lake import Lake
 from penstock.logs import configure_logs
@@ -18,6 +17,7 @@ from penstock.server.memory import keep_memory
 from penstock.server.run import bind, run
 from penstock.server.service import ServerRole, Service
 from penstock.settings import load_settings
+from penstock.storage.errors import StoreUnreachable
 from penstock.terminal import options
 from penstock.terminal.output import encode, say
 

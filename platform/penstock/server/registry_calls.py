@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from penstock.channels.watching import Key, Outcome, Seen, Watcher
 from penstock.database.engine import Database
-from penstock.errors import CutOff, TooManyRequests
+from penstock.errors import TooManyRequests
+from penstock.http.errors import CutOff
 from penstock.settings import Settings
 
 #: Calls that go on at the same time: each holds a connection to the database.

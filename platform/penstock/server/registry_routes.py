@@ -30,7 +30,6 @@ from penstock.fleet.documents import (
 from penstock.fleet.replicas import Report, fleet, report
 from penstock.gate.verdicts import Verdict
 from penstock.http.body import read_body
-from penstock.http.schema import KEY_NEEDED, RefusableOperation
 from penstock.server.registry_documents import (
     AssignmentAnswer,
     ChangeAnswer,
@@ -58,6 +57,7 @@ from penstock.server.registry_schema import (
     promotion_refusals,
     registry_refusals,
 )
+from penstock.server.schema import KEY_NEEDED, RefusableOperation
 from penstock.server.service import Service, telling_cut_off
 
 _BODY_BYTES_MAX = 1024 * 1024

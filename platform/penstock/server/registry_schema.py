@@ -8,8 +8,8 @@ from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Requ
 
 from penstock.fleet.fleet import PARTS, STATES
 from penstock.fleet.replicas import LEFT
-from penstock.http.problems import ConflictProblem, GateProblem, Problem
-from penstock.http.schema import RefusableOperation, refusals
+from penstock.server.problems import ConflictProblem, GateProblem, Problem
+from penstock.server.schema import RefusableOperation, refusals
 
 _REFUSALS = {
     400: "The request cannot be used; the detail says why. Nothing was changed.",

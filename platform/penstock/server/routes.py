@@ -10,14 +10,21 @@ from typing import Any
 import msgspec
 from litestar import MediaType, Request, Response, get, post
 
-from penstock.errors import InvalidInput, PenstockError, QueryLimitReached
+from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
-from penstock.http.schema import ARROW_STREAM, KEY_NEEDED, EventsOperation, QueryOperation, refusals
 from penstock.ingest.acceptance import Acceptance
 from penstock.ingest.bodies import decompress
 from penstock.lake import rendering
+from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Query
 from penstock.server.registry_routes import REGISTRY_ROUTES
+from penstock.server.schema import (
+    ARROW_STREAM,
+    KEY_NEEDED,
+    EventsOperation,
+    QueryOperation,
+    refusals,
+)
 from penstock.server.service import Service, telling_cut_off
 
 #: The body of a query, with its SQL.

@@ -11,7 +11,7 @@ from types import FrameType
 import uvicorn
 from litestar import Litestar
 
-from penstock.errors import ServiceAddressTaken
+from penstock.server.errors import ServiceAddressTaken
 from penstock.settings import Settings
 
 _BACKLOG = 2048

@@ -9,11 +9,13 @@ from typing import Any, Literal, TypeVar
 
 import structlog
 
+from penstock.access.errors import KeyRefused
 from penstock.access.keys import Grant, KeyRing, Role, may_be_key
 from penstock.channels.delivering import Deliverer
 from penstock.clock import Clock, SystemClock
-from penstock.errors import CutOff, KeyRefused, PenstockError, TooManyRequests
+from penstock.errors import PenstockError, TooManyRequests
 from penstock.fleet.gauges import FleetGauges
+from penstock.http.errors import CutOff
 from penstock.ingest.acceptance import Acceptor
 from penstock.ingest.group_commit import GroupCommit, Inflight
 from penstock.ingest.partition_writer import Parts

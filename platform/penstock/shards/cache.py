@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.directories import make_directory
-from penstock.errors import ShardDamaged
+from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import check_digest, copy_part
 from penstock.shards.manifest import PartFile, RoutesFile
 from penstock.storage import ObjectStore

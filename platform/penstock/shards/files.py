@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import ShardDamaged
 from penstock.lake.digesting import Digesting
 from penstock.settings import MIB
+from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, RoutesFile, folder_of, write_manifest
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import ObjectStore

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import InvalidInput, ShardDamaged, ShardMissing
+from penstock.errors import InvalidInput
+from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.schema import FORMAT
 from penstock.storage import ObjectStore
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import ShardDamaged
 from penstock.shards.cache import LocalCopies
+from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import open_part, telling_damage
 from penstock.shards.manifest import PartFile, RoutesFile
 from penstock.storage import ObjectStore

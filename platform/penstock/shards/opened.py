@@ -6,9 +6,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from penstock.errors import InvalidInput, ShardDamaged
+from penstock.errors import InvalidInput
 from penstock.shards.cache import LocalCopies
 from penstock.shards.columns import ROUTE_COLUMNS, Lists, to_numpy
+from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, folder_of
 from penstock.shards.open_files import OpenFiles
 from penstock.shards.order import Chunk, chunks_of

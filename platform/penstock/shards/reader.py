@@ -15,12 +15,13 @@ from typing import Any, Self, get_args
 
 import numpy as np
 
-from penstock.errors import InvalidInput, PositionRefused
+from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
 from penstock.shards.batching import Budget, divide
 from penstock.shards.cache import LocalCopies
 from penstock.shards.columns import Batch, Ragged, check_columns
 from penstock.shards.drawing import Drawing, Groups, Position
+from penstock.shards.errors import PositionRefused
 from penstock.shards.manifest import read_manifest
 from penstock.shards.mixing import Exhausted, check_weights, furthest_behind
 from penstock.shards.opened import OpenShard

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import ShardDamaged, ShardInvalid
+from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.files import read_part
 from penstock.shards.manifest import Manifest, PartFile, folder_of
 from penstock.shards.rules import Broken, Known, Rows, first_broken

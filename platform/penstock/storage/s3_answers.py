@@ -2,7 +2,8 @@
 
 import re
 
-from penstock.errors import PenstockError, StoreRefused, StoreUnreachable
+from penstock.errors import PenstockError
+from penstock.storage.errors import StoreRefused, StoreUnreachable
 
 _CODE = re.compile(r"AWS Error (?P<code>\w+)(?: \(HTTP status (?P<status>\d+)\))?")
 _NAME = re.compile(r"Unable to parse ExceptionName: (?P<name>\w+)")

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput, JudgeUnfit
+from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
 from penstock_jobs.rewards.definition import Definition, load_definition, parse_definition
 from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.llm.answers import prompt_version
 from penstock_jobs.rewards.followups.llm.budget import spent
 from penstock_jobs.rewards.followups.opening import check_judge, open_judge

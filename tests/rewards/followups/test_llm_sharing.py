@@ -14,8 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.database.tables import judge_answer
 from penstock.errors import InvalidInput, SettingInvalid
+from penstock.lake.reward_tables import judge_answer
 from penstock.settings import load_settings
 from penstock_jobs.rewards.followups.judging import Message
 from penstock_jobs.rewards.followups.llm.answers import Answer

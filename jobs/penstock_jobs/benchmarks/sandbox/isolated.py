@@ -12,7 +12,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any, Self
 
-from penstock.errors import IsolationImpossible, RoomFailed
+from penstock_jobs.benchmarks.errors import IsolationImpossible, RoomFailed
 from penstock_jobs.benchmarks.sandbox import Bounds, Ended, Program, Views, addresses
 from penstock_jobs.benchmarks.sandbox.excerpt import Excerpt
 from penstock_jobs.benchmarks.sandbox.files import File

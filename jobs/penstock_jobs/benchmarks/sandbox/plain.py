@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Self
 
-from penstock.errors import RoomFailed
+from penstock_jobs.benchmarks.errors import RoomFailed
 from penstock_jobs.benchmarks.sandbox import Bounds, Cut, Ended, Program
 from penstock_jobs.benchmarks.sandbox.excerpt import Excerpt
 from penstock_jobs.benchmarks.sandbox.files import (

@@ -1,7 +1,9 @@
 """Give the canary more traffic, step by step, until it has all, or was taken back."""
 
+from penstock.channels.errors import ChannelPinned, PromotionConflict
 from penstock.channels.promotion import Rollback, rollback
-from penstock.errors import ChannelPinned, GateRefused, PromotionConflict, StateRefused
+from penstock.checkpoints.errors import StateRefused
+from penstock.gate.errors import GateRefused
 from penstock_jobs.canary.watching import Round, step_once
 from penstock_jobs.loop.keeping import database_now
 from penstock_jobs.loop.live import look, state_of, why_gone

@@ -2,16 +2,12 @@
 more, and only where the channel is still at the parent."""
 
 from penstock.channels import channels
+from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
 from penstock.channels.history import Change
 from penstock.channels.promotion import Promotion, promote
-from penstock.errors import (
-    AlreadyServing,
-    ChannelPinned,
-    GateRefused,
-    InvalidInput,
-    PromotionConflict,
-    StateRefused,
-)
+from penstock.checkpoints.errors import StateRefused
+from penstock.errors import InvalidInput
+from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps, parse
 from penstock_jobs.canary.stepping import gate as judge_of
 from penstock_jobs.loop.loopfile import LoopFile

@@ -15,14 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from penstock.errors import (
-    InvalidInput,
-    StageLost,
-    TrainerAnswerUnfit,
-    TrainerFailed,
-    TrainerTooSlow,
-)
+from penstock.errors import InvalidInput
 from penstock.settings import ENVIRONMENT_PREFIX
+from penstock_jobs.loop.errors import StageLost, TrainerAnswerUnfit, TrainerFailed, TrainerTooSlow
 from penstock_jobs.loop.training import TOLD_CHARS_MAX, Made, Task, read_answer
 
 _LOOK_SECONDS = 0.05

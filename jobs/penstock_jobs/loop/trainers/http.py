@@ -11,8 +11,10 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from penstock.errors import (
-    InvalidInput,
+from penstock.errors import InvalidInput
+from penstock.http.address import HttpAddress
+from penstock.http.client import Bounds, Exchange, Heard
+from penstock_jobs.loop.errors import (
     StageLost,
     TrainerAnswerUnfit,
     TrainerFailed,
@@ -20,8 +22,6 @@ from penstock.errors import (
     TrainerTooSlow,
     TrainerUnreachable,
 )
-from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds, Exchange, Heard
 from penstock_jobs.loop.training import TOLD_CHARS_MAX, Made, Task, read_answer
 
 #: Come back later; and: what stands before it cannot reach it.

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import JudgeUnfit
 from penstock.settings import Settings
+from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.judging import Unjudged
 from penstock_jobs.rewards.followups.llm.answers import prompt_version
 from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, version_of

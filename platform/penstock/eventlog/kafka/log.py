@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LeaderNotAvailableError, OffsetOutOfRangeError
 
-from penstock.errors import LogUnreachable, LogUnsuitable, LogUnwritable
 from penstock.eventlog import Bounds, Entry, Held
+from penstock.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
 from penstock.eventlog.kafka.address import Address, parse_address
 from penstock.eventlog.kafka.producing import Producing
 from penstock.eventlog.kafka.progress import Progress

@@ -7,7 +7,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from penstock.errors import LogUnwritable
+from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.kafka.address import Address
 from penstock.eventlog.kafka.records import MARK
 from penstock.eventlog.kafka.topic import RECORD_BYTES

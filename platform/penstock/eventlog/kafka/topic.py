@@ -7,7 +7,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
-from penstock.errors import LogUnsuitable
+from penstock.eventlog.errors import LogUnsuitable
 from penstock.eventlog.kafka.address import Address
 
 _MAX_BYTES = "max.message.bytes"

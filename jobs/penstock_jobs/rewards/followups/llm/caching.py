@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
-from penstock.database.tables import judge_answer
+from penstock.lake.reward_tables import judge_answer
 from penstock_jobs.rewards.followups.llm.answers import Answer, answer_in
 
 #: Below what any of the databases takes in one statement.

@@ -17,7 +17,7 @@ from litestar.openapi.spec import (
     SecurityScheme,
 )
 
-from penstock.http.problems import PROBLEM, Problem
+from penstock.server.problems import PROBLEM, Problem
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import LoadFailed, PenstockError
+from penstock.errors import PenstockError
+from penstock.fleet.errors import LoadFailed
 from penstock.fleet.memory import NAME
 from penstock.fleet.replicas import Replica
 from penstock.fleet.replicas import fleet as fleet_of
+from tests.fleet.following import JOURNAL, Fleet, Follower, add_large
 from tests.registry.promoting import TENANT, add, digest_of, release, rollback, set_policy
-from tests.serving.following import JOURNAL, Fleet, Follower, add_large
 from tests.support.waiting import eventually
 
 #: Takes its time with `two`.

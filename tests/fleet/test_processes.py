@@ -13,8 +13,8 @@ from penstock.database.engine import Database
 from penstock.database.upgrade import upgrade
 from penstock.settings import Settings
 from penstock_jobs.demo.server import running_server
+from tests.fleet.following import JOURNAL, Fleet, add_large, next_event, process
 from tests.registry.promoting import rollback
-from tests.serving.following import JOURNAL, Fleet, add_large, next_event, process
 from tests.support.servers.postgres import PostgresServer
 from tests.support.waiting import eventually
 

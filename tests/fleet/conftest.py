@@ -8,7 +8,7 @@ from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.database.upgrade import upgrade
 from penstock.settings import Settings
-from tests.serving.following import Fleet
+from tests.fleet.following import Fleet
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 
 from penstock_jobs.simulator.production import CHECKPOINTS, Lived, Production
 from penstock_jobs.simulator.truth import EditTruth, TurnTruth
-from tests.simulation.agreement import HORIZON_S, Measured, Pair, errors, measure
+from tests.simulator.agreement import HORIZON_S, Measured, Pair, errors, measure
 
 SESSIONS = 450
 

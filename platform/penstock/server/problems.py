@@ -10,16 +10,13 @@ import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
-from penstock.errors import (
-    Backlogged,
-    DatabaseUnreachable,
-    EncodingUnknown,
-    GateRefused,
-    PenstockError,
-    PromotionConflict,
-    StoreUnreachable,
-)
+from penstock.channels.errors import PromotionConflict
+from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import Backlogged, PenstockError
+from penstock.gate.errors import GateRefused
 from penstock.gate.verdicts import Verdict
+from penstock.ingest.errors import EncodingUnknown
+from penstock.storage.errors import StoreUnreachable
 
 PROBLEM = "application/problem+json"
 _RETRY_SECONDS = 5

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput, ServerUnreachable
+from penstock.errors import InvalidInput
+from penstock.http.errors import ServerUnreachable
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.simulator.delivering import Delivery, Line, deliver
 from penstock_jobs.simulator.production import Production

@@ -20,10 +20,10 @@ import pytest
 
 from penstock.access.keys import create_key
 from penstock_jobs.demo.server import running_server
+from tests.fleet import vllm_server
+from tests.fleet.following import Fleet, add_files, next_event, process
+from tests.fleet.vllm_server import ADAPTER, Vllm
 from tests.registry.promoting import rollback
-from tests.serving import vllm_server
-from tests.serving.following import Fleet, add_files, next_event, process
-from tests.serving.vllm_server import ADAPTER, Vllm
 
 PYTHON = vllm_server.python()
 # In CI too, where there is no such environment.

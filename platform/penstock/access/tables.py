@@ -1,0 +1,18 @@
+"""The table of keys."""
+
+from sqlalchemy import BigInteger, Column, String, Table, Text
+
+from penstock.database.metadata import metadata
+
+#: Keys, as hashes.
+api_key = Table(
+    "api_key",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("sha256", String(64), nullable=False, unique=True),
+    Column("tenant", String(128), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("note", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+)

@@ -1,0 +1,77 @@
+"""The errors of channels."""
+
+import inspect
+
+from penstock.errors import PenstockError
+
+
+class ChannelUnknown(PenstockError):
+    """There is no channel {name!r}; `penstock channels list` shows those there are. The first
+    promotion to a channel, or a policy for it, makes it."""
+
+    exit_status = 2
+    http_status = 404
+
+
+class PromotionConflict(PenstockError):
+    """The channel {channel} was expected at {expected}, and is at {found} (version {version},
+    {since}). Nothing was changed. Look what happened with `penstock channels history`, and decide
+    anew."""
+
+    http_status = 409
+
+    def __str__(self) -> str:
+        names = ("expected", "found")
+        none = {name: "no checkpoint" for name in names if self.facts[name] is None}
+        return inspect.cleandoc(type(self).__doc__ or "").format(**self.facts | none)
+
+
+class ChannelPinned(PenstockError):
+    """The channel {channel} is pinned since {actor} rolled it back: {reason}. Nothing was changed.
+    Once the cause is known, `penstock channels release` lets it be promoted again."""
+
+    http_status = 409
+
+
+class NotPinned(PenstockError):
+    """The channel {channel} is not pinned: there is nothing to release."""
+
+    http_status = 409
+
+
+class OverrideRefused(PenstockError):
+    """Only an admin may go past the gate: {why}. Nothing was changed."""
+
+    http_status = 403
+
+
+class AlreadyServing(PenstockError):
+    """The channel {channel} is at {checkpoint} already{how}. Nothing was changed."""
+
+    http_status = 409
+
+
+class NothingToRollBackTo(PenstockError):
+    """The channel {channel} cannot go back: {why}. Nothing was changed. `--to` names a checkpoint
+    that served on it, or a parent of the present one."""
+
+    http_status = 409
+
+
+class HistoryDamaged(PenstockError):
+    """The history of the channel {channel} does not fit at version {version}: {why}. Somebody
+    changed the database by hand. Compare with a copy of it, and with the notices that were sent:
+    each carries the hash of its change."""
+
+
+class WebhookUnknown(PenstockError):
+    """There is no webhook {id!r}; `penstock webhooks list` shows those there are."""
+
+    exit_status = 2
+    http_status = 404
+
+
+class NothingServed(PenstockError):
+    """The channel {channel} has no checkpoint yet: nothing was promoted to it."""
+
+    http_status = 409

@@ -1,0 +1,133 @@
+"""The tables of checkpoints: model versions, their states, suites, and what they scored."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from penstock.database.metadata import Number, metadata
+
+#: A model version. One digest has one name.
+checkpoint = Table(
+    "checkpoint",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("digest", String(80), nullable=False),
+    Column("uri", Text, nullable=False),
+    #: `whole`, or `delta` on the parent.
+    Column("form", String(16), nullable=False),
+    Column("parent", String(128)),
+    Column("state", String(16), nullable=False),
+    #: Whether its files had the digest: `verified`, or why nobody could look.
+    Column("checked", String(16), nullable=False),
+    Column("bytes", BigInteger),
+    Column("note", Text, nullable=False),
+    Column("registered_by", String(128), nullable=False),
+    Column("registered_at", BigInteger, nullable=False),
+    UniqueConstraint("tenant", "digest"),
+)
+
+
+#: The shards that a checkpoint was trained on, beyond those of its parents.
+checkpoint_shard = Table(
+    "checkpoint_shard",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("checkpoint", String(128), primary_key=True),
+    Column("shard", String(80), primary_key=True),
+    Index("ix_checkpoint_shard_shard", "tenant", "shard"),
+)
+
+
+#: Each step of a checkpoint from one state to the next.
+checkpoint_move = Table(
+    "checkpoint_move",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("checkpoint", String(128), nullable=False),
+    Column("from_state", String(16)),
+    Column("to_state", String(16), nullable=False),
+    Column("actor", String(128), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index("ix_checkpoint_move_checkpoint", "tenant", "checkpoint"),
+)
+
+
+#: A benchmark, by its content or by the name that an import gave it.
+suite_version = Table(
+    "suite_version",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("suite", String(128), primary_key=True),
+    Column("version", String(80), primary_key=True),
+    #: Its tasks with their tags, as JSON.
+    Column("tasks", Text, nullable=False),
+    #: By what its tasks are known in sessions, as JSON.
+    Column("content", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+
+#: One run of a suite, or one import of results.
+benchmark_run = Table(
+    "benchmark_run",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("suite", String(128), nullable=False),
+    Column("suite_version", String(80), nullable=False),
+    Column("checkpoint", String(128), nullable=False),
+    #: `run`, or the format of an import.
+    Column("kind", String(32), nullable=False),
+    #: Where an import came from, or the agent's command.
+    Column("source", Text, nullable=False),
+    #: How attempts were run, as JSON: what they could see and reach, and the limits of trying.
+    Column("conditions", Text),
+    #: What was found and could not be taken, or is to be said of attempts, as JSON.
+    Column("problems", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    Index("ix_benchmark_run_checkpoint", "tenant", "checkpoint", "suite"),
+)
+
+
+#: One attempt of a checkpoint at a task. Its score never changes; an error gives way to a score.
+benchmark_attempt = Table(
+    "benchmark_attempt",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("suite", String(128), primary_key=True),
+    Column("suite_version", String(80), primary_key=True),
+    Column("checkpoint", String(128), primary_key=True),
+    Column("task", String(255), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("run", String(64), nullable=False),
+    #: `scored`, or `error`: it says nothing about the model.
+    Column("status", String(16), nullable=False),
+    Column("score", Float),
+    Column("error", Text),
+    Column("completion_tokens", BigInteger),
+    Column("prompt_tokens", BigInteger),
+    Column("cost_usd", Float),
+    Column("latency_s", Float),
+    Column("steps", BigInteger),
+    Column("tool_calls", BigInteger),
+    Column("invalid_tool_calls", BigInteger),
+    #: Whether it changed a file, and whether it asked the user something.
+    Column("edited", Boolean),
+    Column("asked", Boolean),
+    #: How often it was tried again for reasons outside the model.
+    Column("retries", Integer, nullable=False),
+    Column("scored_at", BigInteger, nullable=False),
+)

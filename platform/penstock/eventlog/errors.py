@@ -1,0 +1,35 @@
+"""The errors of the event log."""
+
+from penstock.errors import Backlogged, PenstockError
+
+
+class LogUnwritable(Backlogged):
+    """The event log cannot be written: {why}. Nothing of the request was accepted.
+    Send it again in {retry_after_s} s."""
+
+
+class LogCorrupt(PenstockError):
+    """The event log file {path} is damaged at byte {position}, before its end: {why}.
+    Nothing was cut off. Restore the file, or move the whole log directory away, so that a new
+    log is started; the ledger will show the gap."""
+
+
+class LogShapeChanged(PenstockError):
+    """The event log at {path} was made with {found} partitions, the settings say {wanted}.
+    Sessions would change partition, so that is refused; set PENSTOCK_LOG_PARTITIONS={found}."""
+
+    exit_status = 2
+
+
+class LogUnreachable(PenstockError):
+    """The event log {where} cannot be reached: {why}."""
+
+    exit_status = 3
+    http_status = 503
+
+
+class LogUnsuitable(PenstockError):
+    """The event log {where} cannot be used: {why}."""
+
+    exit_status = 3
+    http_status = 503

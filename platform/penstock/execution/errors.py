@@ -1,0 +1,18 @@
+"""The errors of the executor."""
+
+from penstock.errors import PenstockError
+
+
+class ExecutorUnreachable(PenstockError):
+    """The executor {address} cannot be reached: {why}."""
+
+    exit_status = 3
+
+
+class TaskFailed(PenstockError):
+    """The task {task} of {function} failed: {why}."""
+
+
+class WorkerLost(PenstockError):
+    """The task {task} of {function} was given up: its worker was lost {attempts} times, at last
+    because {why}. A task that is too large for the memory of a worker ends like this."""

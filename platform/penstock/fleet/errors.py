@@ -1,0 +1,37 @@
+"""The errors of fleets."""
+
+from penstock.errors import PenstockError
+
+
+class FetchFailed(PenstockError):
+    """The checkpoint {checkpoint} was not fetched from {uri}: {why}."""
+
+    exit_status = 3
+
+
+class CopyMismatch(PenstockError):
+    """The files of {checkpoint} at {uri} have the digest {found}, not {digest}: they are not what
+    was registered. They were not loaded."""
+
+
+class LoadFailed(PenstockError):
+    """The command that loads {checkpoint} {how}. The end of what it said: {output}"""
+
+
+class FolderTaken(PenstockError):
+    """Another sidecar works in {folder}. Give each its own with --into."""
+
+    exit_status = 2
+
+
+class ReplicaTaken(PenstockError):
+    """Another sidecar reports as the replica {replica} of {channel}. Give each replica a name of
+    its own with --replica; one that ended without a word is silent before long."""
+
+    http_status = 409
+
+
+class ReplicasFull(PenstockError):
+    """The channel {channel} has {limit} replicas already (PENSTOCK_REPLICAS_MAX)."""
+
+    http_status = 409

@@ -1,0 +1,61 @@
+"""The tables of the gate: policies, designs of benchmarks, looks at live metrics, verdicts."""
+
+from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+
+from penstock.database.metadata import Number, metadata
+
+#: How a checkpoint's attempts at a suite were planned before the first one: where somebody looks,
+#: and how strictly.
+benchmark_design = Table(
+    "benchmark_design",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("suite", String(128), primary_key=True),
+    Column("suite_version", String(80), primary_key=True),
+    Column("checkpoint", String(128), primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("made_at", BigInteger, nullable=False),
+)
+
+
+#: What a live metric showed of two checkpoints, each time that somebody looked.
+live_look = Table(
+    "live_look",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("channel", String(128), nullable=False),
+    #: The change with which the comparison began.
+    Column("since_version", BigInteger, nullable=False),
+    Column("candidate", String(128), nullable=False),
+    Column("incumbent", String(128), nullable=False),
+    Column("document", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index("ix_live_look_channel", "tenant", "channel", "since_version"),
+)
+
+
+#: What the gate said, whole: its id is the digest of the document.
+verdict = Table(
+    "verdict",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("id", String(80), primary_key=True),
+    Column("channel", String(128), nullable=False),
+    Column("checkpoint", String(128), nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("document", Text, nullable=False),
+    Column("made_at", BigInteger, nullable=False),
+    Index("ix_verdict_checkpoint", "tenant", "checkpoint"),
+)
+
+
+#: A gate policy as it was written, by its digest.
+gate_policy = Table(
+    "gate_policy",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("digest", String(80), primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)

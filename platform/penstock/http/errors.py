@@ -1,0 +1,31 @@
+"""The errors of asking a server, and of answering one."""
+
+from penstock.errors import Backlogged, PenstockError
+
+
+class BodyTooLarge(PenstockError):
+    """The request body is over the limit of {limit_bytes} bytes {measure}.
+    Nothing of it was accepted; send less in one request."""
+
+    exit_status = 2
+    http_status = 413
+
+
+class CutOff(Backlogged):
+    """The service ended before the request was answered. Whether events of it were taken in is
+    not known. Send it again in {retry_after_s} s."""
+
+    def __init__(self) -> None:
+        super().__init__(why="the service ends")
+
+
+class ServerUnreachable(PenstockError):
+    """No answer from {url}: {why}."""
+
+    exit_status = 3
+
+
+class AnswerUnusable(PenstockError):
+    """{url} answered {status}: {why}"""
+
+    exit_status = 1

@@ -1,0 +1,36 @@
+"""The errors of what comes in."""
+
+from penstock.errors import PenstockError
+
+
+class BodyUnreadable(PenstockError):
+    """The request body could not be read: {why}. Nothing of it was accepted."""
+
+    exit_status = 2
+    http_status = 400
+
+
+class EncodingUnknown(PenstockError):
+    """The content encoding {encoding} is not known; send gzip, zstd or none."""
+
+    exit_status = 2
+    http_status = 415
+
+
+class LogTruncated(PenstockError):
+    """Partition {partition} of the event log ends at {end}, but the lake has covered it up
+    to {covered}: the log was cut or replaced by an older one. Restore it, or move the log
+    directory away, so that a new log is started."""
+
+
+class LogExpired(PenstockError):
+    """Partition {partition} of the event log begins at {first} now, and the lake covered it up
+    to {covered}: its retention ran ahead of the writer. What lay between is lost; the gap is
+    entered in the ledger. Give the topic a longer retention, or the writers more room."""
+
+
+class RejectedLimitReached(PenstockError):
+    """The writer stopped: {rejected} of the last {seen} lines were rejected, over the limit
+    of {limit}; the last reason: {reason}. Nothing is lost, the lines wait in the event log.
+    Look for a bad deploy. To take the rejected lines in with their reasons, start once with
+    PENSTOCK_REJECTED_RATIO_MAX=1."""

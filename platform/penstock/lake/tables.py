@@ -1,0 +1,227 @@
+"""The tables of the lake. A segment and the offsets that it covers change in one transaction; see
+`lake.commit`. Times are microseconds since 1970 by the database's clock.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, String, Table, Text
+
+from penstock.database.metadata import Number, metadata
+
+#: A partition of the event log: how far the lake covers it, and who may move that on.
+log_partition = Table(
+    "log_partition",
+    metadata,
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("log_id", String(64), nullable=False),
+    Column("next_offset", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("owner", String(64)),
+    Column("lease_until", BigInteger, nullable=False),
+)
+
+
+#: How many partitions a log has, as its writers have agreed. Sessions are where this says.
+log_shape = Table(
+    "log_shape",
+    metadata,
+    Column("log_id", String(64), primary_key=True),
+    Column("partitions", Integer, nullable=False),
+)
+
+
+#: Writers that are there; they share the partitions fairly.
+writer = Table(
+    "writer",
+    metadata,
+    Column("owner", String(64), primary_key=True),
+    Column("until", BigInteger, nullable=False),
+)
+
+
+#: Offsets that were lost to the log before the lake had them. Empty in a good life.
+log_gap = Table(
+    "log_gap",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("partition", Integer, nullable=False),
+    Column("log_id", String(64), nullable=False),
+    Column("from_offset", BigInteger, nullable=False),
+    Column("to_offset", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("found_at", BigInteger, nullable=False),
+    #: A person has looked, and said why it can be lived with.
+    Column("accepted_at", BigInteger),
+    Column("accepted_why", Text),
+)
+
+
+#: Written before a file is; what no segment and no intent names, no writer made.
+segment_intent = Table(
+    "segment_intent",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("partition", Integer, nullable=False),
+    #: The writer's epoch; for a merge, that of no writer.
+    Column("epoch", BigInteger),
+    Column("owner", String(64), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    #: Set by collection: from then on the intent's owner cannot commit.
+    Column("claimed_at", BigInteger),
+)
+
+
+#: One immutable Parquet file of events, live from `added_snap` until before `removed_snap`.
+segment = Table(
+    "segment",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("name", String(255), nullable=False, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("log_id", String(64)),
+    Column("from_offset", BigInteger),
+    Column("to_offset", BigInteger),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("sessions_bytes", BigInteger, nullable=False),
+    Column("sessions_sha256", String(64), nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("ts_min", BigInteger, nullable=False),
+    Column("ts_max", BigInteger, nullable=False),
+    #: Which sessions it holds: `lake.filters`.
+    Column("session_filter", LargeBinary, nullable=False),
+    Column("added_snap", BigInteger, nullable=False),
+    Column("removed_snap", BigInteger),
+    #: The shape of the log when its sessions were put where they are.
+    Column("log_partitions", Integer),
+    #: Of a merged segment: the newest commit that brought events which are in it now.
+    Column("changed_snap", BigInteger),
+    Index("ix_segment_live", "removed_snap", "added_snap"),
+)
+
+
+#: The newest commit. One row; its lock puts commits in an order.
+lake_head = Table(
+    "lake_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("snap", BigInteger, nullable=False),
+    Column("committed_at", BigInteger, nullable=False),
+    #: Snaps below this cannot be read any more: their files were collected.
+    Column("readable_from", BigInteger, nullable=False),
+)
+
+
+#: Every commit, so that a time can be turned into a snap.
+lake_commit = Table(
+    "lake_commit",
+    metadata,
+    Column("snap", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(16), nullable=False),
+    Column("committed_at", BigInteger, nullable=False),
+    Index("ix_lake_commit_committed_at", "committed_at"),
+)
+
+
+#: A snap that a person named; its files are kept.
+snapshot = Table(
+    "snapshot",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("snap", BigInteger, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+
+#: A reader's claim on the files of a snap.
+reader_lease = Table(
+    "reader_lease",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("snap", BigInteger, nullable=False),
+    Column("until", BigInteger, nullable=False),
+)
+
+
+#: Only where a session's consent became known, or stricter, after rows of it were written.
+consent_change = Table(
+    "consent_change",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("session_id", String(512), primary_key=True),
+    Column("added_snap", BigInteger, primary_key=True, autoincrement=False),
+    Column("consent", String(16), nullable=False),
+)
+
+
+#: What came in, per source and hour, counted in the commit that stored it.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("source", String(512), primary_key=True),
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("accepted", BigInteger, nullable=False),
+    Column("stored", BigInteger, nullable=False),
+    Column("duplicate", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
+)
+
+
+#: Lines that were refused, with the reason, for a person to look at and send again.
+rejected = Table(
+    "rejected",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("source", String(512), nullable=False),
+    Column("received_at", BigInteger, nullable=False),
+    Column("line", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("raw", LargeBinary, nullable=False),
+    #: Only the beginning was kept: such a line cannot be sent again.
+    Column("truncated", Boolean, nullable=False),
+    Column("replayed_at", BigInteger),
+    Index("ix_rejected_received_at", "received_at"),
+)
+
+
+#: A function over the buckets of a snap: `lake.jobs`. Done when `finished_at` is set.
+job = Table(
+    "job",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    #: The same function with the same parameters, over whatever snap.
+    Column("family", String(64), nullable=False),
+    Column("function", Text, nullable=False),
+    Column("snap", BigInteger, nullable=False),
+    Column("buckets", Integer, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    Index("ix_job_family", "family"),
+)
+
+
+#: What a job found in a bucket. The row is what makes a bucket done, and done once.
+job_result = Table(
+    "job_result",
+    metadata,
+    Column("job", String(64), primary_key=True),
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    Column("result", LargeBinary, nullable=False),
+    Column("committed_at", BigInteger, nullable=False),
+)
+
+
+#: Sessions that go on with another one's work: compactions and subagents.
+session_link = Table(
+    "session_link",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("session_id", String(512), primary_key=True),
+    Column("parent_session", String(512), nullable=False),
+    Column("link", String(16), nullable=False),
+    Index("ix_session_link_parent", "tenant", "parent_session"),
+)

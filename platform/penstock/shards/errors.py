@@ -1,0 +1,34 @@
+"""The errors of shards."""
+
+from penstock.errors import PenstockError
+
+
+class ShardMissing(PenstockError):
+    """There is no shard {shard}: {where} is not there. `penstock shards list` shows those there
+    are; a shard that is being built appears when it is complete."""
+
+    exit_status = 2
+    http_status = 404
+
+
+class ShardUnknown(PenstockError):
+    """The shard {shard!r} was not found: {why}. `penstock shards list` shows them."""
+
+    exit_status = 2
+    http_status = 404
+
+
+class ShardDamaged(PenstockError):
+    """The shard file {path} cannot be used: {why}. `penstock shards verify` says what else is
+    wrong with the shard; the recipe and the snapshot of its manifest make the same one again."""
+
+
+class ShardInvalid(PenstockError):
+    """The shard was refused: {file}, row {row}, sample {sample} breaks the rule {rule}: {why}."""
+
+
+class PositionRefused(PenstockError):
+    """The reader cannot go on from this state: {why}. Open the reader for what the state was
+    saved from, or start without a state."""
+
+    exit_status = 2

@@ -1,0 +1,48 @@
+"""The tables of shards: which there are, their files, and the marks on them."""
+
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, String, Table
+
+from penstock.database.metadata import metadata
+
+#: A finished training shard. Its manifest, whose digest is its id, is in the store.
+shard = Table(
+    "shard",
+    metadata,
+    Column("id", String(80), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("name", String(128), nullable=False),
+    #: The lake that it was built from, and the snapshot that keeps it readable.
+    Column("snap", BigInteger, nullable=False),
+    Column("snapshot", String(128), nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("trainable", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    #: Which sessions it holds: `lake.filters`.
+    Column("session_filter", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("added_snap", BigInteger, nullable=False),
+    Index("ix_shard_name", "tenant", "name"),
+)
+
+
+#: Its files, by their names in the store.
+shard_file = Table(
+    "shard_file",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("shard", String(80), nullable=False),
+    Index("ix_shard_file_shard", "shard"),
+)
+
+
+#: A session that a shard holds, and should hold no more.
+shard_mark = Table(
+    "shard_mark",
+    metadata,
+    Column("shard", String(80), primary_key=True),
+    Column("tenant", String(128), primary_key=True),
+    Column("session_id", String(512), primary_key=True),
+    Column("reason", String(32), primary_key=True),
+    Column("marked_at", BigInteger, nullable=False),
+)
