@@ -8,7 +8,7 @@ import pyarrow as pa
 from penstock.eventlog import EventLog
 from penstock.events.arrivals import Arrivals
 from penstock.lake.catalog import ConsentChange, Covered
-from penstock.lake.known import KnownEvents, tell_new
+from penstock.lake.duplicates import KnownEvents, tell_new
 from penstock.lake.rows import EVENT_ROWS, Decoded, RowGroupLimits
 from penstock.settings import Settings
 
