@@ -6,7 +6,9 @@ import sqlalchemy as sa
 from penstock.lake.views import ViewSources
 from penstock.shards.tables import shard, shard_file, shard_mark
 
-_COLUMNS = "id name snapshot snap samples tokens trainable bytes created_at".split()
+_COLUMNS = [
+    *("id", "name", "snapshot", "snap", "samples", "tokens", "trainable", "bytes", "created_at")
+]
 #: What `samples` reads of the shards' files, where there are none.
 _SAMPLE_ROWS = pa.schema(
     [
