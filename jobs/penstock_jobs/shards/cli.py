@@ -16,7 +16,6 @@ from penstock.terminal.progress import progress_of
 if TYPE_CHECKING:
     from penstock_jobs.shards.build import ShardBuild
 
-    pass
 
 app = typer.Typer(help="Training shards, built from queries.", no_args_is_help=True)
 
