@@ -1,21 +1,22 @@
 """The documentation names everything that a user can meet."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from bench.sql_page import written
 from penstock.cli import app
 from penstock.errors import PenstockError
 from penstock.events.payloads import PAYLOADS
 from penstock.lake.views import view_names
-from penstock.metrics import CATALOGUE
-from penstock.metrics import PREFIX
+from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.routes import ROUTES
-from penstock.settings import NO_SETTINGS
-from penstock.settings import Settings
-from typing import Any
-import pytest
-import re
-import typer
-
+from penstock.settings import NO_SETTINGS, Settings
+from tests.support.lakes import hand_lake
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,6 +75,12 @@ def test_every_event_type_and_its_fields_stand_in_the_docs(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(view_names()))
 def test_every_view_stands_in_the_docs(name: str) -> None:
     assert f"\n## {name}\n" in page("docs/sql.md")
+
+
+def test_the_tables_of_sql_are_those_of_the_views(tmp_path: Path) -> None:
+    """`make docs` writes them."""
+    with hand_lake(tmp_path) as by_hand:
+        assert written(page("docs/sql.md"), by_hand.lake) == page("docs/sql.md")
 
 
 @pytest.mark.parametrize("name", commands())
