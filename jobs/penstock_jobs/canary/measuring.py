@@ -20,6 +20,7 @@ from penstock.gate.sequential import Arm, Cell, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.canary.metrics import Metric, Scale
+from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trials import Period, Trial
 from penstock_jobs.rewards.rates import RATES, Tally
 
@@ -80,7 +81,7 @@ class _Found:
 
 def read_traffic(lake: Lake, trial: Trial, now_us: int) -> Traffic:
     """Raises what queries raise."""
-    quiet_us = now_us - round(lake.settings.canary_quiet_seconds * _SECOND_US)
+    quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * _SECOND_US)
     parameters = {
         "candidate": trial.candidate,
         "incumbent": trial.incumbent,

@@ -10,6 +10,7 @@ from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.shards.conversations import read_conversation
 from penstock_jobs.shards.exclusions.near_duplicates import near_duplicates, signature
 from penstock_jobs.shards.exclusions.reasons import Found
@@ -54,7 +55,7 @@ def find_near_duplicates(
     similarity_min: float,
 ) -> Found:
     """`groups` are those of the sessions: what is in one is never compared."""
-    target = lake.settings.rewards_bucket_bytes_target
+    target = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
     alone = [(one,) for one in sorted(sessions)]
     tasks = (
         SignTask(lake.settings, bucket, seed) for bucket in plan_sessions(lake, pin, alone, target)

@@ -36,6 +36,7 @@ from penstock.lake.reward_files import (
 )
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.shards import SAMPLE_ROWS, SHARD_PATHS, shard_files_at, shards_at
 from penstock.lake.summary import Summariser
 from penstock.lake.summary_schema import SESSION_PARTS
@@ -113,7 +114,10 @@ class QueryEngine:
         self, claims: ExitStack, as_of: str | int | None, *, with_fresh: bool
     ) -> tuple[Pin, Fresh]:
         """The lake, and what the log holds beyond it, as of one moment."""
-        lease_s = max(self.settings.reader_lease_seconds, self.settings.query_seconds_max)
+        lease_s = max(
+            self.settings.room(LakeSettings).reader_lease_seconds,
+            self.settings.room(LakeSettings).query_seconds_max,
+        )
         for _ in range(_PINS_MAX):
             pin = claims.enter_context(pinned(self.database, as_of, lease_s))
             if as_of not in (None, "latest") or not with_fresh:
@@ -129,9 +133,9 @@ class QueryEngine:
         known = KnownEvents(
             self.database,
             self.store,
-            bytes_max=self.settings.known_bytes_max,
+            bytes_max=self.settings.room(LakeSettings).known_bytes_max,
         )
-        bytes_max = self.settings.query_memory_bytes_max // 8
+        bytes_max = self.settings.room(LakeSettings).query_memory_bytes_max // 8
         return read_fresh(
             self.log,
             arrivals_of(self.log.partitions, self.settings),
@@ -234,11 +238,13 @@ class QueryEngine:
 
     def _configuration(self) -> dict[str, str | bool | int | float | list[str]]:
         spill = Path(self.settings.data) / "tmp"
+        room = self.settings.room(LakeSettings)
+        memory_bytes = room.query_memory_bytes_max
         return {
-            "threads": self.settings.query_threads,
-            "memory_limit": f"{self.settings.query_memory_bytes_max // 1024}KiB",
+            "threads": room.query_threads,
+            "memory_limit": f"{memory_bytes // 1024}KiB",
             "temp_directory": str(spill),
-            "max_temp_directory_size": f"{4 * self.settings.query_memory_bytes_max // 1024}KiB",
+            "max_temp_directory_size": f"{4 * memory_bytes // 1024}KiB",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
@@ -286,7 +292,10 @@ def _consent_table(pin: Pin, fresh: Fresh) -> pa.Table:
 @contextmanager
 def _limits(connection: duckdb.DuckDBPyConnection, settings: Settings) -> Iterator[None]:
     """Stops the query in time, and turns the engine's errors into ours."""
-    seconds, memory = settings.query_seconds_max, settings.query_memory_bytes_max
+    seconds, memory = (
+        settings.room(LakeSettings).query_seconds_max,
+        settings.room(LakeSettings).query_memory_bytes_max,
+    )
     timer = threading.Timer(seconds, connection.interrupt)
     timer.daemon = True
     timer.start()
