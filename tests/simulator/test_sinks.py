@@ -1,31 +1,32 @@
 """Simulated events reach real servers, and the same sent again adds nothing."""
 
+import http.server
+import io
+import threading
+import uuid
 from collections.abc import Iterator
-from contextlib import closing
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+
+import pytest
+
 from penstock.errors import InvalidInput
 from penstock.http.errors import ServerUnreachable
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.simulator.delivery import Delivery
-from penstock_jobs.simulator.delivery import FileSink
-from penstock_jobs.simulator.delivery import HttpSink
-from penstock_jobs.simulator.delivery import KafkaSink
-from penstock_jobs.simulator.delivery import Line
-from penstock_jobs.simulator.delivery import Pace
-from penstock_jobs.simulator.delivery import Sink
-from penstock_jobs.simulator.delivery import deliver
+from penstock_jobs.simulator.delivery import (
+    Delivery,
+    FileSink,
+    HttpSink,
+    KafkaSink,
+    Line,
+    Pace,
+    Sink,
+    deliver,
+)
 from penstock_jobs.simulator.production import Production
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
+from tests.support.lakes import HandLake, hand_lake
 from tests.support.servers.broker import Broker
 from tests.support.servers.ports import free_port
-import http.server
-import io
-import pytest
-import threading
-import uuid
-
 
 LINES = list(deliver(Production(7), 40, delivery=Delivery(late=0.1, repeated=0.1)))
 DIFFERENT = len(set(LINES))

@@ -10,13 +10,19 @@ was seen and not acted on.
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from penstock.channels.errors import AlreadyServing
-from penstock.channels.errors import ChannelPinned
-from penstock.channels.errors import NothingToRollBackTo
-from penstock.channels.errors import PromotionConflict
+from typing import Literal
+from uuid import uuid4
+
+import structlog
+
+from penstock.channels.errors import (
+    AlreadyServing,
+    ChannelPinned,
+    NothingToRollBackTo,
+    PromotionConflict,
+)
 from penstock.channels.history import Change
-from penstock.channels.promotion import Rollback
-from penstock.channels.promotion import rollback
+from penstock.channels.promotion import Rollback, rollback
 from penstock.checkpoints.errors import StateRefused
 from penstock.checkpoints.names import TEXT_CHARS_MAX
 from penstock.database.errors import DatabaseUnreachable
@@ -25,21 +31,10 @@ from penstock.errors import PenstockError
 from penstock.gate.errors import GateRefused
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
-from penstock_jobs.canary.look import Look
-from penstock_jobs.canary.look import Situation
-from penstock_jobs.canary.look import newest_look
-from penstock_jobs.canary.look import situation_of
-from penstock_jobs.canary.look import take_look
+from penstock_jobs.canary.look import Look, Situation, newest_look, situation_of, take_look
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.step import JudgeOf
-from penstock_jobs.canary.step import gate
-from penstock_jobs.canary.step import next_step
-from penstock_jobs.canary.step import take_step
+from penstock_jobs.canary.step import JudgeOf, gate, next_step, take_step
 from penstock_jobs.canary.trial import Trial
-from typing import Literal
-from uuid import uuid4
-import structlog
-
 
 ACTOR = "watcher"
 Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]

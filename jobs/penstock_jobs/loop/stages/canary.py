@@ -1,26 +1,15 @@
 """Give the canary more traffic, step by step, until it has all, or was taken back."""
 
-from penstock.channels.errors import ChannelPinned
-from penstock.channels.errors import PromotionConflict
-from penstock.channels.promotion import Rollback
-from penstock.channels.promotion import rollback
+from penstock.channels.errors import ChannelPinned, PromotionConflict
+from penstock.channels.promotion import Rollback, rollback
 from penstock.checkpoints.errors import StateRefused
 from penstock.gate.errors import GateRefused
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.watch import Round
-from penstock_jobs.canary.watch import step_once
+from penstock_jobs.canary.watch import Round, step_once
 from penstock_jobs.loop.keeping import database_now
-from penstock_jobs.loop.live import look
-from penstock_jobs.loop.live import state_of
-from penstock_jobs.loop.live import why_gone
+from penstock_jobs.loop.live import look, state_of, why_gone
 from penstock_jobs.loop.loopfile import LoopFile
-from penstock_jobs.loop.stage import Answer
-from penstock_jobs.loop.stage import Done
-from penstock_jobs.loop.stage import Facts
-from penstock_jobs.loop.stage import NotYet
-from penstock_jobs.loop.stage import Over
-from penstock_jobs.loop.stage import Work
-
+from penstock_jobs.loop.stage import Answer, Done, Facts, NotYet, Over, Work
 
 NAME = "canary"
 _SECOND_US = 1_000_000
