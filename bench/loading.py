@@ -1,34 +1,26 @@
 """How fast the loader feeds a trainer, beside a plain scan of the same files in the same run."""
 
-from bench.figures import Figure
-from bench.figures import at_least
-from bench.figures import at_most
-from collections.abc import Callable
-from collections.abc import Iterator
-from pathlib import Path
-from penstock.settings import MIB
-from penstock.shards.batches import Ragged
-from penstock.shards.batches import TRAINING_COLUMNS
-from penstock.shards.batches import to_numpy
-from penstock.shards.files import publish
-from penstock.shards.manifest import Counts
-from penstock.shards.manifest import Manifest
-from penstock.shards.manifest import folder_of
-from penstock.shards.reader import ShardReader
-from penstock.shards.reader import read_shard
-from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.writer import PartLimits
-from penstock.shards.writer import PartWriter
-from penstock.storage.files import FileStore
-from statistics import median
-from typing import NamedTuple
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.figures import Figure, at_least, at_most
+from penstock.settings import MIB
+from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
+from penstock.shards.files import publish
+from penstock.shards.manifest import Counts, Manifest, folder_of
+from penstock.shards.reader import ShardReader, read_shard
+from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.writer import PartLimits, PartWriter
+from penstock.storage.files import FileStore
 
 _TOKENS = 60_000_000
 _LENGTHS = (1_000, 12_000)

@@ -1,44 +1,40 @@
 """The files of a shard and its manifest."""
 
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
+import hashlib
 from itertools import pairwise
 from pathlib import Path
-from penstock.errors import InvalidInput
-from penstock.settings import MIB
-from penstock.shards.errors import ShardDamaged
-from penstock.shards.errors import ShardMissing
-from penstock.shards.files import check_digest
-from penstock.shards.files import files_of
-from penstock.shards.files import part_name
-from penstock.shards.files import publish
-from penstock.shards.files import read_part
-from penstock.shards.files import read_rows
-from penstock.shards.manifest import Counts
-from penstock.shards.manifest import Manifest
-from penstock.shards.manifest import PartFile
-from penstock.shards.manifest import Tokenizer
-from penstock.shards.manifest import folder_of
-from penstock.shards.manifest import manifest_name
-from penstock.shards.manifest import read_manifest
-from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.writer import PartLimits
-from penstock.shards.writer import PartWriter
-from penstock.shards.writer import row_bytes
-from penstock.storage.files import FileStore
-from tests.shards.making import SMALL
-from tests.shards.making import make_groups
-from tests.shards.making import make_routes
-from tests.shards.making import make_row
-from tests.shards.making import make_shard
-from tests.shards.making import table_of
-from tests.shards.making import with_routes
-import hashlib
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from penstock.errors import InvalidInput
+from penstock.settings import MIB
+from penstock.shards.errors import ShardDamaged, ShardMissing
+from penstock.shards.files import check_digest, files_of, part_name, publish, read_part, read_rows
+from penstock.shards.manifest import (
+    Counts,
+    Manifest,
+    PartFile,
+    Tokenizer,
+    folder_of,
+    manifest_name,
+    read_manifest,
+)
+from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.writer import PartLimits, PartWriter, row_bytes
+from penstock.storage.files import FileStore
+from tests.shards.making import (
+    SMALL,
+    make_groups,
+    make_routes,
+    make_row,
+    make_shard,
+    table_of,
+    with_routes,
+)
 
 ROWS = table_of(make_groups(120))
 

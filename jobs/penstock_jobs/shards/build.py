@@ -4,63 +4,48 @@ Nothing is visible before all of it is there. Files are announced before they ar
 build that was cut off leaves announced files, which collection clears away.
 """
 
+import hashlib
+import uuid
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.metadata import version
+
+import msgspec
+
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.lake.buckets import SessionId
-from penstock.lake.buckets import plan_sessions
-from penstock.lake.catalog import Pin
-from penstock.lake.catalog import content_snap
-from penstock.lake.catalog import name_snap
-from penstock.lake.catalog import pinned
+from penstock.lake.buckets import SessionId, plan_sessions
+from penstock.lake.catalog import Pin, content_snap, name_snap, pinned
 from penstock.lake.commit import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.shards.balance import pack
-from penstock.shards.errors import ShardDamaged
-from penstock.shards.errors import ShardMissing
-from penstock.shards.files import check_digest
-from penstock.shards.files import copy_part
-from penstock.shards.files import part_name
-from penstock.shards.files import routes_name
-from penstock.shards.manifest import Counts
-from penstock.shards.manifest import Manifest
-from penstock.shards.manifest import PartFile
-from penstock.shards.manifest import PolicyRange
-from penstock.shards.manifest import RewardNamed
-from penstock.shards.manifest import RoutesFile
-from penstock.shards.manifest import SnapshotNamed
-from penstock.shards.manifest import Tokenizer
-from penstock.shards.manifest import folder_of
-from penstock.shards.manifest import manifest_name
-from penstock.shards.manifest import read_manifest
-from penstock.shards.manifest import write_manifest
+from penstock.shards.errors import ShardDamaged, ShardMissing
+from penstock.shards.files import check_digest, copy_part, part_name, routes_name
+from penstock.shards.manifest import (
+    Counts,
+    Manifest,
+    PartFile,
+    PolicyRange,
+    RewardNamed,
+    RoutesFile,
+    SnapshotNamed,
+    Tokenizer,
+    folder_of,
+    manifest_name,
+    read_manifest,
+    write_manifest,
+)
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion.decision import look_outside
-from penstock_jobs.shards.plan import LeftOut
-from penstock_jobs.shards.plan import ShardPlan
-from penstock_jobs.shards.plan import counted
-from penstock_jobs.shards.plan import plan_shard
+from penstock_jobs.shards.plan import LeftOut, ShardPlan, counted, plan_shard
 from penstock_jobs.shards.recipe import Recipe
-from penstock_jobs.shards.registration import Entry
-from penstock_jobs.shards.registration import announce_once
-from penstock_jobs.shards.registration import forget
-from penstock_jobs.shards.registration import register
+from penstock_jobs.shards.registration import Entry, announce_once, forget, register
 from penstock_jobs.shards.session_facts import Asking
-from penstock_jobs.shards.slices import Made
-from penstock_jobs.shards.slices import Task
-from penstock_jobs.shards.slices import make_slice
-import hashlib
-import msgspec
-import uuid
-
+from penstock_jobs.shards.slices import Made, Task, make_slice
 
 #: Told of each slice that is done, of how many.
 Follow = Callable[[int, int], None]

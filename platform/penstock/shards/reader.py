@@ -4,46 +4,37 @@ Which samples come, in which order and in which global batches depends on the sh
 the epoch. How many ranks, threads and batches made ahead there are changes nothing of it.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any, Self, get_args
+
+import numpy as np
+
 from penstock.errors import InvalidInput
-from penstock.settings import Settings
-from penstock.settings import load_settings
-from penstock.shards.balance import Budget
-from penstock.shards.balance import divide
-from penstock.shards.batches import Batch
-from penstock.shards.batches import Ragged
-from penstock.shards.batches import Taken
-from penstock.shards.batches import check_columns
-from penstock.shards.batches import gather
+from penstock.settings import Settings, load_settings
+from penstock.shards.balance import Budget, divide
+from penstock.shards.batches import Batch, Ragged, Taken, check_columns, gather
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
 from penstock.shards.order import Order
-from penstock.shards.prefetch import Closed
-from penstock.shards.prefetch import Prefetched
+from penstock.shards.prefetch import Closed, Prefetched
 from penstock.shards.settings import ShardSettings
-from penstock.shards.sources import Drawing
-from penstock.shards.sources import Exhausted
-from penstock.shards.sources import Groups
-from penstock.shards.sources import OpenShard
-from penstock.shards.sources import Position
-from penstock.shards.sources import check_weights
-from penstock.shards.sources import furthest_behind
+from penstock.shards.sources import (
+    Drawing,
+    Exhausted,
+    Groups,
+    OpenShard,
+    Position,
+    check_weights,
+    furthest_behind,
+)
 from penstock.storage.opening import open_store
-from typing import Any
-from typing import Self
-from typing import get_args
-import numpy as np
-
 
 #: Batches made ahead, and threads that decode, where the caller does not say.
 _BATCHES_AHEAD = 2

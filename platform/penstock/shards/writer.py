@@ -6,26 +6,22 @@ each file, and writes pages in its own way.
 """
 
 from contextlib import ExitStack
-from dataclasses import dataclass
-from dataclasses import field
-from penstock.errors import InvalidInput
-from penstock.lake.digesting import Digesting
-from penstock.settings import MIB
-from penstock.shards.files import part_name
-from penstock.shards.files import routes_name
-from penstock.shards.manifest import PartFile
-from penstock.shards.manifest import RoutesFile
-from penstock.shards.rows import group_starts
-from penstock.shards.schema import ROUTE_ROWS
-from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.schema import SORTED_BY
-from penstock.storage import ObjectStore
+from dataclasses import dataclass, field
 from typing import Self
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.errors import InvalidInput
+from penstock.lake.digesting import Digesting
+from penstock.settings import MIB
+from penstock.shards.files import part_name, routes_name
+from penstock.shards.manifest import PartFile, RoutesFile
+from penstock.shards.rows import group_starts
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
+from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
 #: What a row takes beside its tokens and texts, about.
