@@ -110,12 +110,12 @@ MERGE = """
     from pathlib import Path
     import pyarrow as pa
     from penstock.lake.catalog import current
-    from penstock.lake import compaction
+    from penstock.lake import merging
     from tests.support.lakes import hand_lake
-    compaction.ROW_GROUP_BYTES_MAX = 1 << 20
+    merging.ROW_GROUP_BYTES_MAX = 1 << 20
     with hand_lake(Path(sys.argv[1]), compaction_memory_bytes_max=64 << 20) as lake:
         before = pa.default_memory_pool().max_memory()
-        merged = compaction.merge(lake.lake, current(lake.lake.database).segments)
+        merged = merging.merge(lake.lake, current(lake.lake.database).segments)
         print(merged.rows, pa.default_memory_pool().max_memory() - before)
 """
 

@@ -1,33 +1,37 @@
 """The HTTP surface, as docs/http.md describes it."""
 
-import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
-
-import msgspec
-from litestar import MediaType, Request, Response, get, post
-
-from penstock.errors import InvalidInput, PenstockError
+from litestar import MediaType
+from litestar import Request
+from litestar import Response
+from litestar import get
+from litestar import post
+from penstock.errors import InvalidInput
+from penstock.errors import PenstockError
 from penstock.http.body import read_body
 from penstock.ingest.acceptance import Acceptance
 from penstock.ingest.bodies import decompress
 from penstock.ingest.settings import IngestSettings
-from penstock.lake import rendering
+from penstock.lake import answer_formats
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Query
 from penstock.lake.settings import LakeSettings
 from penstock.server.registry_routes import REGISTRY_ROUTES
-from penstock.server.schema import (
-    ARROW_STREAM,
-    KEY_NEEDED,
-    EventsOperation,
-    QueryOperation,
-    refusals,
-)
-from penstock.server.service import Service, telling_cut_off
+from penstock.server.schema import ARROW_STREAM
+from penstock.server.schema import EventsOperation
+from penstock.server.schema import KEY_NEEDED
+from penstock.server.schema import QueryOperation
+from penstock.server.schema import refusals
+from penstock.server.service import Service
+from penstock.server.service import telling_cut_off
+from typing import Any
+import asyncio
+import msgspec
+import time
+
 
 #: The body of a query, with its SQL.
 QUERY_BYTES_MAX = 1024 * 1024
@@ -161,25 +165,25 @@ def _query_request(body: bytes) -> QueryRequest:
 
 def _arrow_answer(query: Query, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
-        rendering.write(answer.batches, "arrow", out)
+        answer_formats.write(answer.batches, "arrow", out)
         return out.getvalue()
 
 
 def _json_answer(query: Query, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
-        columns = rendering.encode(answer.batches.schema.names).decode()
+        columns = answer_formats.encode(answer.batches.schema.names).decode()
         out.write(f'{{"columns": {columns}, "rows": '.encode())
-        rendering.write(answer.batches, "json", out)
-        complete = rendering.encode(not answer.cut_off).decode()
+        answer_formats.write(answer.batches, "json", out)
+        complete = answer_formats.encode(not answer.cut_off).decode()
         out.write(f', "snap": {answer.snap}, "complete": {complete}}}'.encode())
         return out.getvalue()
 
 
 @contextmanager
-def _bounded(bytes_max: int) -> Iterator[rendering.Bounded]:
+def _bounded(bytes_max: int) -> Iterator[answer_formats.Bounded]:
     try:
-        yield rendering.Bounded(bytes_max)
-    except rendering.AnswerTooLarge:
+        yield answer_formats.Bounded(bytes_max)
+    except answer_formats.AnswerTooLarge:
         raise QueryLimitReached(
             limit=f"{bytes_max} bytes of answer", setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX"
         ) from None

@@ -16,12 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
+from penstock.lake.catalog import visible_at
 from penstock.lake.commit import NO_PARTITION, announce, next_snap, withdraw_intent
 from penstock.lake.digesting import Digesting
 from penstock.lake.errors import CompactionConflict, FileLost
-from penstock.lake.reward_tables import reward_file
 from penstock.lake.segments import ZSTD_LEVEL, open_segment, sessions_name
 from penstock.storage import ObjectStore
+from penstock_jobs.rewards.tables import reward_file
 
 REWARDS, MERGE_REWARDS = "rewards", "merge_rewards"
 _ROW_GROUP_ROWS = 100_000
@@ -190,10 +191,7 @@ def replace_rewards(connection: Connection, names: Sequence[str], merged: Reward
 def rewards_at(database: Database, snap: int, version: str | None = None) -> list[RewardFile]:
     """The files that a reader at `snap` sees, of one definition or of all."""
     columns = [reward_file.c[name] for name in RewardFile.__dataclass_fields__]
-    visible = (reward_file.c.added_snap <= snap) & (
-        reward_file.c.removed_snap.is_(None) | (reward_file.c.removed_snap > snap)
-    )
-    query = sa.select(*columns).where(visible).order_by(reward_file.c.id)
+    query = sa.select(*columns).where(visible_at(snap, reward_file)).order_by(reward_file.c.id)
     if version is not None:
         query = query.where(reward_file.c.definition_version == version)
     with database.read() as connection:

@@ -7,8 +7,8 @@ select rewards.session_id, target_kind, target_id, name, horizon_s, value, state
        rewards.reason, rewards.definition, rewards.definition_version,
        rewards.checkpoint, rewards.computed_at, computed.superseded_at, weight, rewards.due_at
 from stored_rewards as rewards
-join (select session_id, definition_version, computed_at, superseded_at from stored_outcomes)
-    as computed
+join (select session_id, definition_version, computed_at, superseded_at from outcomes) as computed
     on  computed.session_id = rewards.session_id
     and computed.definition_version = rewards.definition_version
     and computed.computed_at = rewards.computed_at
+where rewards.tenant = getvariable('tenant')

@@ -3,6 +3,7 @@
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
 from penstock.database.metadata import Number, metadata
+from penstock.lake.tables import FOLDER
 
 #: A definition of rewards, and how far it has come with the lake.
 reward_definition = Table(
@@ -37,6 +38,7 @@ reward_file = Table(
     Column("added_snap", BigInteger, nullable=False),
     Column("removed_snap", BigInteger),
     Index("ix_reward_file_live", "definition_version", "removed_snap"),
+    info={FOLDER: "rewards"},
 )
 
 
