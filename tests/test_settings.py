@@ -1,4 +1,4 @@
-"""Settings come from their rooms, in layers; what is retired is ignored, what is unknown refused."""
+"""Settings come from their rooms, in layers. Retired ones are ignored, unknown ones refused."""
 
 import pickle
 from pathlib import Path

@@ -1,22 +1,19 @@
 """The ledger adds up at any moment, and says so when it does not."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
-from penstock.ingest.ledger import LedgerRow
-from penstock.ingest.ledger import read_ledger
-from penstock.lake.catalog import current
-from penstock.lake.merging import merge
-from penstock.lake.tables import ledger
-from penstock.lake.tables import segment
-from tests.support.commands import penstock
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
 from typing import Any
-import json
+
 import pytest
 import sqlalchemy as sa
 
+from penstock.ingest.ledger import LedgerRow, read_ledger
+from penstock.lake.catalog import current
+from penstock.lake.merging import merge
+from penstock.lake.tables import ledger, segment
+from tests.support.commands import penstock
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

@@ -2,16 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from penstock.lake.catalog import Covered
-from penstock.lake.catalog import current
-from penstock.lake.duplicates import KnownEvents
-from penstock.lake.fresh_events import Fresh
-from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.fresh_events import read_fresh
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
 
+from penstock.lake.catalog import Covered, current
+from penstock.lake.duplicates import KnownEvents
+from penstock.lake.fresh_events import Fresh, arrivals_of, read_fresh
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600
 

@@ -1,31 +1,27 @@
 """What a segment is on disk: what readers count on, and what a kill or an outage cannot change."""
 
-from itertools import chain
-from itertools import islice
-from itertools import pairwise
-from pathlib import Path
-from penstock.ingest import partition_writer
-from penstock.lake import compaction
-from penstock.lake.catalog import current
-from penstock.lake.merging import merge
-from penstock.lake.rows import EVENT_ROWS
-from penstock.lake.rows import SORTED_BY
-from penstock.lake.segments import sessions_name
-from penstock.lake.summary_schema import SESSION_PARTS
-from penstock.lake.tables import segment
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
-from tests.support.sessions import generate_sessions
 import datetime as dt
 import hashlib
 import json
+from itertools import chain, islice, pairwise
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from penstock.ingest import partition_writer
+from penstock.lake import merging
+from penstock.lake.catalog import current
+from penstock.lake.merging import merge
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY
+from penstock.lake.segments import sessions_name
+from penstock.lake.summary_schema import SESSION_PARTS
+from penstock.lake.tables import segment
+from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.sessions import generate_sessions
 
 START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 GROUP_ROWS, GROUP_BYTES = 300, 200_000
@@ -40,7 +36,7 @@ def lake_with_one(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> HandLake:
     """A lake whose segment was written by a flush, or by a merge."""
-    for module in (partition_writer, compaction):
+    for module in (partition_writer, merging):
         monkeypatch.setattr(module, "ROW_GROUP_BYTES_MAX", GROUP_BYTES)
     with hand_lake(tmp_path, row_group_rows_max=GROUP_ROWS) as lake:
         events = [

@@ -1,22 +1,25 @@
 """A lake that a test drives by hand: no server, no threads, and a clock that the test moves."""
 
+import atexit
+import json
+import shutil
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pyarrow.parquet as pq
+
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.database.upgrade import upgrade
 from penstock.events.tenants import TENANT_DEFAULT
-from penstock.ingest.acceptance import Acceptance
-from penstock.ingest.acceptance import Acceptor
-from penstock.ingest.partition_writer import PartitionWriter
-from penstock.ingest.partition_writer import Parts
+from penstock.ingest.acceptance import Acceptance, Acceptor
+from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
@@ -27,13 +30,6 @@ from penstock.lake.partitions import agree_on
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
-from tempfile import mkdtemp
-from typing import Any
-import atexit
-import json
-import pyarrow.parquet as pq
-import shutil
-
 
 Event = dict[str, Any]
 

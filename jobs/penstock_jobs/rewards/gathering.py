@@ -1,11 +1,11 @@
 """From the lake to a bucket of sessions, as rewards take it."""
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from penstock.lake.buckets import SessionId
-from penstock.lake.buckets import plan_sessions
-from penstock.lake.buckets import read_bucket
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
@@ -14,12 +14,8 @@ from penstock_jobs.rewards.chains import chains_of
 from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.rows import TABLES
+from penstock_jobs.rewards.rows import TABLES, Bucket
 from penstock_jobs.rewards.settings import RewardSettings
-import pyarrow as pa
-import pyarrow.compute as pc
-
 
 #: What no view shows; of the others the view `events` would be a copy.
 _EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit')"

@@ -1,21 +1,24 @@
 """Merging small files of rewards, so that a query opens few: the rows stay as they are."""
 
 from collections.abc import Sequence
+
+import pyarrow as pa
+
 from penstock.lake.catalog import pinned
 from penstock.lake.errors import CompactionConflict
 from penstock.lake.lake import Lake
 from penstock.lake.segments import discard
 from penstock.lake.settings import LakeSettings
-from penstock_jobs.rewards.reward_files import MadeBy
-from penstock_jobs.rewards.reward_files import RewardFile
-from penstock_jobs.rewards.reward_files import read_outcomes
-from penstock_jobs.rewards.reward_files import read_rewards
-from penstock_jobs.rewards.reward_files import replace_rewards
-from penstock_jobs.rewards.reward_files import rewards_at
-from penstock_jobs.rewards.reward_files import write_rewards
+from penstock_jobs.rewards.reward_files import (
+    MadeBy,
+    RewardFile,
+    read_outcomes,
+    read_rewards,
+    replace_rewards,
+    rewards_at,
+    write_rewards,
+)
 from penstock_jobs.tiering import choose_groups
-import pyarrow as pa
-
 
 #: Rows of a merged file.
 _FILE_ROWS_MAX = 1_000_000

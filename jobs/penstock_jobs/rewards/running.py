@@ -7,37 +7,24 @@ and harm nothing: of two computations of a session the one as of a later moment 
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
+
 from penstock.clock import SystemClock
 from penstock.execution import Executor
 from penstock.lake.buckets import plan_sessions
-from penstock.lake.catalog import Pin
-from penstock.lake.catalog import pinned
+from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.opening import check_judge
 from penstock_jobs.rewards.history import Repository
-from penstock_jobs.rewards.keeping import Progress
-from penstock_jobs.rewards.keeping import begin_run
-from penstock_jobs.rewards.keeping import finish_run
-from penstock_jobs.rewards.keeping import put_due
+from penstock_jobs.rewards.keeping import Progress, begin_run, finish_run, put_due
 from penstock_jobs.rewards.merging import merge_small
-from penstock_jobs.rewards.planning import Plan
-from penstock_jobs.rewards.planning import Wanted
-from penstock_jobs.rewards.planning import plan_all
-from penstock_jobs.rewards.planning import plan_backfill
-from penstock_jobs.rewards.planning import plan_run
+from penstock_jobs.rewards.planning import Plan, Wanted, plan_all, plan_backfill, plan_run
 from penstock_jobs.rewards.reward_files import add_rewards
 from penstock_jobs.rewards.settings import RewardSettings
-from penstock_jobs.rewards.worker import Computed
-from penstock_jobs.rewards.worker import Count
-from penstock_jobs.rewards.worker import Ending
-from penstock_jobs.rewards.worker import Task
-from penstock_jobs.rewards.worker import compute_bucket
+from penstock_jobs.rewards.worker import Computed, Count, Ending, Task, compute_bucket
 
 
 @dataclass

@@ -1,14 +1,13 @@
 """Merge small segments, so that queries open few files and sessions lie together."""
 
 from collections.abc import Sequence
-from penstock.lake.catalog import Segment
-from penstock.lake.catalog import current
+
+from penstock.lake.catalog import Segment, current
 from penstock.lake.lake import Lake
 from penstock.lake.merging import merge_each
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock_jobs.tiering import choose_groups
-
 
 #: A merge reads a little ahead of each of its segments: the more there are, the less.
 SEGMENTS_MAX = 64

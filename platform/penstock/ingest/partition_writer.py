@@ -1,50 +1,36 @@
 """One partition's way from the log into the lake: gather, plan, write, commit."""
 
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
+
+import structlog
+
 from penstock.clock import Clock
 from penstock.database.engine import Database
-from penstock.eventlog import Bounds
-from penstock.eventlog import EventLog
-from penstock.eventlog import Held
+from penstock.eventlog import Bounds, EventLog, Held
 from penstock.events.frames import Frame
 from penstock.events.packing import encode_within
-from penstock.ingest.errors import LogExpired
-from penstock.ingest.errors import LogTruncated
-from penstock.ingest.flush import Flush
-from penstock.ingest.flush import FlushLimits
-from penstock.ingest.flush import Gathered
-from penstock.ingest.flush import gather
-from penstock.ingest.flush import plan
+from penstock.ingest.errors import LogExpired, LogTruncated
+from penstock.ingest.flush import Flush, FlushLimits, Gathered, gather, plan
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.sieve import Sieve
-from penstock.ingest.sieve import UNFIT
-from penstock.lake import commit
-from penstock.lake import partitions
+from penstock.ingest.sieve import UNFIT, Sieve
+from penstock.lake import commit, partitions
 from penstock.lake.commit import Advance
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.partitions import Claim
-from penstock.lake.partitions import LogState
-from penstock.lake.rows import ROW_GROUP_BYTES_MAX
-from penstock.lake.rows import RowGroupLimits
-from penstock.lake.segments import SegmentFile
-from penstock.lake.segments import SegmentWriter
-from penstock.lake.segments import discard
-from penstock.lake.segments import new_name
+from penstock.lake.partitions import Claim, LogState
+from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.summary import Summariser
 from penstock.metrics import Metrics
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
-import math
-import structlog
-import time
-
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024

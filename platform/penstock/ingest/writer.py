@@ -1,27 +1,25 @@
 """The writer: takes every partition that it can get into the lake, and survives outages."""
 
+import math
+import threading
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+
+import structlog
+
 from penstock.errors import PenstockError
 from penstock.eventlog import Held
 from penstock.eventlog.errors import LogCorrupt
-from penstock.ingest.errors import LogTruncated
-from penstock.ingest.errors import RejectedLimitReached
-from penstock.ingest.partition_writer import PartitionWriter
-from penstock.ingest.partition_writer import Parts
+from penstock.ingest.errors import LogTruncated, RejectedLimitReached
+from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.sharing import Sharing
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.partitions import LogState
-from penstock.lake.partitions import agree_on
+from penstock.lake.partitions import LogState, agree_on
 from penstock.lake.settings import LakeSettings
-import math
-import structlog
-import threading
-import uuid
-
 
 #: How often the writer looks for events of others.
 _POLL_SECONDS = 0.05

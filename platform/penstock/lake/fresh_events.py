@@ -1,21 +1,18 @@
 """Events that are in the log but in no segment yet, as rows that a query can see."""
 
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import pyarrow as pa
+
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.arrivals import Arrivals
 from penstock.events.packing import REJECTED_LINE_BYTES_MAX
-from penstock.lake.catalog import ConsentChange
-from penstock.lake.catalog import Covered
-from penstock.lake.duplicates import KnownEvents
-from penstock.lake.duplicates import tell_new
-from penstock.lake.rows import Decoded
-from penstock.lake.rows import EVENT_ROWS
-from penstock.lake.rows import RowGroupLimits
+from penstock.lake.catalog import ConsentChange, Covered
+from penstock.lake.duplicates import KnownEvents, tell_new
+from penstock.lake.rows import EVENT_ROWS, Decoded, RowGroupLimits
 from penstock.settings import Settings
-import pyarrow as pa
 
 
 @dataclass(frozen=True)

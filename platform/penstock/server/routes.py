@@ -1,16 +1,16 @@
 """The HTTP surface, as docs/http.md describes it."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+import asyncio
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from litestar import MediaType
-from litestar import Request
-from litestar import Response
-from litestar import get
-from litestar import post
-from penstock.errors import InvalidInput
-from penstock.errors import PenstockError
+from typing import Any
+
+import msgspec
+from litestar import MediaType, Request, Response, get, post
+
+from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
 from penstock.ingest.acceptance import Acceptance
 from penstock.ingest.bodies import decompress
@@ -20,18 +20,14 @@ from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Query
 from penstock.lake.settings import LakeSettings
 from penstock.server.registry_routes import REGISTRY_ROUTES
-from penstock.server.schema import ARROW_STREAM
-from penstock.server.schema import EventsOperation
-from penstock.server.schema import KEY_NEEDED
-from penstock.server.schema import QueryOperation
-from penstock.server.schema import refusals
-from penstock.server.service import Service
-from penstock.server.service import telling_cut_off
-from typing import Any
-import asyncio
-import msgspec
-import time
-
+from penstock.server.schema import (
+    ARROW_STREAM,
+    KEY_NEEDED,
+    EventsOperation,
+    QueryOperation,
+    refusals,
+)
+from penstock.server.service import Service, telling_cut_off
 
 #: The body of a query, with its SQL.
 QUERY_BYTES_MAX = 1024 * 1024
