@@ -22,7 +22,7 @@ _TABLE = re.compile(r"^\| column \| type \| meaning \|\n(?:\|.*\n)+", re.MULTILI
 def meanings(view: str) -> dict[str, str]:
     """What each column of a view means, as its SQL file says."""
     header = view_sql(view).partition("-- Columns:\n")[2]
-    return {column: meaning for column, meaning in _COLUMN.findall(header)}
+    return dict(_COLUMN.findall(header))
 
 
 def types(lake: Lake, view: str) -> dict[str, str]:
