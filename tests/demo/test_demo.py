@@ -13,7 +13,7 @@ import pytest
 from penstock.channels.channels import state
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
-from penstock_jobs.demo.place import make_place
+from penstock_jobs.demo.folders import make_place
 from penstock_jobs.demo.player import CHANNEL, Player
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.demo.story import ACTS, Chapter

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
-from penstock_jobs.demo.place import make_place
+from penstock_jobs.demo.folders import make_place
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.loopfile import load_loop
 

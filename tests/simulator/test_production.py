@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.events.reading import judge
-from penstock_jobs.simulator.delivery import Delivery, Line, Pace, deliver
+from penstock_jobs.simulator.delivery import Delivery, EventLine, SendRate, deliver
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.truth import SessionTruth
@@ -17,7 +17,7 @@ from penstock_jobs.simulator.truth import SessionTruth
 PRODUCTION = Production(7)
 
 
-def digest(lines: list[Line]) -> str:
+def digest(lines: list[EventLine]) -> str:
     return hashlib.sha256(b"\n".join(line for _, line in lines)).hexdigest()
 
 
@@ -64,7 +64,7 @@ def test_late_and_repeated_events_are_the_same_events() -> None:
 def test_the_rate_changes_the_time_and_nothing_else() -> None:
     lines = list(deliver(PRODUCTION, 10))
     slept: list[float] = []
-    pace = Pace(50.0, sleep=slept.append)
+    pace = SendRate(50.0, sleep=slept.append)
     batches = list(pace.batches(lines))
     assert [line for batch in batches for line in batch] == lines
     assert {len(batch) for batch in batches[:-1]} == {5}

@@ -128,7 +128,7 @@ def _number(value: float | None, percent: bool = False) -> str:
 
 
 if TYPE_CHECKING:
-    from penstock_jobs.canary.watch import Round
+    pass
 
 
 def step(
@@ -172,7 +172,7 @@ def watch(
 
     from penstock_jobs.canary import watch as watcher
 
-    last: list[watcher.Round] = []
+    last: list[watcher.WatchRound] = []
 
     def tell(found: "Round") -> None:
         last[:] = [found]

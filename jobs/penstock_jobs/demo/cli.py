@@ -16,8 +16,7 @@ from penstock.terminal.interruption import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock_jobs.demo.place import Place
-    from penstock_jobs.demo.story import Chapter, Ending, Measured
+    from penstock_jobs.demo.story import Chapter
 
 #: As whoever calls has it.
 _PATH = os.environ.get("PATH", "")
@@ -53,8 +52,8 @@ def demo(
     Example: penstock demo
     """
     from penstock.lake.directory import open_existing
+    from penstock_jobs.demo.folders import make_place
     from penstock_jobs.demo.page import write_page
-    from penstock_jobs.demo.place import make_place
     from penstock_jobs.demo.player import Player
     from penstock_jobs.demo.server import running_server
     from penstock_jobs.demo.story import ACTS

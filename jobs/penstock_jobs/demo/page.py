@@ -6,7 +6,7 @@ from importlib.resources import files
 from math import ceil, floor
 from pathlib import Path
 
-from penstock_jobs.demo.story import Chapter, Ending
+from penstock_jobs.demo.story import Chapter, StoryEnding
 
 _TEMPLATE = files("penstock_jobs.demo").joinpath("page.html.jinja")
 #: Of a drawing, in its own units: the whole, and what is left for the words around it.
@@ -20,7 +20,7 @@ _Values = tuple[str, str, Sequence[float | None]]
 
 
 @dataclass(frozen=True)
-class Point:
+class PlotPoint:
     """`outcome` is what became of the cycle, where it is one's."""
 
     x: float
@@ -30,12 +30,12 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A gap where nothing is known would be a lie as a line: points alone are drawn there."""
 
     name: str
     kind: str
-    points: Sequence[Point]
+    points: Sequence[PlotPoint]
 
     @property
     def path(self) -> str:
@@ -43,16 +43,16 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class Plot:
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[PlotLine]
     #: Where a number stands beside it, and below it.
     rungs: Sequence[tuple[float, str]]
     columns: Sequence[tuple[float, str]]
 
 
 @dataclass(frozen=True)
-class Bar:
+class StageBar:
     """How long a stage took, as parts of the longest cycle."""
 
     stage: str
@@ -61,7 +61,7 @@ class Bar:
     width: float
 
 
-def write_page(path: Path, chapters: Sequence[Chapter], ending: Ending) -> None:
+def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> None:
     import jinja2
 
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
@@ -80,7 +80,7 @@ def write_page(path: Path, chapters: Sequence[Chapter], ending: Ending) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def drawings(chapters: Sequence[Chapter], ending: Ending) -> list[Drawing]:
+def drawings(chapters: Sequence[Chapter], ending: StoryEnding) -> list[Plot]:
     names = [one.parent for one in chapters] + [ending.checkpoint]
     shares = [(one.measured, one.known) for one in chapters]
     shares.append((ending.measured, ending.known))
@@ -104,18 +104,18 @@ def drawings(chapters: Sequence[Chapter], ending: Ending) -> list[Drawing]:
     ]
 
 
-def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[Bar]:
+def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[StageBar]:
     longest = max(sum(seconds for _, seconds in one.stages) for one in chapters) or 1.0
     found, begun = [], 0.0
     for stage, seconds in chapter.stages:
-        found.append(Bar(stage, seconds, 100 * begun / longest, 100 * seconds / longest))
+        found.append(StageBar(stage, seconds, 100 * begun / longest, 100 * seconds / longest))
         begun += seconds
     return found
 
 
 def _draw_scores(
     chapters: Sequence[Chapter], lines: Sequence[_Values], below: Sequence[str]
-) -> Drawing:
+) -> Plot:
     """Each point names the checkpoint whose score it is, and what the cycle made says what became
     of it."""
     drawn = _draw("Score at the benchmark", lines, below, [one.parent for one in chapters])
@@ -128,9 +128,7 @@ def _draw_scores(
     return replace(drawn, lines=[served, replace(made, points=points)])
 
 
-def _draw(
-    title: str, lines: Sequence[_Values], below: Sequence[str], names: Sequence[str]
-) -> Drawing:
+def _draw(title: str, lines: Sequence[_Values], below: Sequence[str], names: Sequence[str]) -> Plot:
     step = (WIDTH - _LEFT - _RIGHT) / len(below)
     places = [_LEFT + step * (at + 0.5) for at in range(len(below))]
     low, high = span([one for _, _, values in lines for one in values if one is not None])
@@ -140,11 +138,11 @@ def _draw(
         return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)
 
     drawn = [
-        Line(
+        PlotLine(
             name,
             kind,
             [
-                Point(x, height(100 * value), f"{who}: {value:.1%}")
+                PlotPoint(x, height(100 * value), f"{who}: {value:.1%}")
                 for x, value, who in zip(places, values, names, strict=True)
                 if value is not None
             ],
@@ -152,7 +150,7 @@ def _draw(
         for name, kind, values in lines
     ]
     rungs = [(height(one), f"{one}%") for one in range(low, high + 1, _STEP)]
-    return Drawing(title, drawn, rungs, list(zip(places, below, strict=True)))
+    return Plot(title, drawn, rungs, list(zip(places, below, strict=True)))
 
 
 def span(shares: Sequence[float]) -> tuple[int, int]:

@@ -19,10 +19,10 @@ from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.running import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.step import gate
-from penstock_jobs.demo.place import Place
+from penstock_jobs.demo.folders import DemoFolders
 from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.story import EPILOGUE, LEARN, Act, Chapter, Ending, Measured, Narrator
-from penstock_jobs.demo.traffic import Traffic, Worked, known, measured, scores
+from penstock_jobs.demo.story import EPILOGUE, LEARN, Act, Chapter, Narrator, Reception, StoryEnding
+from penstock_jobs.demo.traffic import DemoTraffic, TrafficTruth, known, measured, scores
 from penstock_jobs.loop.keeping import Cycle
 from penstock_jobs.loop.loopfile import load_loop
 from penstock_jobs.loop.running import Runner
@@ -34,7 +34,7 @@ CHANNEL = "production"
 
 
 @dataclass(frozen=True)
-class Split:
+class ChannelSplit:
     """A channel at one moment, which may try a canary on some users."""
 
     document: Mapping[str, str]
@@ -49,11 +49,11 @@ class Split:
 class Serving:
     server: Server
 
-    def present(self) -> Split:
+    def present(self) -> ChannelSplit:
         """The current checkpoint first. Raises AnswerUnusable."""
         document = self._get(f"channels/{CHANNEL}")
         names = [document["checkpoint"], document["canary"]]
-        return Split(document, [self._load(name) for name in names if name is not None])
+        return ChannelSplit(document, [self._load(name) for name in names if name is not None])
 
     def _load(self, name: str) -> Checkpoint:
         uri = self._get(f"checkpoints/{quote(name)}")["uri"]
@@ -83,7 +83,7 @@ class Player:
 
     lake: Lake
     server: Server
-    place: Place
+    place: DemoFolders
     seed: int
     sessions: int
     tell: Callable[[str], None]
@@ -133,11 +133,11 @@ class Player:
             chapter = self._chapter(number, act)
             yield chapter
 
-    def end(self) -> Ending:
+    def end(self) -> StoryEnding:
         self.tell(f"\n{EPILOGUE}")
         [serving] = self._serving.present().checkpoints
         worked = self._work("ending", [serving])
-        return Ending(serving.name, *self._compare(worked, serving.name))
+        return StoryEnding(serving.name, *self._compare(worked, serving.name))
 
     def _chapter(self, number: int, act: Act) -> Chapter:
         [serving] = self._serving.present().checkpoints
@@ -205,11 +205,11 @@ class Player:
         name: str,
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
-    ) -> Worked:
-        traffic = Traffic(self.lake, self.server.url, self.server.key, self.sessions)
+    ) -> TrafficTruth:
+        traffic = DemoTraffic(self.lake, self.server.url, self.server.key, self.sessions)
         return traffic.work(f"demo-{self.seed}-{name}", checkpoints, serve)
 
-    def _compare(self, worked: Worked, checkpoint: str) -> tuple[Measured, Measured]:
+    def _compare(self, worked: TrafficTruth, checkpoint: str) -> tuple[Reception, Reception]:
         definition = load_loop(self.place.loops / LEARN).load_definition()
         with open_executor(self.lake.settings) as executor:
             rewards.run(self.lake, executor, rewards.Work(definition))

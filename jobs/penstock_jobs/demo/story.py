@@ -29,7 +29,7 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Reception:
     """Shares between 0 and 1; None where nothing says anything."""
 
     kept: float | None
@@ -46,8 +46,8 @@ class Chapter:
     parent: str
     sessions: int
     events: int
-    measured: Measured
-    known: Measured
+    measured: Reception
+    known: Reception
     checkpoint: str | None
     #: What the suite says of the new checkpoint, and of the one that it is compared with.
     score: float | None
@@ -70,12 +70,12 @@ class Chapter:
 
 
 @dataclass(frozen=True)
-class Ending:
+class StoryEnding:
     """The checkpoint that serves in the end, and what its users think of it."""
 
     checkpoint: str
-    measured: Measured
-    known: Measured
+    measured: Reception
+    known: Reception
 
 
 LEARN = "learn.toml"
@@ -146,7 +146,7 @@ class Narrator:
         self.tell(f"\nCycle {number} of {acts}. {act.title}\n   {act.told}")
 
     def production(
-        self, checkpoint: str, sessions: int, measured: Measured, known: Measured
+        self, checkpoint: str, sessions: int, measured: Reception, known: Reception
     ) -> None:
         self._line(
             "production",

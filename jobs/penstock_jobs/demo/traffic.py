@@ -13,9 +13,9 @@ from penstock.http.errors import ServerUnreachable
 from penstock.ingest.storing import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock_jobs.demo.story import Measured
+from penstock_jobs.demo.story import Reception
 from penstock_jobs.simulator.delivery import HttpSink
-from penstock_jobs.simulator.production import Checkpoint, Lived, Production
+from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
 
 #: An hour of the users' lives takes six seconds.
@@ -34,7 +34,7 @@ _now_us = SystemClock().now_us
 
 
 @dataclass(frozen=True)
-class Worked:
+class TrafficTruth:
     """What users did in a while, as the simulator knows it."""
 
     truths: Sequence[SessionTruth]
@@ -45,7 +45,7 @@ class Worked:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class DemoTraffic:
     """So many sessions at a time, through the gateway at `url`."""
 
     lake: Lake
@@ -58,7 +58,7 @@ class Traffic:
         name: str,
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
-    ) -> Worked:
+    ) -> TrafficTruth:
         """Let sessions happen, the same for the same name, until the horizon of the last edit is
         over and all events are stored. Raises ServerUnreachable."""
         begun_us = _now_us()
@@ -74,7 +74,7 @@ class Traffic:
             sink.close()
         _wait_until(until_us)
         self._wait_until_stored()
-        return Worked([one.truth for one in lived], len(entries), begun_us, _now_us())
+        return TrafficTruth([one.truth for one in lived], len(entries), begun_us, _now_us())
 
     def _wait_until_stored(self) -> None:
         if not wait_until_stored(self.lake, _STORED_SECONDS_MAX):
@@ -82,7 +82,7 @@ class Traffic:
             raise ServerUnreachable(url=self.url, why=why)
 
 
-def _entries(lived: Sequence[Lived]) -> tuple[list[Entry], int]:
+def _entries(lived: Sequence[SimulatedSession]) -> tuple[list[Entry], int]:
     """What happens until the horizon of the last edit is over, in its order, and when that is.
     Looks at files hours and days later are nobody's in a demonstration."""
     all_of_them = sorted(
@@ -117,7 +117,7 @@ _HERE = files("penstock_jobs.demo")
 _TEN_MINUTES_S = 600
 
 
-def measured(lake: Lake, version: str, checkpoint: str, from_us: int, until_us: int) -> Measured:
+def measured(lake: Lake, version: str, checkpoint: str, from_us: int, until_us: int) -> Reception:
     """By a version of a definition, of the sessions that began in a while."""
     facts = {
         "version": version,
@@ -126,14 +126,14 @@ def measured(lake: Lake, version: str, checkpoint: str, from_us: int, until_us: 
         "until_us": until_us,
     }
     [row] = _ask(lake, "seen", ("rewards", "sessions"), facts)
-    return Measured(**row)
+    return Reception(**row)
 
 
-def known(truths: Sequence[SessionTruth], checkpoint: str) -> Measured:
+def known(truths: Sequence[SessionTruth], checkpoint: str) -> Reception:
     mine = [one for one in truths if one.checkpoint == checkpoint]
     edits = [edit.survival.get(_TEN_MINUTES_S) for one in mine for edit in one.edits]
     said = [turn.dissatisfied for one in mine for turn in one.turns]
-    return Measured(
+    return Reception(
         _mean([kept[0] for kept in edits if kept is not None]),
         _mean([one for one in said if one is not None]),
     )

@@ -12,7 +12,7 @@ _COMMENT = {"python": "#", "typescript": "//", "go": "//", "sql": "--"}
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class CodeLine:
     """`written` are the characters of its author, white space aside; `left` those that nobody
     replaced."""
 
@@ -30,11 +30,11 @@ class Line:
 
 
 @dataclass(slots=True, eq=False)
-class File:
+class WorkingFile:
     """A file of a session, as it is now."""
 
     source: SourceFile
-    lines: list[Line]
+    lines: list[CodeLine]
 
     @property
     def path(self) -> str:
@@ -43,31 +43,31 @@ class File:
     def text(self) -> str:
         return "".join(f"{line.text}\n" for line in self.lines)
 
-    def new_lines(self, dice: Dice, count: int) -> list[Line]:
+    def new_lines(self, dice: Dice, count: int) -> list[CodeLine]:
         """So many lines of code that this file has not yet."""
         known = {line.text for line in self.lines}
-        found: list[Line] = []
+        found: list[CodeLine] = []
         while len(found) < count:
             for text in self.source.new_piece(dice).splitlines():
                 if text.strip() and text not in known:
                     known.add(text)
-                    found.append(Line.of(text))
+                    found.append(CodeLine.of(text))
         return found[:count]
 
-    def comment_line(self, sentence: str) -> Line:
-        return Line.of(f"    {_COMMENT[self.source.language.name]} {sentence}", comment=True)
+    def comment_line(self, sentence: str) -> CodeLine:
+        return CodeLine.of(f"    {_COMMENT[self.source.language.name]} {sentence}", comment=True)
 
 
 @dataclass(slots=True, eq=False)
-class Change:
+class FileChange:
     """What an edit did to a file: the lines that it wrote, in the place of those that it took."""
 
     edit_id: str
-    file: File
-    took: list[Line]
-    wrote: list[Line]
+    file: WorkingFile
+    took: list[CodeLine]
+    wrote: list[CodeLine]
     #: The line before it.
-    anchor: Line | None = None
+    anchor: CodeLine | None = None
 
     def survival(self) -> tuple[float, float] | None:
         """The share of its characters and of its lines that are there now; None where the agent
@@ -87,7 +87,7 @@ class Change:
         others_took = sum(line.written - line.left for line in self.wrote if line not in judged)
         return left / (_ink(judged) + others_took), whole / len(judged)
 
-    def stretch(self) -> list[Line]:
+    def stretch(self) -> list[CodeLine]:
         """Those of its lines that are there, in order."""
         mine = {id(line) for line in self.wrote}
         return [line for line in self.file.lines if id(line) in mine]
@@ -98,7 +98,7 @@ class Change:
         mine = {id(line) for line in self.wrote}
         self.file.lines[:] = [line for line in self.file.lines if id(line) not in mine]
 
-    def bring_back(self, some: list[Line]) -> None:
+    def bring_back(self, some: list[CodeLine]) -> None:
         """Put what it took to its old place, where it is not there already."""
         lines, there = self.file.lines, {id(line) for line in self.file.lines}
         mine = {id(line) for line in self.wrote}
@@ -113,7 +113,7 @@ def ink_of(text: str) -> int:
     return sum(map(len, text.split()))
 
 
-def _ink(lines: list[Line]) -> int:
+def _ink(lines: list[CodeLine]) -> int:
     return sum(line.written for line in lines)
 
 
@@ -128,6 +128,8 @@ def _sources(repository: int) -> tuple[tuple[SourceFile, tuple[str, ...]], ...]:
     return tuple(found.values())
 
 
-def check_out(repository: int) -> list[File]:
+def check_out(repository: int) -> list[WorkingFile]:
     """The files of a repository, the same for everybody, to be worked on."""
-    return [File(source, list(map(Line.of, texts))) for source, texts in _sources(repository)]
+    return [
+        WorkingFile(source, list(map(CodeLine.of, texts))) for source, texts in _sources(repository)
+    ]

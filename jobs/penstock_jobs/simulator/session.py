@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock_jobs.simulator import outputs, prose
-from penstock_jobs.simulator.files import Change, File, ink_of
+from penstock_jobs.simulator.files import FileChange, WorkingFile, ink_of
 from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.journal import Journal, Payload
 from penstock_jobs.simulator.policy import (
@@ -40,7 +40,7 @@ _PROMPT_TOKENS_MAX = 110
 
 
 @dataclass
-class Session:
+class SessionSimulation:
     """Lived through once, by `run`. The truth is complete then, and the journal too."""
 
     dice: Dice
@@ -48,8 +48,8 @@ class Session:
     truth: SessionTruth
     policy: Policy
     user: User
-    files: list[File]
-    _changes: list[Change] = field(default_factory=list)
+    files: list[WorkingFile]
+    _changes: list[FileChange] = field(default_factory=list)
     _prompt: list[int] = field(default_factory=lambda: [SYSTEM])
     _calls: list[bool] = field(default_factory=list)
     _generated: int = 0
@@ -153,7 +153,7 @@ class Session:
         self._follow(change, style, round(quality, 4))
         return quality * style.done
 
-    def _change(self, file: File, style: Style) -> Change:
+    def _change(self, file: WorkingFile, style: Style) -> FileChange:
         dice, lines = self.dice, file.lines
         count = dice.between(*style.lines)
         at = self._place(file)
@@ -172,9 +172,9 @@ class Session:
         for line in took:
             line.reworked = id(line) in own
         lines[at : at + len(took)] = come
-        return Change(edit_id, file, took, come, anchor)
+        return FileChange(edit_id, file, took, come, anchor)
 
-    def _place(self, file: File) -> int:
+    def _place(self, file: WorkingFile) -> int:
         """Now and then where the agent was at work before."""
         earlier = [change for change in self._changes if change.file is file and change.stretch()]
         if earlier and self.dice.chance(0.3):
@@ -183,7 +183,7 @@ class Session:
 
     # What becomes of it
 
-    def _follow(self, change: Change, style: Style, quality: float) -> None:
+    def _follow(self, change: FileChange, style: Style, quality: float) -> None:
         dice, journal = self.dice, self.journal
         reaction = self.user.reaction(dice, quality, style.comment_share)
         truth = EditTruth(
@@ -213,7 +213,7 @@ class Session:
             elif dice.chance(0.3):
                 journal.plan(due_us + 2_000_000, lambda: self._observe(change, elsewhere=True))
 
-    def _act(self, change: Change, truth: EditTruth, *, by_hand: bool) -> None:
+    def _act(self, change: FileChange, truth: EditTruth, *, by_hand: bool) -> None:
         if self._stopped:
             return
         act(self.dice, change, truth.reaction)
@@ -221,7 +221,7 @@ class Session:
             self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
             self._heard = True
 
-    def _observe(self, change: Change, *, elsewhere: bool = False) -> None:
+    def _observe(self, change: FileChange, *, elsewhere: bool = False) -> None:
         payload: Payload = {"path": change.file.path, "text": change.file.text()}
         if elsewhere:
             payload = {"path": change.file.path, "text": "", "branch_changed": True}
@@ -334,11 +334,11 @@ class Session:
         word = self.dice.pick(self._names["plain"])
         return f"Before I change anything: should {word} stay as it is for its other callers?"
 
-    def _spoken_of(self, file: File) -> Mapping[str, Sequence[str]]:
+    def _spoken_of(self, file: WorkingFile) -> Mapping[str, Sequence[str]]:
         sources = [one.source for one in self.files]
         return Workspace(self.dice, (), sources, file.source).names()
 
 
-def _weigh(change: Change, truth: EditTruth, horizon_s: int) -> None:
+def _weigh(change: FileChange, truth: EditTruth, horizon_s: int) -> None:
     found = change.survival()
     truth.survival[horizon_s] = None if found is None else (round(found[0], 4), round(found[1], 4))

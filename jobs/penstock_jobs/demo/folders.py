@@ -27,7 +27,7 @@ canary_quiet_seconds = 1
 
 
 @dataclass(frozen=True)
-class Place:
+class DemoFolders:
     """All paths are absolute."""
 
     data: Path
@@ -51,13 +51,13 @@ class Place:
         return self.story / "demo.html"
 
 
-def make_place(data: Path | None, *, isolated: bool = True) -> Place:
+def make_place(data: Path | None, *, isolated: bool = True) -> DemoFolders:
     """Empty, but for the settings and what a user may change: the files of examples/demo. Raises
     InvalidInput where there is anything that no demonstration made, or a service runs on it."""
     lake = (data or DEFAULT).absolute()
     if not lake.name:
         raise InvalidInput(what=f"The directory {lake}", why="nothing can be put beside it")
-    place = Place(lake, lake.with_name(f"{lake.name}-story"))
+    place = DemoFolders(lake, lake.with_name(f"{lake.name}-story"))
     try:
         for folder in (place.data, place.story):
             _check_free(folder)
