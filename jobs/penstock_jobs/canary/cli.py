@@ -174,7 +174,7 @@ def watch(
 
     last: list[watcher.WatchRound] = []
 
-    def tell(found: "Round") -> None:
+    def tell(found: "WatchRound") -> None:
         last[:] = [found]
         if json and not once:
             typer.echo(encode(_document(found)).decode())
@@ -192,7 +192,7 @@ def watch(
         raise typer.Exit(1)
 
 
-def _show(found: "Round", *, json: bool) -> None:
+def _show(found: "WatchRound", *, json: bool) -> None:
     if json:
         show_json(_document(found))
         return
@@ -203,7 +203,7 @@ def _show(found: "Round", *, json: bool) -> None:
     say(f"{_SAYS[found.did]}: {found.why}")
 
 
-def _document(found: "Round") -> dict[str, Any]:
+def _document(found: "WatchRound") -> dict[str, Any]:
     return {
         "did": found.did,
         "why": found.why,

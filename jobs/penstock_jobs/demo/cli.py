@@ -109,7 +109,7 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def _rows(chapters: Sequence["Chapter"], ending: "Ending") -> Iterator[list[object]]:
+def _rows(chapters: Sequence["Chapter"], ending: "StoryEnding") -> Iterator[list[object]]:
     for one in chapters:
         yield [
             one.number, one.parent, *_shares(one.measured, one.known),
@@ -118,7 +118,7 @@ def _rows(chapters: Sequence["Chapter"], ending: "Ending") -> Iterator[list[obje
     yield ["", ending.checkpoint, *_shares(ending.measured, ending.known), "", "", "", "serves"]
 
 
-def _shares(found: "Measured", truth: "Measured") -> list[str]:
+def _shares(found: "Reception", truth: "Reception") -> list[str]:
     from penstock_jobs.demo.story import percent
 
     pairs = ((found.kept, truth.kept), (found.dissatisfied, truth.dissatisfied))
@@ -131,7 +131,7 @@ def _score(chapter: "Chapter") -> str:
     return f"{chapter.score_before:.2f} → {chapter.score:.2f}"
 
 
-def _say_what_next(place: "Place", chapters: Sequence["Chapter"]) -> None:
+def _say_what_next(place: "DemoFolders", chapters: Sequence["Chapter"]) -> None:
     """What there is to be seen, in commands that can be copied."""
     penstock, data = _own_name(), shlex.quote(str(_near(place.data)))
     learn = shlex.quote(str(_near(place.loops / "learn.toml")))

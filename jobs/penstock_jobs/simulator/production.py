@@ -7,13 +7,11 @@ from functools import cached_property
 from hashlib import sha256
 
 from penstock_jobs.simulator.files import check_out
-from penstock_jobs.simulator.grammar import Dice
-from penstock_jobs.simulator.journal import Journal, Payload
+from penstock_jobs.simulator.grammar import WORDS, Dice
 from penstock_jobs.simulator.policy import POLICIES, Policy
-from penstock_jobs.simulator.session import SessionSimulation
+from penstock_jobs.simulator.session import Journal, Payload, SessionSimulation
 from penstock_jobs.simulator.truth import SessionTruth
 from penstock_jobs.simulator.users import User
-from penstock_jobs.simulator.vocabulary import MODULES, NOUNS, ORGANISATIONS, VERBS
 
 START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
 REPOSITORIES = 12
@@ -106,7 +104,7 @@ class Production:
             "client": "harbor-editor",
             "client_version": dice.pick(("4.11.2", "4.12.0")),
             "repo": f"git@git.example.org:{truth.project}.git",
-            "branch": f"{dice.pick(VERBS)}-{dice.pick(NOUNS)}",
+            "branch": f"{dice.pick(WORDS['act'])}-{dice.pick(WORDS['noun'])}",
             "commit": dice.hex(40),
             "consent": truth.consent,
         }
@@ -156,5 +154,6 @@ def _run_errand(
 
 
 def _project(number: int) -> str:
-    organisation = ORGANISATIONS[number * 7 % len(ORGANISATIONS)]
-    return f"{organisation}/{MODULES[number * 11 % len(MODULES)]}-{NOUNS[number * 5 % len(NOUNS)]}"
+    organisations, modules, nouns = (WORDS[name] for name in ("organisation", "module", "noun"))
+    organisation = organisations[number * 7 % len(organisations)]
+    return f"{organisation}/{modules[number * 11 % len(modules)]}-{nouns[number * 5 % len(nouns)]}"
