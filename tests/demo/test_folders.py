@@ -65,7 +65,7 @@ def test_a_lake_on_which_a_service_runs_stays(tmp_path: Path) -> None:
 
 
 def test_the_root_cannot_hold_a_demonstration() -> None:
-    with pytest.raises(InvalidInput, match="it has no parent"):
+    with pytest.raises(InvalidInput, match="cannot be beside it"):
         make_folders(Path("/"))
 
 

@@ -1,4 +1,4 @@
-"""The folders of a demonstration: a lake, and beside it the loop files, the weights and the page."""
+"""The folders of a demonstration: a lake, and the loop files, weights and page beside it."""
 
 import fcntl
 import re
@@ -53,11 +53,11 @@ class DemoFolders:
 def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
     """Empty folders, but for the settings and the files of examples/demo, which a user may change.
 
-    Raises InvalidInput if they hold anything that no demonstration made, or a service runs there."""
+    Raises InvalidInput if they hold anything that no demonstration made, or a service uses them."""
     lake = (data or DEFAULT).absolute()
     if not lake.name:
         raise InvalidInput(
-            what=f"The directory {lake}", why="it has no parent for the folder of the story"
+            what=f"The directory {lake}", why="the folder of the story cannot be beside it"
         )
     folders = DemoFolders(lake, lake.with_name(f"{lake.name}-story"))
     try:
