@@ -10,6 +10,7 @@ from penstock.settings import load_settings
 from penstock_jobs.demo.folders import make_folders
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.loopfile import load_loop
+from penstock_jobs.loop.settings import LoopSettings
 
 
 def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
@@ -19,7 +20,7 @@ def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
     ]
     assert {one.name for one in loops} == {"demo"}
     assert all(one.bench[0].isolated for one in loops)
-    assert load_settings(folders.data).loop_poll_seconds == 0.1
+    assert load_settings(folders.data).room(LoopSettings).loop_poll_seconds == 0.1
 
 
 def test_where_there_are_no_rooms_the_agent_runs_without(tmp_path: Path) -> None:
