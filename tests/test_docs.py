@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import typer
 
+from bench.settings_page import settings_table
 from bench.sql_page import written
 from penstock.cli import app
 from penstock.errors import PenstockError
@@ -16,7 +17,6 @@ from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.routes import ROUTES
 from penstock.settings import declarations, room_kinds, variables
 from tests.support.lakes import hand_lake
-from tests.support.settings_page import settings_table
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,6 +38,11 @@ def commands() -> dict[str, Any]:
 
     collect(typer.main.get_command(app), "penstock")
     return named
+
+
+def test_the_docs_list_the_settings_as_they_are_declared() -> None:
+    """`make docs` writes the table."""
+    assert settings_table() in page("docs/settings.md")
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 from penstock.errors import PenstockError
 from penstock.terminal.output import show_error
 
-
 _STYLE: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
