@@ -6,11 +6,16 @@ import pytest
 
 from penstock.checkpoints.checkpoints import register
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.attempting import Conditions, Outcome, Work, attempt_task
+from penstock_jobs.benchmarks.attempt import (
+    AttemptOutcome,
+    AttemptTask,
+    RunConditions,
+    attempt_task,
+)
 from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.sandbox import Bounds, Ended, Program, Views
-from penstock_jobs.benchmarks.sandbox.files import File
-from penstock_jobs.benchmarks.sandbox.isolated import IsolatedRoom
+from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
+from penstock_jobs.benchmarks.rooms.room import PathRules, ProgramEnd, RoomLimits, RoomProgram
 from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.benchmarks.making import make_suite, need_isolation, write
 from tests.support.lakes import hand_lake
@@ -43,7 +48,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield hand.lake
 
 
-RunIn = Callable[..., Ended]
+RunIn = Callable[..., ProgramEnd]
 
 
 @pytest.fixture
@@ -57,11 +62,11 @@ def open_room(
     processes: int = 32,
     memory_mib: int = 512,
     disk_mib: int = 16,
-    views: Views | None = None,
+    views: PathRules | None = None,
     tree: Sequence[File] = (),
 ) -> IsolatedRoom:
-    bounds = Bounds(memory_mib * MIB, processes, disk_mib * MIB)
-    room = IsolatedRoom(bounds, views or Views(), 64 * 1024)
+    bounds = RoomLimits(memory_mib * MIB, processes, disk_mib * MIB)
+    room = IsolatedRoom(bounds, views or PathRules(), 64 * 1024)
     try:
         room.put("tree", tree, writable=True)
         for folder in ("out", "home", "scratch"):
@@ -74,16 +79,16 @@ def open_room(
 
 def run_in(
     room: IsolatedRoom, command: str, seconds: float = 20.0, addresses: Sequence[str] = ()
-) -> Ended:
+) -> ProgramEnd:
     environment = {"PATH": os.environ["PATH"], "HOME": room.path("home")}
     folders = {"tree": True, "out": True}
     shell = ["sh", "-c", command]
     return room.run(
-        Program(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
+        RoomProgram(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
     )
 
 
-Attempting = Callable[..., Outcome]
+Attempting = Callable[..., AttemptOutcome]
 
 
 @pytest.fixture
@@ -92,18 +97,18 @@ def attempt(isolation: None, tmp_path: Path) -> Attempting:
 
     def attempt_once(
         agent: str, files: Mapping[str, str] | None = None, toml: str = "", **conditions: object
-    ) -> Outcome:
+    ) -> AttemptOutcome:
         folder = tmp_path / "suite"
         suite = read_suite(make_suite(folder, {"one": files or {}}, toml))
         task = suite.task("one")
-        how = Conditions(
+        how = RunConditions(
             agent=agent,
             suite=suite.name,
             checkpoint="new",
             retry_seconds=0,
-            views=Views(hidden=[str(folder)]),
+            views=PathRules(hidden=[str(folder)]),
             **conditions,  # type: ignore[arg-type]
         )
-        return attempt_task(Work(how, task, load_files(task, MIB), "one", 0))
+        return attempt_task(AttemptTask(how, task, load_files(task, MIB), "one", 0))
 
     return attempt_once

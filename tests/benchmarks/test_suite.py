@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.errors import SuiteUnfit
-from penstock_jobs.benchmarks.sandbox.files import File
+from penstock_jobs.benchmarks.rooms.files import File
 from penstock_jobs.benchmarks.suite import load_files, load_solution, read_suite
 from tests.benchmarks.making import make_suite, write
 

@@ -9,7 +9,7 @@ from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock_jobs.demo.place import make_place
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.loop.loopfile import load_loop
+from penstock_jobs.loop.loop_file import load_loop
 
 
 def test_each_loop_file_can_be_used(tmp_path: Path) -> None:

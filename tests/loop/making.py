@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from penstock.channels.promotion import Promotion, promote, set_policy
 from penstock.checkpoints.checkpoints import register
 from penstock.database.engine import Database
-from penstock_jobs.loop.keeping import Cycle
-from penstock_jobs.loop.loopfile import load_loop
-from penstock_jobs.loop.running import Runner
+from penstock_jobs.loop.cycles import Cycle
+from penstock_jobs.loop.loop_file import load_loop
+from penstock_jobs.loop.runner import Runner
 from penstock_jobs.loop.tables import loop_stage
 from tests.benchmarks.making import make_suite
 from tests.registry.promoting import PASS, digest_of

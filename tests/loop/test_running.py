@@ -13,7 +13,7 @@ from penstock.channels.promotion import Rollback, release, rollback
 from penstock.checkpoints.checkpoints import find
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.errors import InvalidInput
-from penstock_jobs.loop.keeping import Cycle, cycles_of
+from penstock_jobs.loop.cycles import Cycle, cycles_of
 from tests.loop.making import AGENT, CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
 from tests.registry.promoting import add, promote
 from tests.support.servers.asked import serving as serving_somewhere

@@ -10,13 +10,18 @@ from dataclasses import dataclass
 
 from penstock.execution import Executor
 from penstock.settings import Settings
-from penstock_jobs.benchmarks.attempting import Conditions, open_room
+from penstock_jobs.benchmarks.attempt import RunConditions, TreeScore, open_room, score_tree
 from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.running import Options, conditions_of
-from penstock_jobs.benchmarks.sandbox import isolated
-from penstock_jobs.benchmarks.sandbox.files import File
-from penstock_jobs.benchmarks.scoring import Scored, score_tree
-from penstock_jobs.benchmarks.suite import Suite, Task, TaskFiles, load_files, load_solution
+from penstock_jobs.benchmarks.rooms import isolated
+from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.run import RunOptions, conditions_of
+from penstock_jobs.benchmarks.suite import (
+    BenchmarkTask,
+    Suite,
+    TaskFiles,
+    load_files,
+    load_solution,
+)
 
 _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
 #: What a prompt has in common with a check without telling it: a line of so many letters is told.
@@ -39,13 +44,13 @@ Follow = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class _Work:
-    conditions: Conditions
-    task: Task
+    conditions: RunConditions
+    task: BenchmarkTask
     files: TaskFiles
     solution: list[File] | None
 
 
-def lint(
+def lint_suite(
     executor: Executor,
     suite: Suite,
     settings: Settings,
@@ -54,7 +59,7 @@ def lint(
     follow: Follow = lambda _done, _of: None,
 ) -> list[Finding]:
     """All that is wrong with it, by task. Raises SuiteUnfit, IsolationImpossible."""
-    conditions = conditions_of(settings, suite, "lint", Options(agent="", isolated=isolated))
+    conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
     findings: list[Finding] = []
     done = executor.run(lint_task, _works(suite, conditions, settings.benchmark_task_bytes_max))
     for number, one in enumerate(done, 1):
@@ -63,7 +68,7 @@ def lint(
     return sorted(findings, key=lambda one: (one.task, one.problem))
 
 
-def _works(suite: Suite, conditions: Conditions, bytes_max: int) -> Iterator[_Work]:
+def _works(suite: Suite, conditions: RunConditions, bytes_max: int) -> Iterator[_Work]:
     for task in suite.tasks:
         solution = load_solution(task, bytes_max) if task.has_solution else None
         yield _Work(conditions, task, load_files(task, bytes_max), solution)
@@ -77,7 +82,7 @@ def lint_task(work: _Work) -> list[Finding]:
     return [Finding(work.task.name, problem) for problem in problems]
 
 
-def _seen(task: Task, files: TaskFiles) -> Iterator[str]:
+def _seen(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
     """Without running anything."""
     if not files.tree:
         yield "its tree is empty"
@@ -125,18 +130,18 @@ def _ran(work: _Work) -> Iterator[str]:
         yield from _unlike(solved, _score(work, work.solution, task.solution_report))
 
 
-def _unlike(one: Scored, other: Scored) -> Iterator[str]:
+def _unlike(one: TreeScore, other: TreeScore) -> Iterator[str]:
     if one.score != other.score:
         yield f"its check says two things of one tree: it {_said(one)}, then {_said(other)}"
 
 
-def _said(scored: Scored) -> str:
+def _said(scored: TreeScore) -> str:
     if scored.error is not None:
         return f"gets no score ({scored.error})"
     return {0.0: "fails", 1.0: "passes"}.get(scored.score or 0.0, f"scores {scored.score}")
 
 
-def _score(work: _Work, tree: list[File], report: bytes | None = None) -> Scored:
+def _score(work: _Work, tree: list[File], report: bytes | None = None) -> TreeScore:
     """Of this tree, as if an agent had left it so."""
     edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
     try:
@@ -144,4 +149,4 @@ def _score(work: _Work, tree: list[File], report: bytes | None = None) -> Scored
             room.put("tree", tree, writable=True)
             return score_tree(room, work.task, work.files, report, edited=edited)
     except RoomFailed as error:
-        return Scored(error=str(error))
+        return TreeScore(error=str(error))

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from penstock import toml_document as reading
 from penstock_jobs.benchmarks.errors import SuiteUnfit
-from penstock_jobs.benchmarks.sandbox import addresses
-from penstock_jobs.benchmarks.sandbox.files import File, Print, prints_in, read_folder
+from penstock_jobs.benchmarks.rooms import network as addresses
+from penstock_jobs.benchmarks.rooms.files import File, Print, prints_in, read_folder
 
 Expect = Literal["edit", "no_edit", "any"]
 
@@ -42,7 +42,7 @@ CHECK_DEFAULT = ("python", "check.py")
 
 
 @dataclass(frozen=True)
-class Limits:
+class TaskLimits:
     seconds: int = 600
     check_seconds: int = 120
     memory_mib: int = 2048
@@ -60,12 +60,12 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchmarkTask:
     name: str
     prompt: str
     tags: tuple[str, ...]
     expect: Expect
-    limits: Limits
+    limits: TaskLimits
     #: None where nothing is to be checked but that nothing was edited.
     check: tuple[str, ...] | None
     folder: Path
@@ -99,11 +99,11 @@ class Suite:
     attempts: int
     #: HOST:PORT that agents may reach besides the serving address.
     allow: tuple[str, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[BenchmarkTask, ...]
     folder: Path
     sources: Sources = Sources()
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> BenchmarkTask:
         """Raises SuiteUnfit."""
         for one in self.tasks:
             if one.name == name:
@@ -122,7 +122,7 @@ def read_suite(folder: Path) -> Suite:
     reading.refuse_unknown(found, _SUITE_KEYS, str(where))
     name = _named(reading.text(found, "name", str(where)), str(where))
     files = _files_of(folder)
-    limits = _limits(found, Limits(), str(where))
+    limits = _limits(found, TaskLimits(), str(where))
     command = _command(found, CHECK_DEFAULT, str(where))
     tasks = tuple(
         _read_task(one, folder, limits, command, files)
@@ -143,7 +143,7 @@ def read_suite(folder: Path) -> Suite:
     )
 
 
-def load_files(task: Task, bytes_max: int) -> TaskFiles:
+def load_files(task: BenchmarkTask, bytes_max: int) -> TaskFiles:
     """Raises SuiteUnfit where they are not as they were when the suite was read."""
     tree = _load(task, task.folder / "tree", bytes_max)
     if task.check is None:
@@ -153,14 +153,14 @@ def load_files(task: Task, bytes_max: int) -> TaskFiles:
     return TaskFiles(tree, list(check.values()))
 
 
-def load_solution(task: Task, bytes_max: int) -> list[File]:
+def load_solution(task: BenchmarkTask, bytes_max: int) -> list[File]:
     """The tree as it should be in the end."""
     tree = {file.path: file for file in _load(task, task.folder / "tree", bytes_max)}
     over = _load(task, task.folder / "solution", bytes_max)
     return list((tree | {file.path: file for file in over}).values())
 
 
-def _load(task: Task, folder: Path, bytes_max: int) -> list[File]:
+def _load(task: BenchmarkTask, folder: Path, bytes_max: int) -> list[File]:
     if not folder.is_dir():
         return []
     size = sum(one.size for path, one in task.prints.items() if path.is_relative_to(folder))
@@ -190,10 +190,10 @@ def _folders(tasks: Path) -> list[Path]:
 def _read_task(
     folder: Path,
     suite: Path,
-    limits: Limits,
+    limits: TaskLimits,
     command: tuple[str, ...],
     files: Mapping[Path, Print],
-) -> Task:
+) -> BenchmarkTask:
     name = _named(folder.name, str(suite))
     where = folder / "task.toml"
     _refuse_entries(folder, _TASK_ENTRIES)
@@ -213,7 +213,7 @@ def _read_task(
         why = f"task {name}: there is no folder check, neither here nor in the suite"
         raise SuiteUnfit(suite=suite, why=why)
     report = folder / "solution.json"
-    return Task(
+    return BenchmarkTask(
         name=name,
         prompt=_prompt(found, folder, str(where)),
         tags=reading.texts(found, "tags", str(where)),
@@ -244,7 +244,7 @@ def _prompt(found: Mapping[str, Any], folder: Path, where: str) -> str:
     return prompt
 
 
-def _limits(found: Mapping[str, Any], default: Limits, where: str) -> Limits:
+def _limits(found: Mapping[str, Any], default: TaskLimits, where: str) -> TaskLimits:
     limits = reading.table(found, "limits", where)
     reading.refuse_unknown(limits, _LIMIT_KEYS, f"[limits] of {where}")
     named = {
@@ -295,7 +295,7 @@ def _refuse_entries(folder: Path, known: tuple[str, ...]) -> None:
     reading.refuse_unknown(there, (*known, "__pycache__"), str(folder))
 
 
-def _refuse_alike(folder: Path, tasks: tuple[Task, ...]) -> None:
+def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
     """On some machines names that differ in case alone are one; and a task that is there twice
     counts twice."""
     names: dict[str, str] = {}

@@ -94,7 +94,7 @@ def demo(
 def _can_isolate() -> bool:
     """Whether agents can be kept in rooms here; it is said where they cannot."""
     from penstock_jobs.benchmarks.errors import IsolationImpossible
-    from penstock_jobs.benchmarks.sandbox.isolated import check
+    from penstock_jobs.benchmarks.rooms.isolated import check
 
     try:
         check()

@@ -11,7 +11,7 @@ from penstock.checkpoints.checkpoints import register
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.opening import open_executor
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.running import register_suite
+from penstock_jobs.benchmarks.run import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.stepping import gate
 from penstock_jobs.demo.measuring import known, measured, scores
@@ -21,9 +21,9 @@ from penstock_jobs.demo.server import Server
 from penstock_jobs.demo.serving import CHANNEL, Serving
 from penstock_jobs.demo.story import EPILOGUE, LEARN, Act, Chapter, Ending, Measured
 from penstock_jobs.demo.traffic import Traffic, Worked
-from penstock_jobs.loop.keeping import Cycle
-from penstock_jobs.loop.loopfile import load_loop
-from penstock_jobs.loop.running import Runner
+from penstock_jobs.loop.cycles import Cycle
+from penstock_jobs.loop.loop_file import load_loop
+from penstock_jobs.loop.runner import Runner
 from penstock_jobs.rewards import running as rewards
 from penstock_jobs.simulator.policy import policy_of
 from penstock_jobs.simulator.production import Checkpoint

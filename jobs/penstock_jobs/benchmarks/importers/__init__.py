@@ -14,14 +14,14 @@ from penstock_jobs.benchmarks.importers import (
     swe_bench,
     terminal_bench,
 )
-from penstock_jobs.benchmarks.importers.found import Asked, Found
+from penstock_jobs.benchmarks.importers.trials import ReadOptions, ReadResults
 
 
 @dataclass(frozen=True)
 class Format:
     name: str
     recognises: Callable[[Path], bool]
-    read: Callable[[Path, Asked], Found]
+    read: Callable[[Path, ReadOptions], ReadResults]
 
 
 FORMATS = {

@@ -15,12 +15,12 @@ from penstock.checkpoints.attempts import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.found import (
+from penstock_jobs.benchmarks.importers.trials import (
     ONLY_SUMMARY,
-    Asked,
-    Found,
-    Gathering,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     choose,
     scored,
     short,
@@ -109,7 +109,7 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, asked: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
     reading = _Reading(asked)
     for file in _files(path, _RESULT):
@@ -137,9 +137,9 @@ def _is_trial(folder: Path) -> bool:
 
 
 class _Reading:
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: ReadOptions) -> None:
         self._asked = asked
-        self._gathering = Gathering(asked)
+        self._gathering = TrialCollection(asked)
         self._results: list[tuple[_Result, Path, bool]] = []
         self._jobs: list[tuple[_Job, Path]] = []
         self._without: list[Trial] = []
@@ -196,7 +196,7 @@ class _Reading:
             )
         )
 
-    def finish(self) -> Found:
+    def finish(self) -> ReadResults:
         names = {name for one, _file, _summary in self._results for name in _rewards(one)}
         metric = choose("reward", "--metric", names, self._asked.metric)
         for result, file, summary in self._results:

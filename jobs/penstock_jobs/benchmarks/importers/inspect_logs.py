@@ -15,14 +15,15 @@ import msgspec
 
 from penstock.checkpoints.attempts import Attempt
 from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.importers import documents, zipped
+from penstock_jobs.benchmarks.importers import documents
+from penstock_jobs.benchmarks.importers import documents as zipped
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import (
+from penstock_jobs.benchmarks.importers.trials import (
     ONLY_SUMMARY,
-    Asked,
-    Found,
-    Gathering,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     choose,
     scored,
     short,
@@ -125,9 +126,9 @@ def recognises(path: Path) -> bool:
     return any(_is_json_log(file) for file in documents.files(path, suffix=".json"))
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, asked: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    gathering = Gathering(asked)
+    gathering = TrialCollection(asked)
     runs: defaultdict[str, list[_Log]] = defaultdict(list)
     for file in _files(path):
         try:
@@ -184,7 +185,7 @@ def _is_json_log(path: Path) -> bool:
     return False
 
 
-def _read_archive(path: Path, gathering: Gathering) -> _Log:
+def _read_archive(path: Path, gathering: TrialCollection) -> _Log:
     asked = gathering.asked
     with zipped.opened(path, asked.unpacked_bytes_max) as archive:
         name = next((one for one in _HEADERS if one in archive.entries), None)
@@ -213,7 +214,7 @@ def _unreadable(name: str, error: Unfit) -> _Sample:
     return _Sample(id=match[1], epoch=int(match[2]), error=f"it cannot be read: {error}")
 
 
-def _read_json(path: Path, gathering: Gathering) -> _Log:
+def _read_json(path: Path, gathering: TrialCollection) -> _Log:
     limit = gathering.asked.document_bytes_max
     parts: dict[str, Any] = {}
     samples: list[_Sample] = []
@@ -234,13 +235,13 @@ def _read_json(path: Path, gathering: Gathering) -> _Log:
     return log
 
 
-def _keep(log: _Log, sample: _Sample, gathering: Gathering) -> None:
+def _keep(log: _Log, sample: _Sample, gathering: TrialCollection) -> None:
     if len(log.samples) == gathering.asked.attempts_max:
         raise Unfit(f"it holds more than {gathering.asked.attempts_max} samples")
     log.samples[str(sample.id), sample.epoch] = sample
 
 
-def _take(logs: list[_Log], metric: str | None, gathering: Gathering) -> None:
+def _take(logs: list[_Log], metric: str | None, gathering: TrialCollection) -> None:
     """The tries of one eval, the earliest first."""
     last = logs[-1]
     done: dict[tuple[str, int], Trial] = {}
@@ -268,7 +269,7 @@ def _take(logs: list[_Log], metric: str | None, gathering: Gathering) -> None:
         gathering.add(trial)
 
 
-def _later(known: Trial, new: Trial, gathering: Gathering) -> Trial:
+def _later(known: Trial, new: Trial, gathering: TrialCollection) -> Trial:
     """A later try goes on with what was done, and does again what was an error."""
     if known.result.error is not None:
         retries = max(new.result.retries, known.result.retries + 1)

@@ -8,11 +8,11 @@ from penstock.checkpoints.attempts import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import (
-    Asked,
-    Found,
-    Gathering,
+from penstock_jobs.benchmarks.importers.trials import (
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     distinct,
     short,
 )
@@ -32,9 +32,9 @@ def recognises(path: Path) -> bool:
     return any(_is_report(file) for file in documents.files(path, suffix=".xml"))
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, asked: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    gathering = Gathering(asked)
+    gathering = TrialCollection(asked)
     for file in distinct(documents.files(path, suffix=".xml"), gathering):
         if path.is_dir() and not _is_report(file):
             gathering.note("a file of another form was passed over", str(file))
@@ -61,7 +61,7 @@ def _is_report(file: Path) -> bool:
     return reader.root in ("testsuites", "testsuite")
 
 
-def _tests(file: Path, asked: Asked) -> Iterator["_Test"]:
+def _tests(file: Path, asked: ReadOptions) -> Iterator["_Test"]:
     if file.stat().st_size > asked.document_bytes_max:
         limit = "the setting results_document_bytes_max"
         raise Unfit(f"it is longer than {asked.document_bytes_max} bytes ({limit})")

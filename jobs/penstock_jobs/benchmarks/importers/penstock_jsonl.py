@@ -10,11 +10,11 @@ import msgspec
 from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import (
-    Asked,
-    Found,
-    Gathering,
+from penstock_jobs.benchmarks.importers.trials import (
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     distinct,
     scored,
     short,
@@ -38,9 +38,9 @@ def recognises(path: Path) -> bool:
     return any(_is_ours(file) for file in _files(path))
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, asked: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    gathering = Gathering(asked)
+    gathering = TrialCollection(asked)
     for file in distinct(_files(path), gathering):
         if path.is_dir() and not _is_ours(file):
             gathering.note("a file of another form was passed over", str(file))
@@ -81,7 +81,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes | None]]:
                 yield number, line
 
 
-def _take(file: Path, gathering: Gathering) -> None:
+def _take(file: Path, gathering: TrialCollection) -> None:
     without: list[tuple[str, dict[str, Any]]] = []
     numbered = set()
     for count, text in _lines(file):

@@ -13,12 +13,12 @@ from penstock.checkpoints.attempts import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import (
+from penstock_jobs.benchmarks.importers.trials import (
     ONLY_SUMMARY,
-    Asked,
-    Found,
-    Gathering,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     short,
 )
 
@@ -81,9 +81,9 @@ def recognises(path: Path) -> bool:
     return False
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, asked: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    gathering = Gathering(asked)
+    gathering = TrialCollection(asked)
     runs: dict[str, _Run] = {}
     summaries: list[tuple[Path, _Summary]] = []
     for file in documents.files(path, suffix=".json"):
@@ -154,13 +154,13 @@ def _run_named(file: Path, runs: dict[str, _Run]) -> _Run:
 
 
 def _take_instances(
-    run: _Run, found: dict[str, _Instance], file: Path, gathering: Gathering
+    run: _Run, found: dict[str, _Instance], file: Path, gathering: TrialCollection
 ) -> None:
     for task, one in found.items():
         run.instances[task] = (_attempt(task, one, f"{file}: {task}", gathering), file)
 
 
-def _attempt(task: str, one: _Instance, where: str, gathering: Gathering) -> Attempt:
+def _attempt(task: str, one: _Instance, where: str, gathering: TrialCollection) -> Attempt:
     if one.infra_failure:
         why = short(f"{_ENVIRONMENT}: {one.infra_failure_reason or 'no reason told'}")
         return Attempt(task=task, attempt=0, error=why)
@@ -172,7 +172,7 @@ def _attempt(task: str, one: _Instance, where: str, gathering: Gathering) -> Att
     return Attempt(task=task, attempt=0, score=float(one.resolved))
 
 
-def _take_unreadable(run: _Run, file: Path, root: Path, gathering: Gathering) -> None:
+def _take_unreadable(run: _Run, file: Path, root: Path, gathering: TrialCollection) -> None:
     try:
         documents.decode(documents.read(file, gathering.asked.document_bytes_max), _Summary)
         why = "it is no report of SWE-bench"
@@ -185,7 +185,7 @@ def _take_unreadable(run: _Run, file: Path, root: Path, gathering: Gathering) ->
     run.instances[file.parent.name] = (failed, file)
 
 
-def _take_summary(run: _Run, summary: _Summary, file: Path, gathering: Gathering) -> None:
+def _take_summary(run: _Run, summary: _Summary, file: Path, gathering: TrialCollection) -> None:
     lists = {name: set(getattr(summary, name) or ()) for name in (*_VERDICTS, *_ERRORS)}
     every = set().union(*lists.values(), summary.completed_ids or (), summary.submitted_ids or ())
     for task in sorted(every):
@@ -219,7 +219,7 @@ def _listed(task: str, named: set[str], summary: _Summary) -> tuple[float | None
     return None, ONLY_SUMMARY
 
 
-def _add(run: _Run, gathering: Gathering) -> None:
+def _add(run: _Run, gathering: TrialCollection) -> None:
     for task in sorted(run.summary.keys() | run.instances.keys()):
         listed = run.summary.get(task)
         result, file = run.instances.get(task, (listed, Path(run.name)))

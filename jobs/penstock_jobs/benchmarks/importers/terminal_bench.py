@@ -15,12 +15,12 @@ from penstock.checkpoints.attempts import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.found import (
+from penstock_jobs.benchmarks.importers.trials import (
     ONLY_SUMMARY,
-    Asked,
-    Found,
-    Gathering,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     short,
 )
 
@@ -87,7 +87,7 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, asked: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
     reading = _Reading(path, asked)
     for file in documents.files(path, _RESULTS, ends=_is_trial):
@@ -105,10 +105,10 @@ def _is_trial(folder: Path) -> bool:
 
 
 class _Reading:
-    def __init__(self, path: Path, asked: Asked) -> None:
+    def __init__(self, path: Path, asked: ReadOptions) -> None:
         self._path = path
         self._asked = asked
-        self.gathering = Gathering(asked)
+        self.gathering = TrialCollection(asked)
         #: By the folder in which it lies.
         self._runs: dict[Path, _Metadata] = {}
         folder = path.parent if path.is_file() else path
