@@ -10,8 +10,8 @@ from penstock.database.leases import leased
 from penstock.errors import InvalidInput
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import LiveRequirement
-from penstock_jobs.canary.metrics import COLUMNS
-from penstock_jobs.canary.watching import Round, lease_of, step_once, watch_once
+from penstock_jobs.canary.live_metrics import COLUMNS
+from penstock_jobs.canary.watch import Round, lease_of, step_once, watch_once
 from penstock_jobs.loop.loop_file import LoopFile
 from penstock_jobs.loop.stages.stage import (
     CycleOver,

@@ -1,19 +1,22 @@
 """`penstock demo`."""
 
+from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
+from penstock.terminal import options
+from penstock.terminal.interruption import ended_as_by_ctrl_c
+from penstock.terminal.output import say
+from penstock.terminal.output import show_json
+from penstock.terminal.output import show_table
+from typing import Annotated
+from typing import TYPE_CHECKING
 import os
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
 import typer
 
-from penstock.terminal import options
-from penstock.terminal.interruption import ended_as_by_ctrl_c
-from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock_jobs.demo.place import Place
@@ -55,7 +58,7 @@ def demo(
     from penstock.lake.directory import open_existing
     from penstock_jobs.demo.page import write_page
     from penstock_jobs.demo.place import make_place
-    from penstock_jobs.demo.playing import Player
+    from penstock_jobs.demo.player import Player
     from penstock_jobs.demo.server import running_server
     from penstock_jobs.demo.story import ACTS
 
@@ -120,7 +123,7 @@ def _rows(chapters: Sequence["Chapter"], ending: "Ending") -> Iterator[list[obje
 
 
 def _shares(found: "Measured", truth: "Measured") -> list[str]:
-    from penstock_jobs.demo.narrating import percent
+    from penstock_jobs.demo.story import percent
 
     pairs = ((found.kept, truth.kept), (found.dissatisfied, truth.dissatisfied))
     return [percent(share) for pair in pairs for share in pair]
