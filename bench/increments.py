@@ -8,7 +8,7 @@ from bench.measure import cpu_seconds
 from bench.traffic import make_traffic
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.compaction import merge_each
+from penstock.lake.merging import merge_each
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.upkeep.compaction import choose_merges

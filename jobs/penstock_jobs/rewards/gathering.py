@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.lake.bucket_views import bucket_views
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
+from penstock.lake.views import bucket_views
 from penstock_jobs.rewards.chains import chains_of
 from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.errors import SessionUnknown

@@ -15,13 +15,13 @@ from penstock.execution import Executor
 from penstock.lake.buckets import plan_sessions
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
-from penstock.lake.reward_files import add_rewards
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.opening import check_judge
 from penstock_jobs.rewards.history import Repository
 from penstock_jobs.rewards.keeping import Progress, begin_run, finish_run, put_due
 from penstock_jobs.rewards.merging import merge_small
 from penstock_jobs.rewards.planning import Plan, Wanted, plan_all, plan_backfill, plan_run
+from penstock_jobs.rewards.reward_files import add_rewards
 from penstock_jobs.rewards.worker import Computed, Count, Ending, Task, compute_bucket
 
 

@@ -15,13 +15,13 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, SettingInvalid
-from penstock.lake.reward_tables import judge_answer
 from penstock.settings import load_settings
 from penstock_jobs.rewards.followups.judging import Message
 from penstock_jobs.rewards.followups.llm.answers import Answer
 from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
 from penstock_jobs.rewards.followups.llm.caching import DatabaseCache
 from penstock_jobs.rewards.followups.opening import open_judge
+from penstock_jobs.rewards.tables import judge_answer
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import hand_lake
 from tests.support.servers.child import end_child, start_child

@@ -32,7 +32,7 @@ from penstock_jobs.loop.trainers import (
     TrainingTask,
 )
 from penstock_jobs.rewards import running
-from penstock_jobs.shards.building import build
+from penstock_jobs.shards.build import build_shard
 
 _FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
 _FRESH_VIEWS = frozenset({"outcomes", "sessions"})
@@ -168,7 +168,7 @@ class ShardStage(Stage):
         loop = context.loop
         recipe = replace(loop.load_recipe(), as_of=inputs["snapshot"])
         with context.executor() as executor:
-            manifest = build(context.lake, executor, recipe, tenant=context.tenant).manifest
+            manifest = build_shard(context.lake, executor, recipe, tenant=context.tenant).manifest
         counted_from, counts = manifest.counted_from, manifest.counts
         if loop.counted == "channel" and counted_from != context.parent:
             why = (
