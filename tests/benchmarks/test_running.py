@@ -95,8 +95,8 @@ executor = ProcessExecutor(workers=2, attempts_max=3)
 with open_lake({str(lake.settings.data)!r}) as lake, executor:
     suite = read_suite(Path({str(suite.folder)!r}))
     print("begun", flush=True)
-    run_suite(lake, executor, suite, "new", RunOptions(agent={BY_SEED!r}, attempts=4), tenant={TENANT!r},
-        follow=lambda done, of: print(done, flush=True))
+    run_suite(lake, executor, suite, "new", RunOptions(agent={BY_SEED!r}, attempts=4),
+        tenant={TENANT!r}, follow=lambda done, of: print(done, flush=True))
 """
     kills = 0
     for wait_for in ("begun", "1", "6"):  # of 12

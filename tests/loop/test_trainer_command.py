@@ -36,7 +36,7 @@ def test_a_trainer_may_read_the_settings_of_penstock(tmp_path: Path) -> None:
 
 
 def test_no_answer_is_none(tmp_path: Path) -> None:
-    with pytest.raises(TrainerFailed, match="answer.json cannot be used: it is not there"):
+    with pytest.raises(TrainerFailed, match=r"answer\.json cannot be used: it is not there"):
         by_command(tmp_path, "true").train(task(), Event())
 
 

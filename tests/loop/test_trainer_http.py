@@ -89,7 +89,7 @@ def test_nobody_there_is_told() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
-        with pytest.raises(TrainerFailed, match="cannot be reached: .*ConnectionRefusedError"):
+        with pytest.raises(TrainerFailed, match=r"cannot be reached: .*ConnectionRefusedError"):
             by_address(url, pace=Pace(0.01, 0.05, silence_s=0)).train(task(), Event())
 
 

@@ -73,7 +73,7 @@ def import_results(
     database: Database,
     settings: Settings,
     path: Path,
-    wanted: ImportRequest,
+    request: ImportRequest,
     *,
     dry_run: bool = False,
 ) -> ImportReport:
@@ -81,44 +81,55 @@ def import_results(
     if not path.exists():
         raise InvalidInput(what=str(path), why="it does not exist")
     try:
-        return _import(database, settings, path, wanted, dry_run=dry_run)
+        return _import(database, settings, path, request, dry_run=dry_run)
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=str(error.filename or path), why=why) from error
 
 
 def _import(
-    database: Database, settings: Settings, path: Path, wanted: ImportRequest, *, dry_run: bool
+    database: Database, settings: Settings, path: Path, request: ImportRequest, *, dry_run: bool
 ) -> ImportReport:
-    form = FORMATS[wanted.format] if wanted.format else format_of(path)
-    if wanted.metric is not None and form.name not in _WITH_METRICS:
+    form = FORMATS[request.format] if request.format else format_of(path)
+    if request.metric is not None and form.name not in _WITH_METRICS:
         why = f"results of the format {form.name} have one score"
-        raise InvalidInput(what=f"--metric {wanted.metric!r}", why=why)
-    checkpoint = find(database, wanted.tenant, wanted.checkpoint).name
-    suite = _version_of(database, wanted)
-    found = form.read(path, _asked(settings, wanted))
-    attempts = [replace(one, attempt=one.attempt + wanted.first_attempt) for one in found.attempts]
-    attempts = _of_suite(attempts, suite, found.problems)
+        raise InvalidInput(what=f"--metric {request.metric!r}", why=why)
+    checkpoint = find(database, request.tenant, request.checkpoint).name
+    suite = _version_of(database, request)
+    options = ReadOptions(
+        metric=request.metric,
+        only=request.only,
+        unfinished=request.unfinished,
+        document_bytes_max=settings.results_document_bytes_max,
+        unpacked_bytes_max=settings.results_unpacked_bytes_max,
+        attempts_max=settings.results_attempts_max,
+    )
+    results = form.read(path, options)
+    attempts = [
+        replace(attempt, attempt=attempt.attempt + request.first_attempt)
+        for attempt in results.attempts
+    ]
+    attempts = _of_suite(attempts, suite, results.problems)
     if not attempts:
-        said = "; ".join(f"{kind} ({count})" for kind, count in found.problems.counts.items())
-        why = f"there are no results in it that can be taken{': ' if said else ''}{said}"
+        counts = "; ".join(f"{kind} ({count})" for kind, count in results.problems.counts.items())
+        why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
-    place = Place(wanted.tenant, suite.suite, suite.version, checkpoint)
+    place = Place(request.tenant, suite.suite, suite.version, checkpoint)
     problems = [
-        ImportProblem(kind, count, found.problems.examples[kind])
-        for kind, count in sorted(found.problems.counts.items())
+        ImportProblem(kind, count, results.problems.examples[kind])
+        for kind, count in sorted(results.problems.counts.items())
     ]
     run = _run_of(place, form.name, attempts)
     if dry_run:
         with database.read() as connection:
             new = len(news(connection, place, attempts))
     else:
-        add_suite(database, wanted.tenant, suite)
+        add_suite(database, request.tenant, suite)
         with database.write() as connection:
             new = len(record(connection, place, run, attempts))
-            told = msgspec.json.encode(problems).decode()
-            facts = {"kind": form.name, "source": str(path), "problems": told}
-            _keep_run(connection, run, place, facts)
+            encoded = msgspec.json.encode(problems).decode()
+            facts = {"kind": form.name, "source": str(path), "problems": encoded}
+            _store_run(connection, run, place, facts)
     return ImportReport(
         format=form.name,
         suite=suite.suite,
@@ -127,39 +138,29 @@ def _import(
         run=run,
         attempts=len(attempts),
         new=new,
-        scored=sum(1 for one in attempts if one.score is not None),
-        errors=sum(1 for one in attempts if one.error is not None),
-        tasks=len({one.task for one in attempts}),
+        scored=sum(attempt.score is not None for attempt in attempts),
+        errors=sum(attempt.error is not None for attempt in attempts),
+        tasks=len({attempt.task for attempt in attempts}),
         mean_score=_mean(attempts),
         problems=problems,
         dry_run=dry_run,
     )
 
 
-def _asked(settings: Settings, wanted: ImportRequest) -> ReadOptions:
-    return ReadOptions(
-        metric=wanted.metric,
-        only=wanted.only,
-        unfinished=wanted.unfinished,
-        document_bytes_max=settings.results_document_bytes_max,
-        unpacked_bytes_max=settings.results_unpacked_bytes_max,
-        attempts_max=settings.results_attempts_max,
-    )
-
-
-def _version_of(database: Database, wanted: ImportRequest) -> SuiteVersion:
+def _version_of(database: Database, request: ImportRequest) -> SuiteVersion:
     """The version named, else the newest there is, else one of which nobody knows the tasks."""
-    known = suite_versions(database, wanted.tenant, wanted.suite)
-    if wanted.suite_version is None:
-        return known[-1] if known else SuiteVersion(wanted.suite, IMPORTED, ())
-    for one in known:
-        if one.version == wanted.suite_version:
-            return one
-    if wanted.suite_version.startswith(_DIGEST):
-        versions = ", ".join(one.version for one in known) or "none"
+    known = suite_versions(database, request.tenant, request.suite)
+    if request.suite_version is None:
+        return known[-1] if known else SuiteVersion(request.suite, IMPORTED, ())
+    for suite in known:
+        if suite.version == request.suite_version:
+            return suite
+    if request.suite_version.startswith(_DIGEST):
+        versions = ", ".join(suite.version for suite in known) or "none"
         why = f"it is the digest of no version known ({versions})"
-        raise InvalidInput(what=f"The version {wanted.suite_version} of {wanted.suite}", why=why)
-    return SuiteVersion(wanted.suite, wanted.suite_version, ())
+        what = f"The version {request.suite_version} of {request.suite}"
+        raise InvalidInput(what=what, why=why)
+    return SuiteVersion(request.suite, request.suite_version, ())
 
 
 def _of_suite(
@@ -167,23 +168,23 @@ def _of_suite(
 ) -> list[Attempt]:
     if not suite.tasks:
         return attempts
-    tasks = {one.name for one in suite.tasks}
-    there = {one.task for one in attempts}
-    for name in sorted(there - tasks):
+    tasks = {task.name for task in suite.tasks}
+    tried = {attempt.task for attempt in attempts}
+    for name in sorted(tried - tasks):
         problems.note("a task that the suite does not have was left out", name)
-    if there & tasks:
-        for name in sorted(tasks - there):
+    if tried & tasks:
+        for name in sorted(tasks - tried):
             problems.note("a task of the suite has no result", name)
-    return [one for one in attempts if one.task in tasks]
+    return [attempt for attempt in attempts if attempt.task in tasks]
 
 
 def _run_of(place: Place, form: str, attempts: Sequence[Attempt]) -> str:
-    """The same results, wherever they lie, are one run."""
+    """The same results, in whatever file, are one run."""
     facts = (asdict(place), form, attempts)
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
 
 
-def _keep_run(connection: Connection, run: str, place: Place, facts: Mapping[str, str]) -> None:
+def _store_run(connection: Connection, run: str, place: Place, facts: Mapping[str, str]) -> None:
     connection.execute(
         insert_of(connection)(benchmark_run)
         .values(id=run, **asdict(place), **facts, started_at=now_us(), finished_at=now_us())
@@ -193,7 +194,7 @@ def _keep_run(connection: Connection, run: str, place: Place, facts: Mapping[str
 
 def _mean(attempts: Sequence[Attempt]) -> float | None:
     by_task: defaultdict[str, list[float]] = defaultdict(list)
-    for one in attempts:
-        if one.score is not None:
-            by_task[one.task].append(one.score)
+    for attempt in attempts:
+        if attempt.score is not None:
+            by_task[attempt.task].append(attempt.score)
     return fmean(fmean(scores) for scores in by_task.values()) if by_task else None

@@ -1,4 +1,7 @@
-"""Files of others, read with bounds: how large, how deep, in which encoding."""
+"""Files of others, read with bounds: how large, how deep, in which encoding.
+
+Entries of a zip archive are read one at a time into memory, and never written to disk.
+"""
 
 import mmap
 import os
@@ -35,9 +38,9 @@ _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 def files(
     path: Path, *names: str, suffix: str = "", ends: Callable[[Path], bool] = lambda _folder: False
 ) -> Iterator[Path]:
-    """Regular files so named, or with that end, in order; not below a folder that `ends` names,
-    and not through links to folders. Raises OSError where a folder cannot be looked into: its
-    results would be missing unseen."""
+    """Regular files with these names or this suffix, in order; not below a folder that `ends`
+    stops at, and not through links to folders. Raises OSError where a folder cannot be read: its
+    results would be missing unnoticed."""
     if path.is_file():
         yield path
         return
@@ -45,9 +48,9 @@ def files(
         folders.sort()
         for name in sorted(inside):
             if name in names or (suffix and name.endswith(suffix)):
-                found = Path(folder, name)
-                if found.is_file():
-                    yield found
+                file = Path(folder, name)
+                if file.is_file():
+                    yield file
         if ends(Path(folder)):
             folders.clear()
 
@@ -198,7 +201,9 @@ class Archive:
         self._left -= len(data)
         if self._left < 0:
             limit = "the setting results_unpacked_bytes_max"
-            raise TooMuch(f"it holds more than {self._unpacked_bytes_max} bytes unpacked ({limit})")
+            raise UnfitArchive(
+                f"it holds more than {self._unpacked_bytes_max} bytes unpacked ({limit})"
+            )
         return bytes(data)
 
     def _chunks(self, entry: ZipInfo) -> Iterator[bytes]:
@@ -226,7 +231,7 @@ class Archive:
                 yield chunk
 
 
-class TooMuch(Unfit):
+class UnfitArchive(Unfit):
     """The whole is larger than allowed: there is no use in going on."""
 
 
@@ -259,14 +264,13 @@ class _Part:
 
 
 @contextmanager
-def opened(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
+def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
     """Raises Unfit."""
     try:
         with path.open("rb") as file:
             _check_directory(file)
             with ZipFile(file) as zipped:
-                archive = Archive(file, zipped, unpacked_bytes_max)
-                yield archive
+                yield Archive(file, zipped, unpacked_bytes_max)
     except (OSError, BadZipFile, NotImplementedError) as error:
         raise Unfit(f"it is no zip archive that can be read: {error}") from error
 

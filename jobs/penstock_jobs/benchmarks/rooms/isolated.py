@@ -18,6 +18,7 @@ from penstock_jobs.benchmarks.rooms.files import File
 from penstock_jobs.benchmarks.rooms.network import Relay
 from penstock_jobs.benchmarks.rooms.process import receive_answer, send_order
 from penstock_jobs.benchmarks.rooms.room import (
+    CHANGES_MAX,
     Excerpt,
     PathRules,
     ProgramEnd,
@@ -28,7 +29,6 @@ from penstock_jobs.benchmarks.rooms.visible_files import PLACE, hidden_places, o
 
 #: Whom programs run as where this process is root; no files are theirs.
 _NOBODY = 65534
-_CHANGES_MAX = 100
 _OPEN_SECONDS_MAX = 30.0
 #: A program that is not ended by the room within its time is ended from here.
 _GRACE_SECONDS = 30.0
@@ -71,7 +71,7 @@ class IsolatedRoom:
             "owner": owner,
             "hidden": hidden_places(views.hidden),
             "visible": [*own_programs(), *(os.path.realpath(path) for path in views.visible)],
-            "changes_max": _CHANGES_MAX,
+            "changes_max": CHANGES_MAX,
         }
         try:
             send_order(self._control, opening)

@@ -20,6 +20,7 @@ from typing import Self
 from penstock_jobs.benchmarks.errors import RoomFailed
 from penstock_jobs.benchmarks.rooms.files import File, Print, changes_in, read_plain, write_folder
 from penstock_jobs.benchmarks.rooms.room import (
+    CHANGES_MAX,
     Excerpt,
     ProgramCut,
     ProgramEnd,
@@ -28,7 +29,6 @@ from penstock_jobs.benchmarks.rooms.room import (
 )
 
 _READ_BYTES = 1 << 16
-_CHANGES_MAX = 100
 _LIMITED = """
 import os, resource, sys
 limit = int(sys.argv[1])
@@ -64,7 +64,7 @@ class PlainRoom:
         return read_plain(self.path(folder), name, bytes_max)
 
     def changed(self, folder: str) -> list[str]:
-        return changes_in(self.path(folder), self._put[folder])[:_CHANGES_MAX]
+        return changes_in(self.path(folder), self._put[folder])[:CHANGES_MAX]
 
     def run(self, program: RoomProgram) -> ProgramEnd:
         limited = [sys.executable, "-ISc", _LIMITED, str(self._bounds.memory_bytes)]

@@ -1,4 +1,5 @@
-"""TODO: what this chapter is."""
+"""What a room is. It has named folders. Files are put into a folder from outside, programs run in
+the room one after another, and what they left is read from outside."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,13 +7,15 @@ from typing import Literal, Protocol, Self
 
 from penstock_jobs.benchmarks.rooms.files import File
 
-#: How a program ended that did not end by itself.
+#: The limit at which a program was ended.
 ProgramCut = Literal["time", "memory"]
+#: So many changed files are named.
+CHANGES_MAX = 100
 
 
 @dataclass(frozen=True)
 class RoomLimits:
-    """What a room gives to all programs in it together."""
+    """For all programs in a room together."""
 
     memory_bytes: int
     processes: int
@@ -21,7 +24,7 @@ class RoomLimits:
 
 @dataclass(frozen=True)
 class PathRules:
-    """What programs may see of the machine, besides its programs: all are absolute paths."""
+    """What programs may see of the machine, besides its programs. All paths are absolute."""
 
     #: Nobody sees what is in them.
     hidden: Sequence[str] = ()
@@ -32,7 +35,7 @@ class PathRules:
 @dataclass(frozen=True)
 class RoomProgram:
     command: Sequence[str]
-    #: Folders of the room: where it stands, and where its HOME and /tmp are.
+    #: Folders of the room: the working directory, HOME and /tmp.
     cwd: str
     home: str
     scratch: str
@@ -42,19 +45,19 @@ class RoomProgram:
     folders: Mapping[str, bool] = field(default_factory=dict)
     #: HOST:PORT that it may reach; nothing else.
     addresses: Sequence[str] = ()
-    #: More room on the disk than the bounds say.
+    #: Disk space besides that of the room's limits.
     disk_bytes_more: int = 0
 
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    #: As a shell tells it: 128 + N for the signal N. None where it was cut off.
+    #: As a shell reports it: 128 + N for the signal N. None where it was cut off.
     status: int | None
     cut: ProgramCut | None
     seconds: float
-    #: Its output, the middle left out where it was long.
+    #: The middle of a long output is left out.
     output: str
-    #: Addresses that nobody answered at, and never did.
+    #: Addresses that it dialled and that never answered.
     unreachable: tuple[str, ...] = ()
 
 
@@ -78,7 +81,7 @@ class Room(Protocol):
         ...
 
     def changed(self, folder: str) -> list[str]:
-        """The files of a folder that are not as they were put there, by path."""
+        """The paths of files that are not as they were put into the folder."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -87,6 +90,8 @@ class Room(Protocol):
 
 
 class Excerpt:
+    """The beginning and the end of an output, whatever its length."""
+
     def __init__(self, bytes_max: int) -> None:
         self._half = bytes_max // 2
         self._head = bytearray()
@@ -95,9 +100,9 @@ class Excerpt:
 
     def add(self, piece: bytes) -> None:
         self._total += len(piece)
-        room = self._half - len(self._head)
-        self._head += piece[:room] if room > 0 else b""
-        self._tail += piece[max(room, 0) :][-self._half :]
+        space = max(self._half - len(self._head), 0)
+        self._head += piece[:space]
+        self._tail += piece[space:][-self._half :]
         if len(self._tail) > 2 * self._half:
             del self._tail[: -self._half]
 
