@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock_jobs.benchmarks.attempt import read_report, score_of, seed_of
-from penstock_jobs.benchmarks.errors import AgentMissing
+from penstock_jobs.benchmarks.errors import AgentUnusable
 from penstock_jobs.benchmarks.rooms.room import ProgramEnd
 from tests.benchmarks.conftest import Attempting
 from tests.benchmarks.making import SOLVE
@@ -186,7 +186,7 @@ def test_a_serving_address_that_is_gone_says_nothing_about_the_model(attempt: At
 
 
 def test_an_agent_that_is_not_there_is_nobodys_failure(attempt: Attempting) -> None:
-    with pytest.raises(AgentMissing, match="not found"):
+    with pytest.raises(AgentUnusable, match=r"(?s)could not be run.*not found"):
         attempt("no-such-agent --model x")
 
 
@@ -238,5 +238,5 @@ def test_without_isolation_it_works_alike(attempt: Attempting) -> None:
     slow = attempt(f"{SOLVE}; sleep 60 & sleep 60", {}, limits, **plain)
     assert (slow.result.score, slow.marks) == (1.0, ("timed out",))
     assert attempt("exit 75", **plain).result.retries == 2
-    with pytest.raises(AgentMissing):
+    with pytest.raises(AgentUnusable, match="could not be run"):
         attempt("no-such-agent", **plain)

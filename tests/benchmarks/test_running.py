@@ -14,15 +14,11 @@ import pytest
 from penstock.checkpoints.attempts import Attempt, Place, attempts_of
 from penstock.checkpoints.runs import runs_of, tried_at
 from penstock.checkpoints.suites import suite_versions
+from penstock.errors import InvalidInput
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.errors import (
-    AgentMissing,
-    AgentSilent,
-    BenchmarkStopped,
-    ServingUnreachable,
-    SuiteUnfit,
-)
+from penstock_jobs.benchmarks import run
+from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
 from penstock_jobs.benchmarks.run import PlannedAttempt, RunOptions, RunReport, run_suite
 from penstock_jobs.benchmarks.suite import Suite, read_suite
 from tests.benchmarks.conftest import TENANT
@@ -193,15 +189,15 @@ def test_what_is_wrong_with_the_caller_costs_no_attempt(lake: Lake, suite: Suite
     gone = RunOptions(agent=SOLVE, serving=f"http://127.0.0.1:{port}/v1")
     with pytest.raises(ServingUnreachable):
         run_here(lake, suite, gone)
-    with pytest.raises(AgentMissing):
+    with pytest.raises(AgentUnusable, match="could not be run"):
         run_here(lake, suite, "no-such-agent")
-    with pytest.raises(SuiteUnfit, match="did you mean task-0"):
+    with pytest.raises(InvalidInput, match="did you mean task-0"):
         run_here(lake, suite, RunOptions(agent=SOLVE, tasks=("taks-0",)))
     assert results(lake, suite) == []
 
 
 def test_an_agent_that_is_called_wrongly_costs_no_attempt(lake: Lake, suite: Suite) -> None:
-    with pytest.raises(AgentSilent, match=r"first 5 attempts ended alike: .*status 3"):
+    with pytest.raises(AgentUnusable, match=r"first 5 attempts ended alike: .*status 3"):
         run_here(lake, suite, "echo what is this; exit 3")
     assert results(lake, suite) == []
     # One that fails now and then is as bad as it is, also where it begins so.
@@ -223,8 +219,10 @@ def test_an_agent_is_found_wherever_it_lies(lake: Lake, suite: Suite, tmp_path: 
     assert {one.score for one in results(lake, suite)} == {1.0}
 
 
-def test_a_run_of_nothing_but_errors_stops(lake: Lake, suite: Suite) -> None:
-    lake.settings = replace(lake.settings, benchmark_errors_max=4)
+def test_a_run_of_nothing_but_errors_stops(
+    lake: Lake, suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "ERRORS_MAX", 4)
     with pytest.raises(BenchmarkStopped, match="status 75"):
         run_here(lake, suite, "exit 75")
     assert len(results(lake, suite)) == 4

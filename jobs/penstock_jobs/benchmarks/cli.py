@@ -93,7 +93,7 @@ def run(
     from penstock.checkpoints.checkpoints import find
     from penstock.execution.opening import open_executor
     from penstock_jobs.benchmarks.run import RunOptions, register_suite, run_suite
-    from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
     from penstock_jobs.benchmarks.until_decided import UntilDecided
 
     run_options = RunOptions(
@@ -116,8 +116,7 @@ def run(
         checkpoint = find(lake.database, tenant, checkpoint).name
         choose = None
         if until_decided:
-            bytes_max = lake.settings.benchmark_task_bytes_max
-            register_suite(lake.database, tenant, folder, bytes_max)
+            register_suite(lake.database, tenant, folder, TASK_BYTES_MAX)
             place = Place(tenant, folder.name, folder.version, checkpoint)
             choose = UntilDecided(lake.database, place, channel, most=attempts_max)
         with open_executor(lake.settings) as executor, progress_of("attempts") as follow:
@@ -198,12 +197,11 @@ def register(
     Example: penstock bench register examples/suites/core
     """
     from penstock_jobs.benchmarks.run import register_suite
-    from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
 
     folder = read_suite(suite)
     with open_existing(data) as lake:
-        bytes_max = lake.settings.benchmark_task_bytes_max
-        new = register_suite(lake.database, tenant, folder, bytes_max)
+        new = register_suite(lake.database, tenant, folder, TASK_BYTES_MAX)
     if json:
         show_json({"suite": folder.name, "version": folder.version, "new": new})
     else:

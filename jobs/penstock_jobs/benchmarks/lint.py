@@ -16,6 +16,7 @@ from penstock_jobs.benchmarks.rooms import isolated
 from penstock_jobs.benchmarks.rooms.files import File
 from penstock_jobs.benchmarks.run import RunOptions, conditions_of
 from penstock_jobs.benchmarks.suite import (
+    TASK_BYTES_MAX,
     BenchmarkTask,
     Suite,
     TaskFiles,
@@ -58,10 +59,10 @@ def lint_suite(
     isolated: bool = True,
     follow: Follow = lambda _done, _of: None,
 ) -> list[Finding]:
-    """All that is wrong with it, by task. Raises SuiteUnfit, IsolationImpossible."""
+    """All that is wrong with it, by task. Raises InvalidInput, IsolationImpossible."""
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
     findings: list[Finding] = []
-    done = executor.run(lint_task, _works(suite, conditions, settings.benchmark_task_bytes_max))
+    done = executor.run(lint_task, _works(suite, conditions, TASK_BYTES_MAX))
     for number, one in enumerate(done, 1):
         findings += one.result
         follow(number, len(suite.tasks))

@@ -23,11 +23,28 @@ from penstock_jobs.benchmarks.attempt import (
     RunConditions,
     attempt_task,
 )
-from penstock_jobs.benchmarks.errors import AgentSilent, BenchmarkStopped, ServingUnreachable
+from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
 from penstock_jobs.benchmarks.rooms.network import address_of, split
 from penstock_jobs.benchmarks.rooms.room import PathRules
 from penstock_jobs.benchmarks.rooms.visible_files import named_places
-from penstock_jobs.benchmarks.suite import Suite, TaskFiles, load_files, load_solution
+from penstock_jobs.benchmarks.suite import (
+    TASK_BYTES_MAX,
+    Suite,
+    TaskFiles,
+    load_files,
+    load_solution,
+)
+
+#: Attempts one after another that say nothing about the model, before a run stops.
+ERRORS_MAX = 20
+#: Tries of an attempt that errs for reasons outside the model.
+_TRIES_MAX = 3
+#: The pause before its second try; each further pause is twice as long.
+RETRY_SECONDS = 1.0
+#: What is kept of the output of an agent or a check; its middle is left out.
+_OUTPUT_BYTES_MAX = 64 * 1024
+#: The report of an agent.
+_REPORT_BYTES_MAX = 256 * 1024
 
 _PREFLIGHT_SECONDS_MAX = 10.0
 _OUTPUT_CHARS_MAX = 2_000
@@ -37,16 +54,18 @@ _SILENT_MAX = 5
 
 @dataclass(frozen=True, order=True)
 class PlannedAttempt:
-    """An attempt that is to be made."""
-
     attempt: int
     task: str
 
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.task, self.attempt
 
-#: Told what is known by now, says which attempts come next; none ends the run. What is known
-#: already is left out of what it asks for.
+
+#: Gets the known attempts, and says which come next; none ends the run. Attempts that are known
+#: already are left out of its answer.
 ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
-#: Told of each attempt that is done: how many, and of how many that are known by then.
+#: Called after each attempt: how many are done, of how many that are planned by then.
 Follow = Callable[[int, int], None]
 
 
@@ -86,51 +105,58 @@ def run_suite(
     choose: ChooseAttempts | None = None,
     follow: Follow = lambda _done, _of: None,
 ) -> RunReport:
-    """The checkpoint is the name of a registered one. Raises SuiteUnfit, ServingUnreachable,
-    IsolationImpossible, AgentMissing, AgentSilent, BenchmarkStopped, what the executor raises; what
-    was committed stays."""
+    """The checkpoint is the name of a registered one. What was committed stays, whatever is raised:
+    InvalidInput, ServingUnreachable, IsolationImpossible, AgentUnusable, BenchmarkStopped, and what
+    the executor raises."""
     settings = lake.settings
     choose = choose or each_task(suite, options)
     conditions = conditions_of(settings, suite, checkpoint, options)
     place = Place(tenant, suite.name, suite.version, checkpoint)
     look_at_serving(options.serving)
-    register_suite(lake.database, tenant, suite, settings.benchmark_task_bytes_max)
-    begun = begin_run(lake.database, place, source=options.agent, conditions=_facts(conditions))
-    results = {_key(one.result): one.result for one in attempts_of(lake.database, place)}
+    register_suite(lake.database, tenant, suite, TASK_BYTES_MAX)
+    # Which variables the agent got may be known, but not what is in them.
+    facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
+    run = begin_run(lake.database, place, source=options.agent, conditions=facts)
+    results = _results(lake.database, place)
     before = done = len(results)
     errors = 0  # one after another
     silent: list[AttemptOutcome] = []
-    while wanted := [one for one in choose(list(results.values())) if _asked(one) not in results]:
-        of = done + len(wanted)
-        works = _works(suite, conditions, wanted, settings.benchmark_task_bytes_max)
-        for one in executor.run(attempt_task, works):
-            if one.result.silent is not None and not results:
-                silent.append(one.result)
-                refuse_silence(silent, min(_SILENT_MAX, len(wanted)))
+    while planned := [one for one in choose(list(results.values())) if one.key not in results]:
+        total = done + len(planned)
+        tasks = _attempt_tasks(suite, conditions, planned, TASK_BYTES_MAX)
+        for finished in executor.run(attempt_task, tasks):
+            if finished.result.silent is not None and not results:
+                silent.append(finished.result)
+                refuse_silence(silent, min(_SILENT_MAX, len(planned)))
                 continue
-            for outcome in (*silent, one.result):
-                result = commit(lake.database, place, begun, outcome)
-                results[_key(result)] = result
+            for outcome in (*silent, finished.result):
+                result = commit(lake.database, place, run, outcome)
+                results[result.task, result.attempt] = result
                 done += 1
-                follow(done, of)
+                follow(done, total)
                 errors = 0 if result.error is None else errors + 1
-                if errors >= settings.benchmark_errors_max:
+                if errors >= ERRORS_MAX:
                     raise BenchmarkStopped(errors=errors, suite=suite.name, why=result.error)
             silent = []
-    finish_run(lake.database, begun)
-    return RunReport(begun, place, done - before, before)
+    finish_run(lake.database, run)
+    return RunReport(run, place, done - before, before)
 
 
 def refuse_silence(silent: Sequence[AttemptOutcome], most: int) -> None:
-    """Scores are for ever: an agent that fails at once, again and again, before it has done
-    anything, is more likely to be called wrongly than to be so bad. Raises AgentSilent."""
+    """Scores are for ever. An agent that fails at once, again and again, before any other attempt
+    was made, is more likely called wrongly than so bad. Raises AgentUnusable."""
     if len(silent) >= most:
         last = silent[-1]
-        raise AgentSilent(attempts=len(silent), how=", ".join(last.marks), output=last.silent)
+        why = (
+            f"the first {len(silent)} attempts ended alike: {', '.join(last.marks)}, with no report"
+            f" and nothing edited. The end of its output: {last.silent}. If this is what the model"
+            " does, let the agent end with 0"
+        )
+        raise AgentUnusable(why=why)
 
 
 def each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
-    """So many attempts at each task. Raises SuiteUnfit for a task that is not there."""
+    """So many attempts at each task. Raises InvalidInput for a task that is not there."""
     names = [suite.task(name).name for name in options.tasks] or [one.name for one in suite.tasks]
     attempts = options.attempts or suite.attempts
     # The first attempts come first: what is there of a run that is cut off covers the suite.
@@ -152,10 +178,10 @@ def conditions_of(
         allow=suite.allow,
         isolated=options.isolated,
         views=PathRules(hidden=hidden, visible=(*named_places(options.agent), *options.visible)),
-        tries_max=settings.benchmark_tries_max,
-        retry_seconds=settings.benchmark_retry_seconds,
-        output_bytes_max=settings.benchmark_output_bytes_max,
-        report_bytes_max=settings.benchmark_report_bytes_max,
+        tries_max=_TRIES_MAX,
+        retry_seconds=RETRY_SECONDS,
+        output_bytes_max=_OUTPUT_BYTES_MAX,
+        report_bytes_max=_REPORT_BYTES_MAX,
     )
 
 
@@ -193,8 +219,12 @@ def commit(database: Database, place: Place, run: str, outcome: AttemptOutcome) 
             for problem in _problems(outcome):
                 note_problem(connection, run, problem)
             return result
-    kept = {_key(one.result): one.result for one in attempts_of(database, place)}
-    return kept[_key(result)]
+    return _results(database, place)[result.task, result.attempt]
+
+
+def _results(database: Database, place: Place) -> dict[tuple[str, int], Attempt]:
+    kept = attempts_of(database, place)
+    return {(one.result.task, one.result.attempt): one.result for one in kept}
 
 
 def _problems(outcome: AttemptOutcome) -> Iterator[dict[str, object]]:
@@ -206,28 +236,13 @@ def _problems(outcome: AttemptOutcome) -> Iterator[dict[str, object]]:
         yield where | {"problem": result.error, "output": outcome.output[-_OUTPUT_CHARS_MAX:]}
 
 
-def _works(
-    suite: Suite, conditions: RunConditions, wanted: Sequence[PlannedAttempt], bytes_max: int
+def _attempt_tasks(
+    suite: Suite, conditions: RunConditions, planned: Sequence[PlannedAttempt], bytes_max: int
 ) -> Iterator[AttemptTask]:
-    """Files are read as there is room for their attempts."""
+    """Files are read only when the executor takes their attempts."""
     last: tuple[str, TaskFiles] | None = None
-    for one in wanted:
+    for one in planned:
         task = suite.task(one.task)
         if last is None or last[0] != one.task:
             last = one.task, load_files(task, bytes_max)
         yield AttemptTask(conditions, task, last[1], one.task, one.attempt)
-
-
-def _facts(conditions: RunConditions) -> dict[str, object]:
-    """What may be known of them: of the environment its names."""
-    facts = asdict(conditions)
-    facts["environment"] = sorted(conditions.environment)
-    return facts
-
-
-def _key(result: Attempt) -> tuple[str, int]:
-    return result.task, result.attempt
-
-
-def _asked(one: PlannedAttempt) -> tuple[str, int]:
-    return one.task, one.attempt

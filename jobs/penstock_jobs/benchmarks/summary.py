@@ -1,7 +1,8 @@
-"""What several attempts at a task say together: pass@k and best of k, without bias.
+"""What a checkpoint scored at a suite, over all of its tasks, and how two checkpoints compare.
 
-Both are over all ways to choose k of the attempts that there are; choosing with luck, or the
-first k, would say something about the order."""
+pass@k and best of k are over all ways to choose k of the known attempts: the first k alone would
+depend on their order.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,35 +16,19 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.comparing import compare, estimate
 
-
-def pass_at(k: int, scores: Sequence[float]) -> float | None:
-    """How likely one of k attempts passes, which is to score 1. None where there are fewer."""
-    of, passed = len(scores), sum(score >= 1 for score in scores)
-    if not 0 < k <= of:
-        return None
-    return 1 - comb(of - passed, k) / comb(of, k)
-
-
-def best_of(k: int, scores: Sequence[float]) -> float | None:
-    """The score that the best of k attempts has on the average. None where there are fewer."""
-    of = len(scores)
-    if not 0 < k <= of:
-        return None
-    # The i-th lowest is the best of k where the others are among the i below it.
-    ranked = enumerate(sorted(scores))
-    return fsum(score * comb(below, k - 1) / comb(of, k) for below, score in ranked)
-
-
 #: On each side of an interval: 95 % of certainty.
 _ALPHA = 0.025
 #: For which k: 1, 2, 4 and so on, as far as there are attempts.
 _KS_MAX = 12
+_MEANS = (
+    "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps", "edited", "asked",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TaskMean:
-    """Over tasks, each the mean of its attempts. The interval is that of the gate
-    (docs/gate.md); of one task nobody knows how tasks differ."""
+    """Over tasks, each the mean of its attempts. The interval is that of the gate (docs/gate.md);
+    there is none for one task."""
 
     mean: float
     lower: float | None
@@ -89,38 +74,33 @@ class Summary:
 
 
 def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:
-    """Of an import nobody knows which tasks there should be: then those that were tried."""
-    tags = {one.name: one.tags for one in tasks} or {one.task: () for one in attempts}
+    """The tasks of an imported suite may be unknown: then those that were tried."""
+    tags = {task.name: task.tags for task in tasks} or {one.task: () for one in attempts}
     by_task: dict[str, list[Attempt]] = {name: [] for name in tags}
-    for one in attempts:
-        by_task.setdefault(one.task, []).append(one)
+    for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
+        by_task.setdefault(attempt.task, []).append(attempt)
     scores = {
-        name: [one.score for one in sorted(found, key=_number) if one.score is not None]
-        for name, found in by_task.items()
+        name: [attempt.score for attempt in of_task if attempt.score is not None]
+        for name, of_task in by_task.items()
     }
-    scored = [one for one in attempts if one.score is not None]
-    most = max((len(found) for found in scores.values()), default=0)
+    scored = [attempt for attempt in attempts if attempt.score is not None]
+    most = max(map(len, scores.values()), default=0)
     ks = [2**power for power in range(_KS_MAX) if 2**power <= most]
     calls = sum(one.tool_calls or 0 for one in scored if one.invalid_tool_calls is not None)
     invalid = sum(one.invalid_tool_calls or 0 for one in scored if one.tool_calls is not None)
     return Summary(
-        score=mean_of([fmean(found) for found in scores.values() if found]),
+        score=mean_of([fmean(of_task) for of_task in scores.values() if of_task]),
         scored=len(scored),
-        errors=sum(one.error is not None for one in attempts),
-        tasks_missing=tuple(name for name, found in scores.items() if not found),
-        pass_at=_by_k(ks, [[pass_at(k, found) for found in scores.values()] for k in ks]),
-        best_of=_by_k(ks, [[best_of(k, found) for found in scores.values()] for k in ks]),
+        errors=sum(attempt.error is not None for attempt in attempts),
+        tasks_missing=tuple(name for name, of_task in scores.items() if not of_task),
+        pass_at=_means({k: [pass_at(k, of_task) for of_task in scores.values()] for k in ks}),
+        best_of=_means({k: [best_of(k, of_task) for of_task in scores.values()] for k in ks}),
         **{name: _mean(scored, name) for name in _MEANS},
         invalid_tool_calls=invalid / calls if calls else None,
-        retries=sum(one.retries for one in attempts),
+        retries=sum(attempt.retries for attempt in attempts),
         tags=_by_tag(tags, scores),
         tasks=tuple(_of_task(name, tags.get(name, ()), by_task[name]) for name in sorted(by_task)),
     )
-
-
-_MEANS = (
-    "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps", "edited", "asked",
-)  # fmt: skip
 
 
 def mean_of(values: Sequence[float]) -> TaskMean | None:
@@ -130,27 +110,47 @@ def mean_of(values: Sequence[float]) -> TaskMean | None:
         return TaskMean(values[0], None, None, 1)
     import numpy as np
 
-    found = estimate(np.array(values), worst=0.0, best=1.0, limit=0.0, alpha=_ALPHA)
-    return TaskMean(found.mean, max(found.lower, 0.0), min(found.upper, 1.0), len(values))
+    interval = estimate(np.array(values), worst=0.0, best=1.0, limit=0.0, alpha=_ALPHA)
+    lower, upper = max(interval.lower, 0.0), min(interval.upper, 1.0)
+    return TaskMean(interval.mean, lower, upper, len(values))
 
 
-def _by_k(ks: Sequence[int], values: Sequence[Sequence[float | None]]) -> dict[int, TaskMean]:
-    found = {
-        k: mean_of([one for one in of_tasks if one is not None])
-        for k, of_tasks in zip(ks, values, strict=True)
+def pass_at(k: int, scores: Sequence[float]) -> float | None:
+    """How likely one of k attempts passes, which is to score 1. None where there are fewer."""
+    count, passed = len(scores), sum(score >= 1 for score in scores)
+    if not 0 < k <= count:
+        return None
+    return 1 - comb(count - passed, k) / comb(count, k)
+
+
+def best_of(k: int, scores: Sequence[float]) -> float | None:
+    """The score that the best of k attempts has on average. None where there are fewer."""
+    count = len(scores)
+    if not 0 < k <= count:
+        return None
+    # The i-th lowest is the best of k where the others are among the i below it.
+    ranked = enumerate(sorted(scores))
+    return fsum(score * comb(below, k - 1) / comb(count, k) for below, score in ranked)
+
+
+def _means(values: Mapping[Any, Sequence[float | None]]) -> dict[Any, TaskMean]:
+    """Of what there is, by the same keys; keys of which there is nothing are left out."""
+    means = {
+        key: mean_of([value for value in of_key if value is not None])
+        for key, of_key in values.items()
     }
-    return {k: mean for k, mean in found.items() if mean is not None}
+    return {key: mean for key, mean in means.items() if mean is not None}
 
 
 def _by_tag(
     tags: Mapping[str, Sequence[str]], scores: Mapping[str, Sequence[float]]
 ) -> dict[str, TaskMean]:
     names = sorted({tag for of_task in tags.values() for tag in of_task})
-    found = {
-        name: mean_of([fmean(s) for task, s in scores.items() if s and name in tags.get(task, ())])
+    tagged = {
+        name: [fmean(s) for task, s in scores.items() if s and name in tags.get(task, ())]
         for name in names
     }
-    return {name: mean for name, mean in found.items() if mean is not None}
+    return _means(tagged)
 
 
 def _mean(attempts: Sequence[Attempt], name: str) -> Any:
@@ -159,7 +159,7 @@ def _mean(attempts: Sequence[Attempt], name: str) -> Any:
 
 
 def _of_task(name: str, tags: Sequence[str], attempts: Sequence[Attempt]) -> TaskSummary:
-    scored = [one for one in attempts if one.score is not None]
+    scored = [attempt for attempt in attempts if attempt.score is not None]
     return TaskSummary(
         task=name,
         tags=tuple(tags),
@@ -169,10 +169,6 @@ def _of_task(name: str, tags: Sequence[str], attempts: Sequence[Attempt]) -> Tas
         completion_tokens=_mean(scored, "completion_tokens"),
         latency_s=_mean(scored, "latency_s"),
     )
-
-
-def _number(attempt: Attempt) -> int:
-    return attempt.attempt
 
 
 @dataclass(frozen=True)
@@ -188,6 +184,8 @@ class TaskPair:
 
 @dataclass(frozen=True)
 class CheckpointComparison:
+    """Two checkpoints at one suite, task by task."""
+
     suite: str
     version: str
     before: str
@@ -208,45 +206,37 @@ def compare_checkpoints(
 ) -> CheckpointComparison:
     """At the newest version that both were tried at. Raises InvalidInput where there is none."""
     known = set(versions_of(database, tenant, suite, before))
-    both = [one for one in versions_of(database, tenant, suite, after) if one in known]
+    both = [version for version in versions_of(database, tenant, suite, after) if version in known]
     if not both:
         why = f"there is no version of {suite} that {before} and {after} were both tried at"
         raise InvalidInput(what="The comparison", why=why)
-    one, other = (
+    old, new = (
         scores_of(database, Place(tenant, suite, both[-1], name)) for name in (before, after)
     )
-    return _compared(CheckpointComparison(suite, both[-1], before, after, (), ()), one, other)
+    pairs = tuple(
+        TaskPair(task, fmean(old[task]), fmean(new[task]))
+        for task in sorted(old.keys() & new.keys())
+    )
+    left_out = tuple(sorted(old.keys() ^ new.keys()))
+    facts = (suite, both[-1], before, after, pairs, left_out)
+    if len(pairs) < 2:
+        means = (pairs[0].before, pairs[0].after) if pairs else (None, None)
+        return CheckpointComparison(*facts, *means)
+    statistics = compare(new, old, margin=0.0, alpha=_ALPHA)
+    return CheckpointComparison(
+        *facts,
+        before_mean=statistics.incumbent_mean,
+        after_mean=statistics.candidate_mean,
+        difference=statistics.difference,
+        lower=statistics.lower,
+        upper=statistics.upper,
+    )
 
 
 def scores_of(database: Database, place: Place) -> dict[str, list[float]]:
     """By task; errors are no scores."""
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for kept in attempts_of(database, place):
         if kept.result.score is not None:
-            found.setdefault(kept.result.task, []).append(kept.result.score)
-    return found
-
-
-def _compared(
-    who: CheckpointComparison,
-    before: Mapping[str, Sequence[float]],
-    after: Mapping[str, Sequence[float]],
-) -> CheckpointComparison:
-    pairs = tuple(
-        TaskPair(task, fmean(before[task]), fmean(after[task]))
-        for task in sorted(before.keys() & after.keys())
-    )
-    left_out = tuple(sorted(before.keys() ^ after.keys()))
-    facts = (who.suite, who.version, who.before, who.after, pairs, left_out)
-    if len(pairs) < 2:
-        means = (pairs[0].before, pairs[0].after) if pairs else (None, None)
-        return CheckpointComparison(*facts, *means)
-    found = compare(after, before, margin=0.0, alpha=_ALPHA)
-    return CheckpointComparison(
-        *facts,
-        before_mean=found.incumbent_mean,
-        after_mean=found.candidate_mean,
-        difference=found.difference,
-        lower=found.lower,
-        upper=found.upper,
-    )
+            scores.setdefault(kept.result.task, []).append(kept.result.score)
+    return scores

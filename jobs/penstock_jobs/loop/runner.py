@@ -47,6 +47,7 @@ from penstock_jobs.loop.planning import (
     next_action,
     pause_us,
 )
+from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stages import STAGES
 from penstock_jobs.loop.stages.stage import (
     CycleOver,
@@ -81,6 +82,10 @@ class Runner:
     def key(self) -> LoopKey:
         return LoopKey(self.tenant, self.loop.name)
 
+    @property
+    def _settings(self) -> LoopSettings:
+        return self.lake.settings.room(LoopSettings)
+
     def run(self) -> None:
         """Cycle after cycle, until `wait` says to stop. Outages of the database are reported, and
         outlived. Raises ChannelUnknown, InvalidInput."""
@@ -95,7 +100,7 @@ class Runner:
                 seconds = self._seconds(action)
             except DatabaseUnreachable as error:
                 action = Wait(_line(error))
-                seconds = self.lake.settings.loop_poll_seconds
+                seconds = self._settings.loop_poll_seconds
             reported = self._report_wait(action.why, reported)
             if self.wait(seconds):
                 return
@@ -165,7 +170,7 @@ class Runner:
         return last, next_action(last, self.loop.retry, channel, database_now(database), failed)
 
     def _seconds(self, action: Wait) -> float:
-        most = self.lake.settings.loop_poll_seconds
+        most = self._settings.loop_poll_seconds
         if action.until_us is None:
             return most
         left_s = (action.until_us - database_now(self.lake.database)) / _SECOND_US
@@ -205,7 +210,7 @@ class Runner:
             cycle.number,
             cycle.stage(name),
             owner=self.owner,
-            lease_s=self.lake.settings.loop_lease_seconds,
+            lease_s=self._settings.loop_lease_seconds,
         ) as claim:
             if claim is None:
                 return None
@@ -252,7 +257,7 @@ class Runner:
             finish(database, claim, result, why=answer.why, state="over")
         elif isinstance(answer, StageWaits):
             pause_s = answer.pause_s
-            pause_s = self.lake.settings.loop_poll_seconds if pause_s is None else pause_s
+            pause_s = self._settings.loop_poll_seconds if pause_s is None else pause_s
             postpone(database, claim, answer.why, round(pause_s * _SECOND_US))
         else:
             self._fail(claim, answer)

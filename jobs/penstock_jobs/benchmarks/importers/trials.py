@@ -126,8 +126,8 @@ class TrialCollection:
         known = self._trials.get(trial.identity)
         if known is None:
             if len(self._trials) == self.options.attempts_max:
-                why = f"it holds more than {self.options.attempts_max} attempts: raise the setting"
-                raise InvalidInput(what="What was named", why=f"{why} results_attempts_max")
+                why = f"it holds more than {self.options.attempts_max} attempts: import it in parts"
+                raise InvalidInput(what="What was named", why=why)
             self._trials[trial.identity] = trial
         elif (known.result, known.label) != (trial.result, trial.label):
             self._trials[trial.identity] = self.neither(known, trial)

@@ -11,10 +11,12 @@ from penstock.http.client import Bounds
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
+from penstock.lake.settings import LakeSettings
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
 from penstock_jobs.loop.cycles import database_now, encoded_inputs, newest_begun, newest_made
 from penstock_jobs.loop.loop_file import CycleStart, token_of
+from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stages.stage import (
     CycleOver,
     Stage,
@@ -37,6 +39,11 @@ from penstock_jobs.shards.build import build_shard
 _FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
 _FRESH_VIEWS = frozenset({"outcomes", "sessions"})
 _SECOND_US = 1_000_000
+#: An answer of a trainer, and the wait for one by HTTP.
+_ANSWER_BYTES_MAX = 64 * 1024
+_ANSWER_SECONDS_MAX = 60.0
+#: The longest pause until it is asked again, also where it asks for more.
+_PAUSE_SECONDS_MAX = 300.0
 
 
 class RewardsStage(Stage):
@@ -72,7 +79,8 @@ class RewardsStage(Stage):
         if checkpoint is None:
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
         snap = content_snap(lake.database)
-        with pinned(lake.database, snap, lake.settings.reader_lease_seconds, renewed=True):
+        lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
+        with pinned(lake.database, snap, lease_s, renewed=True):
             fresh = count_fresh(
                 lake,
                 snap,
@@ -242,17 +250,17 @@ def open_trainer(context: StageContext) -> Trainer:
             directory=loop.directory,
             folder=folder.absolute() / f"cycle-{context.cycle.number:04d}",
             data=settings.data,
-            answer_bytes_max=settings.loop_answer_bytes_max,
+            answer_bytes_max=_ANSWER_BYTES_MAX,
         )
     assert trainer.url is not None
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=token_of(trainer.token_env),
-        bounds=Bounds(settings.loop_trainer_answer_seconds, settings.loop_answer_bytes_max),
+        bounds=Bounds(_ANSWER_SECONDS_MAX, _ANSWER_BYTES_MAX),
         pace=Pace(
-            settings.loop_poll_seconds,
-            settings.loop_trainer_pause_seconds_max,
-            settings.loop_trainer_silence_seconds,
+            settings.room(LoopSettings).loop_poll_seconds,
+            _PAUSE_SECONDS_MAX,
+            settings.room(LoopSettings).loop_trainer_silence_seconds,
         ),
     )
 

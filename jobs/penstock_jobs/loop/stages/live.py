@@ -10,7 +10,9 @@ from penstock.database.leases import leased
 from penstock.errors import InvalidInput
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import LiveRequirement
+from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import COLUMNS
+from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.watch import Round, lease_of, step_once, watch_once
 from penstock_jobs.loop.loop_file import LoopFile
 from penstock_jobs.loop.stages.stage import (
@@ -56,7 +58,7 @@ class CanaryStage(Stage):
         limit_s = context.loop.canary.limit_s if context.loop.canary is not None else None
         if limit_s is not None and context.seconds_in_stage() >= limit_s:
             return _take_back(context, inputs, step.why)
-        return StageWaits(step.why, context.lake.settings.canary_look_seconds)
+        return StageWaits(step.why, _look_seconds(context))
 
 
 def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None:
@@ -123,7 +125,11 @@ class WatchStage(Stage):
         if left_s <= 0:
             return StageDone({"version": state.version, "last": why}, summary=why)
         waits = f"{context.candidate} is watched for {left_s:.0f} s more: {why}"
-        return StageWaits(waits, min(left_s, context.lake.settings.canary_look_seconds))
+        return StageWaits(waits, min(left_s, _look_seconds(context)))
+
+
+def _look_seconds(context: StageContext) -> float:
+    return context.lake.settings.room(CanarySettings).canary_look_seconds
 
 
 def look_at_metrics(context: StageContext) -> Round:
@@ -136,7 +142,7 @@ def look_at_metrics(context: StageContext) -> Round:
     lake, channel = context.lake, context.loop.channel
     name = lease_of(context.tenant, channel)
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
-    with leased(lake.database, name, owner, lake.settings.lease_seconds) as mine:
+    with leased(lake.database, name, owner, lake.settings.room(LakeSettings).lease_seconds) as mine:
         if mine:
             _compute_rewards(context)
             return watch_once(lake, context.tenant, channel)
