@@ -1,7 +1,7 @@
 """`bench run --until-decided`: attempts come until the gate's verdict on this suite stands.
 
-Whether it stands is asked of the gate itself, at the looks of a design that is kept before the
-first attempt, and of nothing else: a run that was cut off asks and answers the same again.
+The gate itself decides at the looks of a design that is stored before the first attempt. Nothing
+else has a say: a run that was cut off asks again and gets the same answers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,8 +28,7 @@ _Scores = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class LookResult:
-    """How it stands after a look: the verdict on this suite alone, and why no attempts follow
-    (None: some do)."""
+    """The verdict on this suite alone, and why no attempts follow (None: some do)."""
 
     look: int
     looks: int
@@ -58,12 +57,12 @@ class LookResult:
             None: "it was cut off",
         }
         why = "; ".join(self.verdict.document["why"]) if self.verdict else ""
-        said = f"{outcome} on this suite at look {self.look} of {self.looks}"
-        return f"{said}: {reasons[self.stopped]}.{f' ({why})' if why else ''}"
+        verdict = f"{outcome} on this suite at look {self.look} of {self.looks}"
+        return f"{verdict}: {reasons[self.stopped]}.{f' ({why})' if why else ''}"
 
 
 class UntilDecided:
-    """What a run asks which attempts come next. `ended` is how it stood when it was asked last."""
+    """Chooses the next attempts of a run. `ended` is the result of its last look."""
 
     def __init__(
         self, database: Database, place: Place, channel: str, *, most: int | None = None
@@ -73,25 +72,26 @@ class UntilDecided:
         and CheckpointUnknown."""
         self._database, self._place, self._channel = database, place, channel
         evidence = self._evidence()
-        wanted = make_design(
-            evidence.suites[place.suite].tasks,
-            _scores((evidence.suites[place.suite].incumbent or _NOBODY).attempts),
-            least=max((one.attempts for one in _requirements(evidence)), default=1),
+        suite = evidence.suites[place.suite]
+        design = make_design(
+            suite.tasks,
+            _scores((suite.incumbent or _NOBODY).attempts),
+            least=max((required.attempts for required in _requirements(evidence)), default=1),
             most=most or MOST_DEFAULT,
         )
-        self.design: Design = keep_design(database, place, wanted)
+        self.design: Design = keep_design(database, place, design)
         if most not in (None, self.design.allowed):
             why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
             raise InvalidInput(what=f"The plan of {place.checkpoint} on {place.suite}", why=why)
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
-        seen = see(self.design, known)
-        following = plan_next(self.design, known)
-        self.ended = self._look(seen.look, known, more=bool(following))
+        planned = plan_next(self.design, known)
+        look = see(self.design, known).look
+        self.ended = self._look(look, known, more=bool(planned))
         if self.ended.stopped is not None:
             return []
-        return [PlannedAttempt(attempt, task) for task, attempt in following]
+        return [PlannedAttempt(attempt, task) for task, attempt in planned]
 
     def _look(self, look: int, known: Sequence[Attempt], *, more: bool) -> LookResult:
         looks = len(self.design.looks)
@@ -105,27 +105,29 @@ class UntilDecided:
             return LookResult(look, looks, verdict, "all looks taken")
         if not more:
             return LookResult(look, looks, verdict, "too many errors")
-        if any(self._hopeless(look, one, evidence, known) for one in _requirements(evidence)):
-            return LookResult(look, looks, verdict, "hopeless")
-        return LookResult(look, looks, verdict, None)
+        requirements = _requirements(evidence)
+        without_hope = any(self._hopeless(look, one, evidence, known) for one in requirements)
+        return LookResult(look, looks, verdict, "hopeless" if without_hope else None)
 
     def _hopeless(
-        self, look: int, one: Requirement, evidence: Evidence, known: Sequence[Attempt]
+        self, look: int, required: Requirement, evidence: Evidence, known: Sequence[Attempt]
     ) -> bool:
         side = evidence.suites[self._place.suite].incumbent
-        if side is None or one.margin is None or one.metric != "score":
+        if side is None or required.margin is None or required.metric != "score":
             return False
         numbers = see(self.design, known).numbers
-        ours = _plain(each for each in known if each.attempt in numbers[each.task])
+        ours = _plain(attempt for attempt in known if attempt.attempt in numbers[attempt.task])
         theirs = _scores(side.attempts)
         if ours.keys() - theirs.keys():
             return False
-        return hopeless(self.design, look, ours, theirs, margin=one.margin, alpha=one.alpha)
+        margin, alpha = required.margin, required.alpha
+        return hopeless(self.design, look, ours, theirs, margin=margin, alpha=alpha)
 
     def _evidence(self) -> Evidence:
         place = self._place
-        found = gather(self._database, place.tenant, self._channel, place.checkpoint, full=False)
-        return _of_suite(found, place)
+        database, channel = self._database, self._channel
+        evidence = gather(database, place.tenant, channel, place.checkpoint, full=False)
+        return _of_suite(evidence, place)
 
 
 def _of_suite(evidence: Evidence, place: Place) -> Evidence:
@@ -164,12 +166,12 @@ def _requirements(evidence: Evidence) -> tuple[Requirement, ...]:
 
 
 def _scores(attempts: Iterable[Kept]) -> _Scores:
-    return _plain(one.result for one in attempts)
+    return _plain(kept.result for kept in attempts)
 
 
 def _plain(attempts: Iterable[Attempt]) -> _Scores:
-    found: _Scores = {}
-    for one in attempts:
-        if one.score is not None:
-            found.setdefault(one.task, []).append(one.score)
-    return found
+    scores: _Scores = {}
+    for attempt in attempts:
+        if attempt.score is not None:
+            scores.setdefault(attempt.task, []).append(attempt.score)
+    return scores

@@ -39,7 +39,8 @@ class IsolatedRoom:
     """A Room in namespaces of its own. Raises IsolationImpossible."""
 
     def __init__(self, bounds: RoomLimits, views: PathRules, output_bytes_max: int) -> None:
-        _refuse_others()
+        if sys.platform != "linux":
+            raise IsolationImpossible(why=f"it needs Linux, and this is {sys.platform}")
         self._output_bytes_max = output_bytes_max
         ours, theirs = socket.socketpair()
         self._output, output = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -47,7 +48,13 @@ class IsolatedRoom:
         self._control = ours
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _HOLDER, str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "penstock_jobs.benchmarks.rooms.process",
+                    str(theirs.fileno()),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -90,17 +97,17 @@ class IsolatedRoom:
         self._order("put", folder=folder, files=list(files), writable=writable)
 
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
-        found = self._order("read", folder=folder, name=name, bytes_max=bytes_max)
-        return None if found is None else str(found).encode("latin-1")
+        content = self._order("read", folder=folder, name=name, bytes_max=bytes_max)
+        return None if content is None else str(content).encode("latin-1")
 
     def changed(self, folder: str) -> list[str]:
-        found: list[str] = self._order("changed", folder=folder)
-        return found
+        paths: list[str] = self._order("changed", folder=folder)
+        return paths
 
     def run(self, program: RoomProgram) -> ProgramEnd:
         forwards = network.plan(program.addresses)
         facts = asdict(program) | {
-            "listen": [(one.listen, one.port) for one in forwards.all],
+            "listen": [(forward.listen, forward.port) for forward in forwards.all],
             "names": forwards.names,
             "extra": list(forwards.extra),
         }
@@ -109,7 +116,7 @@ class IsolatedRoom:
         with _Watch(self._control, self._output, excerpt) as watch:
             deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
             _, files = watch.until("listening", deadline)
-            listening = [socket.socket(fileno=one) for one in files]
+            listening = [socket.socket(fileno=number) for number in files]
             relay = Relay(forwards.all, listening) if listening else None
             try:
                 ended = watch.until("ended", deadline)[0]["ended"]
@@ -144,9 +151,6 @@ class IsolatedRoom:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-
-_HOLDER = "penstock_jobs.benchmarks.rooms.process"
 
 
 def _take(control: socket.socket, name: str) -> tuple[dict[str, Any], list[int]]:
@@ -212,11 +216,6 @@ def _map_users(pid: int, *, root: bool) -> None:
 def _write(pid: int, name: str, text: str) -> None:
     with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
         file.write(text)
-
-
-def _refuse_others() -> None:
-    if sys.platform != "linux":
-        raise IsolationImpossible(why=f"it needs Linux, and this is {sys.platform}")
 
 
 @cache

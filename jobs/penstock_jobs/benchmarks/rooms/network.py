@@ -1,7 +1,9 @@
-"""Addresses that a program in a room may reach, under the names that they have outside.
+"""What a program in a room may reach: addresses, under the names that they have outside.
 
-In the room each name is an address of the loopback, and somebody listens there on the same port:
-what a program dials stays as it is, certificates included."""
+In the room each name is an address of the loopback with a listener on the same port: what a program
+dials stays as it is, certificates included. A relay outside accepts from these listeners: a socket
+stays in the network where it was made, whoever accepts from it.
+"""
 
 import asyncio
 import ipaddress
@@ -23,9 +25,9 @@ _NAMES_MAX = 250
 
 @dataclass(frozen=True)
 class Forward:
-    #: Where somebody listens in the room.
+    #: The address of the listener in the room.
     listen: str
-    #: What it leads to.
+    #: Where it leads.
     host: str
     port: int
 
@@ -45,12 +47,9 @@ class Forwards:
 
 def address_of(url: str) -> str:
     """HOST:PORT of a serving address. Raises InvalidInput."""
-    found = HttpAddress.of(url, f"The serving address {without_secrets(url)!r}")
-    return join(found.host, found.port)
-
-
-def join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = HttpAddress.of(url, f"The serving address {without_secrets(url)!r}")
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{address.port}"
 
 
 def split(address: str) -> tuple[str, int]:
@@ -72,7 +71,8 @@ def plan(addresses: Iterable[str]) -> Forwards:
     for address in addresses:
         host, port = split(address)
         listen = _listen(host, names)
-        if _needs_place(listen) and listen not in extra:
+        number = ipaddress.ip_address(listen)
+        if not (number.is_loopback or number.is_unspecified or listen in extra):
             extra.append(listen)
         forwards[listen, port] = Forward(listen, host, port)
     return Forwards(tuple(forwards.values()), names, tuple(extra))
@@ -89,11 +89,6 @@ def _listen(host: str, names: dict[str, str]) -> str:
         why = "in a room only ::1 of version 6 can be reached; use a name or version 4"
         raise InvalidInput(what=f"The address {host}", why=why)
     return host
-
-
-def _needs_place(listen: str) -> bool:
-    number = ipaddress.ip_address(listen)
-    return not (number.is_loopback or number.is_unspecified)
 
 
 def _is_number(host: str) -> bool:
@@ -125,7 +120,7 @@ class Relay:
 
     @property
     def unreachable(self) -> tuple[str, ...]:
-        """Those that were dialled, and never answered."""
+        """Addresses that were dialled, and never answered."""
         return tuple(sorted(self._refused - self._reached))
 
     def close(self) -> None:
@@ -138,26 +133,26 @@ class Relay:
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._accept(*one)) for one in self._forwards]
+            tasks = [group.create_task(self._accept(*pair)) for pair in self._forwards]
             await self._ended.wait()
             for task in tasks:
                 task.cancel()
 
     async def _accept(self, forward: Forward, listening: socket.socket) -> None:
         listening.setblocking(False)
-        room = asyncio.Semaphore(_CONNECTIONS_MAX)
+        slots = asyncio.Semaphore(_CONNECTIONS_MAX)
         with listening:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    await room.acquire()
+                    await slots.acquire()
                     try:
                         inside, _ = await self._loop.sock_accept(listening)
                     except OSError:  # no more open files, for now
-                        room.release()
+                        slots.release()
                         await asyncio.sleep(_PAUSE_SECONDS)
                         continue
                     task = group.create_task(self._carry(forward, inside))
-                    task.add_done_callback(lambda _task: room.release())
+                    task.add_done_callback(lambda _task: slots.release())
 
     async def _carry(self, forward: Forward, inside: socket.socket) -> None:
         with suppress(OSError):  # either end may go at any time
@@ -170,12 +165,12 @@ class Relay:
     async def _dial(self, forward: Forward) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS_MAX):
-                found = await asyncio.open_connection(forward.host, forward.port)
+                connection = await asyncio.open_connection(forward.host, forward.port)
         except OSError:  # a time-out is one too
             self._refused.add(forward.address)
             raise
         self._reached.add(forward.address)
-        return found
+        return connection
 
 
 @asynccontextmanager

@@ -12,10 +12,10 @@ from penstock_jobs.benchmarks.rooms import kernel
 
 #: Where programs find the folders of a room.
 PLACE = "/penstock"
-#: Not as they are outside: what runs there, who listens there, what others keep there.
+#: Folders of the machine that a room has for itself: others run, listen and store things there.
 _REPLACED = ("dev", "proc", "run", "sys", "tmp", PLACE[1:])
 _ALSO_EMPTY = ("/var/tmp", "/var/run", "/var/lock")
-#: Where people keep what programs need, and where a room has folders of its own.
+#: People may keep programs there, and a room has folders of its own there.
 _SCRATCH = ("/tmp/", "/var/tmp/", "/dev/shm/")
 #: Absolute paths in a command, as a shell reads it in its simplest form.
 _PATHS = re.compile(r"""(?<![^\s='"])/[^\s'";|&<>]+""")
@@ -25,14 +25,14 @@ _FLAGS = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEVICES
 
 
 def make_root(program: Mapping[str, Any]) -> None:
-    """Make it, and go there. Raises OSError."""
+    """Make the root of the file system that a program sees, and go there. Raises OSError."""
     root = program["root"]
     _mount_empty(root)
-    _take_over(root)
+    _bind_machine(root)
     for path in _ALSO_EMPTY:
         if os.path.isdir(root + path) and not os.path.islink(root + path):
             _mount_empty(root + path)
-    _name(root, program["names"])
+    _write_hosts(root, program["names"])
     for folder in (*program["folders"], program["home"]):
         os.mkdir(f"{root}{PLACE}/{folder}")
     for path in program["visible"]:
@@ -42,45 +42,45 @@ def make_root(program: Mapping[str, Any]) -> None:
     _add_folders(root, program)
     for path in program["visible"]:
         _make_place(root, path)  # again: by now there is another /tmp
-        _show(root, path)
+        _show_path(root, path)
     for path in program["hidden"]:
         _hide(root + path)
-    # The last: it is refused where the processes of this machine could not be seen anyway.
+    # The last: the kernel refuses it once a part of the machine's own /proc is hidden.
     kernel.mount("proc", f"{root}/proc", "proc", _FLAGS | kernel.MOUNT_NO_PROGRAMS)
     kernel.change_root(root)
 
 
 def own_programs() -> list[str]:
-    """The Python that runs here, where it would not be seen: agents and checks are run with it."""
+    """The Python that runs here, where it lies in scratch: agents and checks run with it."""
     places = {os.path.realpath(one) for one in (sys.prefix, sys.base_prefix)}
-    return sorted(one for one in places if _unseen(one))
+    return sorted(one for one in places if _in_scratch(one))
 
 
 def named_places(command: str) -> list[str]:
-    """What a command names by absolute paths, with what lies beside it, where that would not be
-    seen: it could not run without."""
+    """What a command names by absolute paths in scratch, with what lies beside it: it could not
+    run without."""
     found = set()
     for path in (*_PATHS.findall(command), *_quoted_paths(command)):
         real = os.path.realpath(path)
         folder = real if os.path.isdir(real) else os.path.dirname(real)
-        if os.path.exists(real) and _unseen(real):
-            found.add(folder if _unseen(folder) else real)
+        if os.path.exists(real) and _in_scratch(real):
+            found.add(folder if _in_scratch(folder) else real)
             # Whoever goes back from a folder has to find it first.
             before, back, _ = path.partition("/../")
-            if back and _unseen(before):
+            if back and _in_scratch(before):
                 found.add(os.path.realpath(before))
     return sorted(found)
 
 
 def _quoted_paths(command: str) -> list[str]:
-    """Those that have blanks in them, or what else a shell has to be kept from."""
+    """Paths with blanks, or with other characters that a shell would interpret."""
     try:
         return [one for one in shlex.split(command) if one.startswith("/")]
     except ValueError:  # a shell may take it, or say what is wrong
         return []
 
 
-def _unseen(path: str) -> bool:
+def _in_scratch(path: str) -> bool:
     return path.startswith(_SCRATCH)
 
 
@@ -88,7 +88,7 @@ def _mount_empty(place: str) -> None:
     kernel.mount("tmpfs", place, "tmpfs", _FLAGS, "mode=0755,size=1m")
 
 
-def _take_over(root: str) -> None:
+def _bind_machine(root: str) -> None:
     for name in os.listdir("/"):
         if name in _REPLACED:
             continue
@@ -115,13 +115,12 @@ def _make_file(place: str) -> None:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
 
 
-def _show(root: str, path: str) -> None:
+def _show_path(root: str, path: str) -> None:
     if os.path.exists(path):
         _add(path, root + path, writable=False)
 
 
 def _hide(place: str) -> None:
-    """Where it is not seen anyway there is nothing to hide."""
     if os.path.isdir(place):
         _mount_empty(place)
         kernel.restrict_mounts(place, _FLAGS | kernel.MOUNT_READ_ONLY)
@@ -130,7 +129,7 @@ def _hide(place: str) -> None:
 
 
 def listeners() -> Iterable[str]:
-    """Sockets in the file system: whoever sees one may connect, across networks."""
+    """Sockets in the file system. A program that sees one can connect, across networks."""
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             _, slash, path = line.rstrip("\n").partition(" /")
@@ -138,8 +137,8 @@ def listeners() -> Iterable[str]:
                 yield f"/{path}"
 
 
-def _name(root: str, names: Mapping[str, str]) -> None:
-    """Hosts by their names in the room."""
+def _write_hosts(root: str, names: Mapping[str, str]) -> None:
+    """The names of hosts in the room."""
     place = f"{root}/etc/hosts"
     if not os.path.exists(place):
         return
@@ -198,10 +197,10 @@ def _histories(path: str) -> Iterator[str]:
             place = os.path.join(path, name)
             if os.path.lexists(place):
                 yield os.path.realpath(place)
-                yield from _elsewhere(place)
+                yield from _linked_histories(place)
 
 
-def _elsewhere(place: str) -> Iterator[str]:
+def _linked_histories(place: str) -> Iterator[str]:
     """Of a git working tree whose history lies in another folder, or borrows from one."""
     git = place
     if os.path.isfile(place) and (named := _first_line(place).removeprefix("gitdir:").strip()):
