@@ -1,14 +1,16 @@
 """Where the demonstration is made, and what it never touches."""
 
+import shlex
 from pathlib import Path
+
+import pytest
+
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock_jobs.demo.folders import make_folders
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.settings import LoopSettings
-import pytest
-import shlex
 
 
 def test_each_loop_file_can_be_used(tmp_path: Path) -> None:

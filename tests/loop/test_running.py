@@ -76,7 +76,7 @@ def test_a_trainer_that_fails_is_tried_again_and_given_up(world: World) -> None:
     world.write("trainer.sh", "echo no memory; exit 7\n")
     done = world.run_once()
     assert done.outcome == "failed"
-    assert "train: The trainer ended with status 7" in done.why
+    assert "train: The trainer made no checkpoint: it ended with status 7" in done.why
     assert "no memory" in done.why
     assert (stage(done, "train").failures, stage(done, "train").epoch) == (2, 2)
     assert serving(world) == "first"

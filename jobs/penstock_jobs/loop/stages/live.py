@@ -13,7 +13,7 @@ from penstock.gate.policy import LiveRequirement
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.watch import Round, lease_of, step_once, watch_once
+from penstock_jobs.canary.watch import WatchRound, lease_of, step_once, watch_once
 from penstock_jobs.loop.loop_file import LoopFile
 from penstock_jobs.loop.stages.stage import (
     CycleOver,
@@ -72,14 +72,14 @@ def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None
     return CycleOver("rolled_back", why_gone(context, inputs["version"]))
 
 
-def _step(context: StageContext) -> Round:
+def _step(context: StageContext) -> WatchRound:
     look = look_at_metrics(context)
     if look.did != "looked":
         return look
     try:
         return step_once(context.lake, context.tenant, context.loop.channel, actor=context.actor)
     except _NOT_NOW as error:
-        return Round("refused", " ".join(str(error).split()))
+        return WatchRound("refused", " ".join(str(error).split()))
 
 
 def _take_back(context: StageContext, inputs: StageFacts, why: str) -> StageAnswer:
@@ -132,7 +132,7 @@ def _look_seconds(context: StageContext) -> float:
     return context.lake.settings.room(CanarySettings).canary_look_seconds
 
 
-def look_at_metrics(context: StageContext) -> Round:
+def look_at_metrics(context: StageContext) -> WatchRound:
     """A round of the watcher, which rolls back a checkpoint that is worse.
 
     Does nothing while a watcher beside the loop looks. First computes the rewards that the metrics
@@ -146,7 +146,7 @@ def look_at_metrics(context: StageContext) -> Round:
         if mine:
             _compute_rewards(context)
             return watch_once(lake, context.tenant, channel)
-    return Round("nothing", "another watcher is looking at this moment")
+    return WatchRound("nothing", "another watcher is looking at this moment")
 
 
 def why_gone(context: StageContext, version: int) -> str:
