@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock_jobs.shards.recipe import Kind
+from penstock_jobs.shards.recipe import AdvantageKind
 
 #: How many sessions of all strata weigh as much as one's own stratum does by itself.
 SHRINK = 8.0
@@ -32,7 +32,7 @@ Values = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
-def advantages(chosen: pa.Table, kind: Kind) -> pa.Array:
+def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
     """For each row of CHOSEN_ROWS. It does not depend on their order."""
     if kind == "none":
         return pa.nulls(chosen.num_rows, pa.float64())

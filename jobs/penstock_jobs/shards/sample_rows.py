@@ -117,7 +117,7 @@ _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SampleOptions:
     """`prefer-engine` renders what has no ids that are whole; a session of which some calls have
     them is of those."""
 
@@ -132,7 +132,7 @@ class Options:
     messages: bool = True
 
 
-class LeftOut(NamedTuple):
+class LeftOutBranches(NamedTuple):
     """A session, or some branches of it."""
 
     session_id: str
@@ -143,12 +143,12 @@ class LeftOut(NamedTuple):
 class SampleRows:
     """Takes in chains, and gives the rows that they become."""
 
-    def __init__(self, options: Options, renderer: Renderer | None = None) -> None:
+    def __init__(self, options: SampleOptions, renderer: Renderer | None = None) -> None:
         """Raises InvalidInput."""
         if renderer is None and options.source != "engine":
             why = f"source is {options.source!r}, and there is no tokenizer to render with"
             raise InvalidInput(what="The recipe's [tokens]", why=why)
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[LeftOutBranches] = []
         #: By session: what was wrong with events, though the session may have rows.
         self.problems: list[tuple[str, Problem]] = []
         #: `per_turn`, sessions whose branches the template made fork; `border_tokens`.
@@ -217,11 +217,11 @@ class SampleRows:
         session = conversation.session_id
         found = self._branches_of(conversation)
         if isinstance(found, str):
-            self.left_out.append(LeftOut(session, found, 0))
+            self.left_out.append(LeftOutBranches(session, found, 0))
             return
         branches = self._fitting(session, found)
         if len(branches) > BRANCHES_MAX:
-            self.left_out.append(LeftOut(session, "too_many_branches", len(branches)))
+            self.left_out.append(LeftOutBranches(session, "too_many_branches", len(branches)))
             return
         texts = _Texts(conversation)
         ids: dict[int, str] = {}
@@ -279,7 +279,7 @@ class SampleRows:
             if kept is not None and kept.calls:
                 found.append((number, kept))
         if too_long:
-            self.left_out.append(LeftOut(session, "too_long", too_long))
+            self.left_out.append(LeftOutBranches(session, "too_long", too_long))
         return found
 
     def _row(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:

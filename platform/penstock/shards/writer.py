@@ -5,9 +5,9 @@ the rows were cut when they were handed in changes nothing. The version of Arrow
 each file, and writes pages in its own way.
 """
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Self
+from typing import BinaryIO, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from penstock.shards.files import part_name, routes_name
 from penstock.shards.manifest import PartFile, RoutesFile
 from penstock.shards.rows import group_starts
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
-from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
 #: Readers of nested columns fail on larger ones, and the loader holds several in memory.
@@ -90,6 +89,10 @@ def _text_bytes(texts: pa.ChunkedArray) -> np.ndarray:
     return lengths
 
 
+class FileCreator(Protocol):
+    def create(self, name: str) -> AbstractContextManager[BinaryIO]: ...
+
+
 class PartWriter:
     """Writes sorted rows into the parts of a shard. Use as a context manager; `files` is complete
     when the block ended well. Holds a row group in memory, and routes of as many bytes.
@@ -99,7 +102,7 @@ class PartWriter:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: FileCreator,
         folder: str,
         limits: PartLimits,
         *,
@@ -180,7 +183,7 @@ def _matching(routes: pa.Table | None, rows: pa.Table) -> pa.Table:
 class _OpenPart:
     """One part that is being written. Its rows wait until a row group is full."""
 
-    store: ObjectStore
+    store: FileCreator
     folder: str
     name: str
     limits: PartLimits
@@ -311,7 +314,7 @@ class _OpenPart:
 class _Writing:
     """A Parquet file that is being written into the store."""
 
-    def __init__(self, store: ObjectStore, name: str, of_rows: bool) -> None:
+    def __init__(self, store: FileCreator, name: str, of_rows: bool) -> None:
         self._store = store
         self._name = name
         self._schema = SHARD_ROWS if of_rows else ROUTE_ROWS
