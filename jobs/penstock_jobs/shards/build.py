@@ -28,9 +28,9 @@ from penstock.shards.manifest import (
     Manifest,
     PartFile,
     PolicyRange,
-    RewardNamed,
+    RewardReference,
     RoutesFile,
-    SnapshotNamed,
+    SnapshotReference,
     Tokenizer,
     folder_of,
     manifest_name,
@@ -161,19 +161,19 @@ def _limits(lake: Lake, recipe: Recipe) -> PartLimits:
 # The manifest
 
 
-def _name_snapshot(lake: Lake, recipe: Recipe, pin: Pin, tenant: str) -> SnapshotNamed:
+def _name_snapshot(lake: Lake, recipe: Recipe, pin: Pin, tenant: str) -> SnapshotReference:
     """Named snapshots are kept, so that the shard can be built again."""
     facts = [recipe.canonical, recipe.query, str(pin.snap), tenant]
     digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:_SNAPSHOT_HEX]
     note = f"what the shard {recipe.name} was built from"
     name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", pin.snap, note)
-    return SnapshotNamed(name=name, snap=pin.snap)
+    return SnapshotReference(name=name, snap=pin.snap)
 
 
 def _manifest(
     recipe: Recipe,
     sources: ExclusionSources,
-    snapshot: SnapshotNamed,
+    snapshot: SnapshotReference,
     results: list[SliceResult],
     left_out: list[LeftOutSession],
 ) -> Manifest:
@@ -191,7 +191,7 @@ def _manifest(
     rewards = []
     if recipe.target is not None:
         definition = recipe.target.definition
-        rewards = [RewardNamed(definition=definition.name, version=definition.version)]
+        rewards = [RewardReference(definition=definition.name, version=definition.version)]
     files = _numbered(results)
     return Manifest(
         name=recipe.name,

@@ -14,13 +14,13 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from penstock.errors import InvalidInput
-from penstock_jobs.shards.conversation import Message
+from penstock_jobs.shards.conversation import ChatMessage
 from penstock_jobs.shards.session_events import ToolCall
 
 _encoder = msgspec.json.Encoder()
 
 
-def openai_message(message: Message) -> dict[str, Any]:
+def openai_message(message: ChatMessage) -> dict[str, Any]:
     """The keys always in this order. What the model thought is `reasoning_content`, as inference
     servers call it. Arguments are the text that was sent."""
     form: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -36,7 +36,7 @@ def openai_message(message: Message) -> dict[str, Any]:
     return form
 
 
-def encode_message(message: Message, *, trained: bool) -> bytes:
+def encode_message(message: ChatMessage, *, trained: bool) -> bytes:
     """What the model said and is not trained has the weight 0, as fine-tuning files have it."""
     form = openai_message(message)
     if message.role == "assistant" and not trained:
@@ -62,7 +62,7 @@ class RawText(str):
     __slots__ = ()
 
 
-def template_message(message: Message) -> dict[str, Any]:
+def template_message(message: ChatMessage) -> dict[str, Any]:
     """For templates, which expect arguments as objects. `thinking` is another name that some have
     for `reasoning_content`."""
     form = openai_message(message)

@@ -9,25 +9,25 @@ from typing import NamedTuple
 from msgspec import UNSET, Raw
 
 from penstock_jobs.shards.conversation import (
-    Context,
+    ChatContext,
+    ChatMessage,
     Conversation,
     Ending,
     Flag,
-    Message,
     ModelCall,
     Role,
 )
 from penstock_jobs.shards.session_events import (
+    CompactionPayload,
     Event,
-    Said,
-    SaidCall,
-    SaidCompaction,
-    SaidEnd,
-    SaidInterrupt,
-    SaidMessage,
-    SaidResult,
-    SaidStart,
+    EventPayload,
+    InterruptPayload,
+    ModelCallPayload,
+    SessionEndPayload,
+    SessionStartPayload,
     ToolCall,
+    ToolResultPayload,
+    UserMessagePayload,
     in_order,
     read_events,
     temperature_of,
@@ -37,7 +37,7 @@ from penstock_jobs.shards.session_events import (
 )
 
 
-class Asked(NamedTuple):
+class ToolRequest(NamedTuple):
     """A call of a tool, at the place of its model call among the events."""
 
     at: int
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
     tool: str
 
 
-class Answer(NamedTuple):
+class ToolAnswer(NamedTuple):
     at: int
     #: None: the producer gives none, or an empty one.
     id: str | None
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class ToolMatches:
     #: The place of the result by the place and index of its call.
     of: dict[tuple[int, int], int]
     #: Places of results that no call is known for.
@@ -63,12 +63,12 @@ class Matches:
     repeated: frozenset[int]
 
 
-def match_results(asked: Sequence[Asked], answers: Iterable[Answer]) -> Matches:
+def match_results(asked: Sequence[ToolRequest], answers: Iterable[ToolAnswer]) -> ToolMatches:
     """A result answers the last open call of its id before it; without one the next after it,
     where a clock was off. One without an id answers the first open call of its tool in the model
     call before it."""
-    by_id: defaultdict[str, list[Asked]] = defaultdict(list)
-    by_place: defaultdict[int, list[Asked]] = defaultdict(list)
+    by_id: defaultdict[str, list[ToolRequest]] = defaultdict(list)
+    by_place: defaultdict[int, list[ToolRequest]] = defaultdict(list)
     for one in asked:
         by_id[one.id].append(one)
         by_place[one.at].append(one)
@@ -92,10 +92,12 @@ def match_results(asked: Sequence[Asked], answers: Iterable[Answer]) -> Matches:
             repeated.add(answer.at)
         else:
             orphans.add(answer.at)
-    return Matches(of, frozenset(orphans), frozenset(repeated))
+    return ToolMatches(of, frozenset(orphans), frozenset(repeated))
 
 
-def _nearest(known: list[Asked], at: int, of: dict[tuple[int, int], int]) -> Asked | None:
+def _nearest(
+    known: list[ToolRequest], at: int, of: dict[tuple[int, int], int]
+) -> ToolRequest | None:
     split = bisect_left(known, at, key=_place)
     for position in range(split - 1, -1, -1):
         if known[position][:2] not in of:
@@ -103,7 +105,9 @@ def _nearest(known: list[Asked], at: int, of: dict[tuple[int, int], int]) -> Ask
     return next((one for one in known[split:] if one[:2] not in of), None)
 
 
-def _first_of_its_place(known: list[Asked], position: int, of: dict[tuple[int, int], int]) -> Asked:
+def _first_of_its_place(
+    known: list[ToolRequest], position: int, of: dict[tuple[int, int], int]
+) -> ToolRequest:
     """Of parallel calls with one id, the first that is open."""
     found = known[position]
     while position and known[position - 1].at == found.at:
@@ -113,7 +117,7 @@ def _first_of_its_place(known: list[Asked], position: int, of: dict[tuple[int, i
     return found
 
 
-def _place(one: Asked) -> int:
+def _place(one: ToolRequest) -> int:
     return one.at
 
 
@@ -127,7 +131,7 @@ def read_conversation(
     """Whatever the order of the events. `copied` holds names of events that another session of
     the tenant told first. A session without legible events is an empty conversation."""
     told = read_events(in_order(events))
-    teller = _Teller(told.events, copied)
+    teller = _ConversationReader(told.events, copied)
     for at, (event, said) in enumerate(told.events):
         teller.tell(at, event, said)
     moments = [event.ts_us for event, _ in told.events]
@@ -150,26 +154,26 @@ def read_conversation(
 
 
 @dataclass(slots=True)
-class _Draft:
+class _ContextDraft:
     """A context that is being told."""
 
-    messages: list[tuple[int, Message]] = field(default_factory=list)
+    messages: list[tuple[int, ChatMessage]] = field(default_factory=list)
     complete: bool = True
 
 
-class _Teller:
+class _ConversationReader:
     """Goes through a session's events once; `contexts` puts the results in their places."""
 
-    def __init__(self, told: Sequence[tuple[Event, Said]], copied: frozenset[str]) -> None:
+    def __init__(self, told: Sequence[tuple[Event, EventPayload]], copied: frozenset[str]) -> None:
         self.calls: list[ModelCall] = []
         self.tools: str | None = None
-        self.start = SaidStart()
+        self.start = SessionStartPayload()
         self.end_reason: str | None = None
         self.ending: Ending | None = None
         self._copied = copied
-        self._drafts = [_Draft()]
+        self._drafts = [_ContextDraft()]
         self._turn = 0
-        self._results: dict[int, Message] = {}
+        self._results: dict[int, ChatMessage] = {}
         self._seen: set[tuple[object, ...]] = set()
         self._seqs: set[int] = set()
         self._matches = _matches(told)
@@ -177,42 +181,42 @@ class _Teller:
         self._texts = {
             call_id: said.text
             for call_id, at in self._summaries.items()
-            if isinstance(said := told[at][1], SaidCall)
+            if isinstance(said := told[at][1], ModelCallPayload)
         }
         #: The context that a summary which is told late belongs to, by its place.
         self._summed_up: dict[int, int] = {}
         #: What was said last, by role and event.
         self._last: tuple[Role, int | None] = ("user", None)
 
-    def tell(self, at: int, event: Event, said: Said) -> None:
+    def tell(self, at: int, event: Event, said: EventPayload) -> None:
         match said:
-            case SaidStart():
+            case SessionStartPayload():
                 self._starts(at, event, said)
-            case SaidMessage():
+            case UserMessagePayload():
                 self._user(at, event, said)
-            case SaidCall():
+            case ModelCallPayload():
                 self._model(at, event, said)
-            case SaidResult():
+            case ToolResultPayload():
                 self._result(at, event, said)
-            case SaidCompaction():
+            case CompactionPayload():
                 self._compact(at, event, said)
-            case SaidInterrupt():
+            case InterruptPayload():
                 self._stop(event, said)
-            case SaidEnd():
+            case SessionEndPayload():
                 self.end_reason = said.reason
 
-    def contexts(self) -> list[Context]:
+    def contexts(self) -> list[ChatContext]:
         drafts = (draft for draft in self._drafts if draft.messages or len(self._drafts) == 1)
-        return [Context(tuple(self._answered(draft)), draft.complete) for draft in drafts]
+        return [ChatContext(tuple(self._answered(draft)), draft.complete) for draft in drafts]
 
     # Events
 
-    def _starts(self, at: int, event: Event, said: SaidStart) -> None:
+    def _starts(self, at: int, event: Event, said: SessionStartPayload) -> None:
         self.start = said  # the latest counts, as in the view `sessions`
         self._offer(said.tools)
         self._system(at, event, said.system)
 
-    def _user(self, at: int, event: Event, said: SaidMessage) -> None:
+    def _user(self, at: int, event: Event, said: UserMessagePayload) -> None:
         self._turn += 1
         flags: set[Flag] = {"synthetic"} if said.synthetic else set()
         if self._is_copy(event, said):
@@ -220,7 +224,7 @@ class _Teller:
         self._add(at, self._message("user", said.text, event, flags))
         self.ending = None
 
-    def _model(self, at: int, event: Event, said: SaidCall) -> None:
+    def _model(self, at: int, event: Event, said: ModelCallPayload) -> None:
         if event.seq in self._seqs:
             event = event._replace(seq=None)  # it names another call
         elif event.seq is not None:
@@ -260,7 +264,7 @@ class _Teller:
             self._add(at, message, context)
         self.ending = None
 
-    def _result(self, at: int, event: Event, said: SaidResult) -> None:
+    def _result(self, at: int, event: Event, said: ToolResultPayload) -> None:
         self.ending = None
         if at in self._matches.repeated:
             return
@@ -275,7 +279,7 @@ class _Teller:
             self._results[at] = message  # where it stands is settled at the end
             self._last = ("tool", event.seq)
 
-    def _compact(self, at: int, event: Event, said: SaidCompaction) -> None:
+    def _compact(self, at: int, event: Event, said: CompactionPayload) -> None:
         system = [one for one in self._drafts[-1].messages if one[1].role == "system"]
         if len(system) == len(self._drafts[-1].messages):
             return  # nothing was compacted
@@ -283,12 +287,12 @@ class _Teller:
         if self._summaries.get(summary, at) > at:
             self._summed_up[self._summaries[summary]] = len(self._drafts) - 1
         text = self._texts.get(summary) or said.summary
-        self._drafts.append(_Draft(system, complete=bool(text)))
+        self._drafts.append(_ContextDraft(system, complete=bool(text)))
         if text:
             self._add(at, self._message("user", text, event, {"summary", "synthetic"}))
         self.ending = None
 
-    def _stop(self, event: Event, said: SaidInterrupt) -> None:
+    def _stop(self, event: Event, said: InterruptPayload) -> None:
         self.ending = "interrupt" if event.type == "interrupt" else "error"
         if self.ending == "interrupt":
             self._interrupt(said.call_id)
@@ -304,7 +308,7 @@ class _Teller:
         if self.tools is None and isinstance(tools, Raw):
             self.tools = tools_of(tools)
 
-    def _flags_of(self, at: int, event: Event, said: SaidCall) -> frozenset[Flag]:
+    def _flags_of(self, at: int, event: Event, said: ModelCallPayload) -> frozenset[Flag]:
         flags: set[Flag] = set()
         if said.model == _NO_MODEL:
             flags.add("synthetic")
@@ -314,10 +318,10 @@ class _Teller:
             flags.add("copied")
         return frozenset(flags)
 
-    def _is_copy(self, event: Event, said: SaidCall | SaidMessage) -> bool:
+    def _is_copy(self, event: Event, said: ModelCallPayload | UserMessagePayload) -> bool:
         return said.is_copied_context or event.name in self._copied
 
-    def _is_repeated(self, said: SaidCall) -> bool:
+    def _is_repeated(self, said: ModelCallPayload) -> bool:
         """The same call, told twice under different events."""
         if said.call_id is None:
             return False
@@ -359,8 +363,10 @@ class _Teller:
         last = self._drafts[-1].messages[-1:]
         return last[0][1].call if last else None
 
-    def _message(self, role: Role, content: str, event: Event, flags: Iterable[Flag]) -> Message:
-        return Message(
+    def _message(
+        self, role: Role, content: str, event: Event, flags: Iterable[Flag]
+    ) -> ChatMessage:
+        return ChatMessage(
             role=role,
             content=content,
             turn=self._turn,
@@ -369,11 +375,11 @@ class _Teller:
             flags=frozenset(flags),
         )
 
-    def _add(self, at: int, message: Message, context: int = -1) -> None:
+    def _add(self, at: int, message: ChatMessage, context: int = -1) -> None:
         self._drafts[context].messages.append((at, message))
         self._last = (message.role, message.seq)
 
-    def _answered(self, draft: _Draft) -> Iterable[Message]:
+    def _answered(self, draft: _ContextDraft) -> Iterable[ChatMessage]:
         """The messages with the results behind the calls."""
         answers = [at for at, message in draft.messages if message.role == "assistant"]
         for position, (at, message) in enumerate(draft.messages, start=1):
@@ -389,11 +395,11 @@ class _Teller:
         at: int,
         index: int,
         call: ToolCall,
-        message: Message,
+        message: ChatMessage,
         later: int | None,
         *,
         goes_on: bool,
-    ) -> Iterable[Message]:
+    ) -> Iterable[ChatMessage]:
         found = self._matches.of.get((at, index))
         if found is not None and found in self._results:
             result = self._results[found]
@@ -407,7 +413,7 @@ class _Teller:
                 flags=frozenset(flags),
             )
         elif goes_on:
-            yield Message(
+            yield ChatMessage(
                 role="tool",
                 content="",
                 turn=message.turn,
@@ -419,23 +425,27 @@ class _Teller:
             )
 
 
-def _matches(told: Sequence[tuple[Event, Said]]) -> Matches:
-    asked: list[Asked] = []
-    answers: list[Answer] = []
+def _matches(told: Sequence[tuple[Event, EventPayload]]) -> ToolMatches:
+    asked: list[ToolRequest] = []
+    answers: list[ToolAnswer] = []
     for at, (_, said) in enumerate(told):
-        if isinstance(said, SaidCall):
+        if isinstance(said, ModelCallPayload):
             calls = said.tool_calls or ()
-            asked += [Asked(at, nth, one.id, one.name) for nth, one in enumerate(calls)]
-        elif isinstance(said, SaidResult):
-            answers.append(Answer(at, said.call_id or None, said.tool))
+            asked += [ToolRequest(at, nth, one.id, one.name) for nth, one in enumerate(calls)]
+        elif isinstance(said, ToolResultPayload):
+            answers.append(ToolAnswer(at, said.call_id or None, said.tool))
     return match_results(asked, answers)
 
 
-def _summaries(told: Sequence[tuple[Event, Said]]) -> dict[str, int]:
+def _summaries(told: Sequence[tuple[Event, EventPayload]]) -> dict[str, int]:
     """Where the model calls stand that wrote summaries, by their ids."""
-    asked = {said.summary_call_id for _, said in told if isinstance(said, SaidCompaction)}
+    asked = {said.summary_call_id for _, said in told if isinstance(said, CompactionPayload)}
     found: dict[str, int] = {}
     for at, (_, said) in enumerate(told):
-        if isinstance(said, SaidCall) and said.call_id is not None and said.call_id in asked:
+        if (
+            isinstance(said, ModelCallPayload)
+            and said.call_id is not None
+            and said.call_id in asked
+        ):
             found.setdefault(said.call_id, at)
     return found

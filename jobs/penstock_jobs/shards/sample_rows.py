@@ -15,16 +15,16 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock_jobs.shards.branches import Branch, cut, engine_branches
 from penstock_jobs.shards.chat_templates import encode_message, join_messages
 from penstock_jobs.shards.conversation import (
+    ChatMessage,
     Conversation,
-    Ended,
-    Message,
+    SequenceEnd,
     how_it_ended,
     order_chain,
 )
-from penstock_jobs.shards.engine_tokens import Expected, is_digest
+from penstock_jobs.shards.engine_tokens import ExpectedTokens, is_digest
 from penstock_jobs.shards.recipe import Source
 from penstock_jobs.shards.renderer import Renderer
-from penstock_jobs.shards.session_events import Problem
+from penstock_jobs.shards.session_events import EventProblem
 
 Record = Sequence[tuple[Any, ...]]
 #: Columns that are made of the branches; the others are a value a row.
@@ -104,7 +104,7 @@ def _nulls(values: Sequence[Any]) -> pa.Array | None:
 
 
 TooLong = Literal["drop", "cut"]
-Reason = Literal[
+SampleRefusal = Literal[
     "no_engine_tokens",  # ids are demanded, and no call has any
     "broken_tokens",  # all that it has are broken
     "nothing_written",  # nothing in it was written by the model here for the first time
@@ -136,7 +136,7 @@ class LeftOutBranches(NamedTuple):
     """A session, or some branches of it."""
 
     session_id: str
-    reason: Reason
+    reason: SampleRefusal
     branches: int
 
 
@@ -150,13 +150,13 @@ class SampleRows:
             raise InvalidInput(what="The recipe's [tokens]", why=why)
         self.left_out: list[LeftOutBranches] = []
         #: By session: what was wrong with events, though the session may have rows.
-        self.problems: list[tuple[str, Problem]] = []
+        self.problems: list[tuple[str, EventProblem]] = []
         #: `per_turn`, sessions whose branches the template made fork; `border_tokens`.
         self.retok_drift: Counter[str] = Counter()
         self._options = options
         self._renderer = renderer
         digest = options.tokenizer or (renderer.tokenizer_sha256 if renderer else None)
-        self._expected = Expected(digest, renderer.vocabulary if renderer else None)
+        self._expected = ExpectedTokens(digest, renderer.vocabulary if renderer else None)
         self._rows: list[dict[str, Any]] = []
         self._branches: list[Branch] = []
 
@@ -223,7 +223,7 @@ class SampleRows:
         if len(branches) > BRANCHES_MAX:
             self.left_out.append(LeftOutBranches(session, "too_many_branches", len(branches)))
             return
-        texts = _Texts(conversation)
+        texts = _EncodedMessages(conversation)
         ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(branches):
             own = _nearest(found, number, ids)
@@ -243,7 +243,7 @@ class SampleRows:
             self._rows.append(row)
             self._branches.append(branch)
 
-    def _branches_of(self, conversation: Conversation) -> list[Branch] | Reason:
+    def _branches_of(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
         session, source = conversation.session_id, self._options.source
         self.problems += [(session, one) for one in conversation.problems]
         if source != "render":
@@ -256,7 +256,7 @@ class SampleRows:
                 return _why_none(conversation, broken=bool(branched.problems))
         return self._rendered(conversation)
 
-    def _rendered(self, conversation: Conversation) -> list[Branch] | Reason:
+    def _rendered(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
         assert self._renderer is not None  # the constructor saw to it
         rendered = self._renderer.render(conversation)
         self.problems += [(conversation.session_id, one) for one in rendered.problems]
@@ -286,7 +286,7 @@ class SampleRows:
         call = conversation.calls[branch.calls[-1]]
         ended = how_it_ended(conversation, branch.calls[-1])
         if branch.was_cut:
-            ended = Ended("truncated", "max_length")
+            ended = SequenceEnd("truncated", "max_length")
         versions = [version for _, version in branch.version_runs or ()]
         return {
             "is_last_step": False,
@@ -320,7 +320,7 @@ class SampleRows:
         return self._expected.tokenizer or named or _UNKNOWN
 
 
-class _Texts:
+class _EncodedMessages:
     """The messages of a conversation as JSON, each written once."""
 
     def __init__(self, conversation: Conversation) -> None:
@@ -341,14 +341,14 @@ class _Texts:
                 encoded.append(self._encoded(context, at, messages[at], is_trained))
         return join_messages(encoded)
 
-    def _encoded(self, context: int, at: int, message: Message, trained: bool) -> bytes:
+    def _encoded(self, context: int, at: int, message: ChatMessage, trained: bool) -> bytes:
         key = (context, at, trained)
         if key not in self._known:
             self._known[key] = encode_message(message, trained=trained)
         return self._known[key]
 
 
-def _is_by(message: Message, last_call: int) -> bool:
+def _is_by(message: ChatMessage, last_call: int) -> bool:
     return message.call is not None and message.call <= last_call
 
 
@@ -360,7 +360,7 @@ def _nearest(branches: list[Branch], number: int, ids: Mapping[int, str]) -> int
     return parent
 
 
-def _why_none(conversation: Conversation, *, broken: bool) -> Reason:
+def _why_none(conversation: Conversation, *, broken: bool) -> SampleRefusal:
     if broken:
         return "broken_tokens"
     written = any(not call.flags & {"copied", "synthetic"} for call in conversation.calls)

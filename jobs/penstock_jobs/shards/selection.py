@@ -99,7 +99,7 @@ def _refuse_bad_ids(sessions: pa.ChunkedArray) -> None:
         raise InvalidInput(what="The recipe's query", why=why)
 
 
-Reason = Literal["not_in_lake", "no_reward", "pending", "censored", "excluded"]
+SelectionReason = Literal["not_in_lake", "no_reward", "pending", "censored", "excluded"]
 
 _COMPONENT = pa.struct(
     [
@@ -193,7 +193,7 @@ def _selection(chosen: pa.Table, left_out: list[pa.Table]) -> Selection:
     )
 
 
-def _left_out(sessions: pa.ChunkedArray, reason: Reason) -> pa.Table:
+def _left_out(sessions: pa.ChunkedArray, reason: SelectionReason) -> pa.Table:
     count = len(sessions)
     columns = [sessions, pa.repeat(reason, count), pa.nulls(count, pa.string())]
     return pa.table(columns, schema=LEFT_OUT_ROWS)

@@ -100,7 +100,7 @@ def _content(event: Event) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class EventProblem:
     """Something about an event that keeps it, or a part of it, out of training."""
 
     kind: str
@@ -112,7 +112,7 @@ class Problem:
     detail: str | None = None
 
     @classmethod
-    def of(cls, kind: str, event: Event) -> "Problem":
+    def of(cls, kind: str, event: Event) -> "EventProblem":
         return cls(kind, event.seq, event.event_id)
 
 
@@ -124,20 +124,20 @@ class ToolCall:
     arguments: str
 
 
-class _SaidToolCall(Struct, gc=False):
+class _ToolCallPayload(Struct, gc=False):
     id: str = ""
     name: str = ""
     arguments: Raw | UnsetType = UNSET
 
 
-class SaidCall(Struct, gc=False):
+class ModelCallPayload(Struct, gc=False):
     """The payload of a model call. Its tokens are decoded apart, one call at a time."""
 
     call_id: str | None = None
     model: str | None = None
     text: str | None = None
     thinking: str | None = None
-    tool_calls: list[_SaidToolCall] | None = None
+    tool_calls: list[_ToolCallPayload] | None = None
     finish_reason: str | None = None
     sampling: dict[str, Any] | None = None
     tokens: Raw | UnsetType = UNSET
@@ -147,19 +147,19 @@ class SaidCall(Struct, gc=False):
     is_copied_context: bool = False
 
 
-class SaidResult(Struct, gc=False):
+class ToolResultPayload(Struct, gc=False):
     call_id: str | None = None
     tool: str | None = None
     output: Raw | UnsetType = UNSET
 
 
-class SaidMessage(Struct, gc=False):
+class UserMessagePayload(Struct, gc=False):
     text: str = ""
     synthetic: bool = False
     is_copied_context: bool = False
 
 
-class SaidStart(Struct, gc=False):
+class SessionStartPayload(Struct, gc=False):
     parent_session: str | None = None
     link: str | None = None
     task_id: str | None = None
@@ -168,44 +168,44 @@ class SaidStart(Struct, gc=False):
     tools: Raw | UnsetType = UNSET
 
 
-class SaidCompaction(Struct, gc=False):
+class CompactionPayload(Struct, gc=False):
     summary_call_id: str | None = None
     summary: str | None = None
 
 
-class SaidInterrupt(Struct, gc=False):
+class InterruptPayload(Struct, gc=False):
     call_id: str | None = None
 
 
-class SaidEnd(Struct, gc=False):
+class SessionEndPayload(Struct, gc=False):
     reason: str | None = None
 
 
-Said = (
-    SaidCall | SaidResult | SaidMessage | SaidStart | SaidCompaction | SaidInterrupt | SaidEnd
+EventPayload = (
+    ModelCallPayload | ToolResultPayload | UserMessagePayload | SessionStartPayload | CompactionPayload | InterruptPayload | SessionEndPayload
 )  # fmt: skip
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
-    "session_start": msgspec.json.Decoder(SaidStart),
-    "session_end": msgspec.json.Decoder(SaidEnd),
-    "user_message": msgspec.json.Decoder(SaidMessage),
-    "model_call": msgspec.json.Decoder(SaidCall),
-    "tool_result": msgspec.json.Decoder(SaidResult),
-    "compaction": msgspec.json.Decoder(SaidCompaction),
-    "interrupt": msgspec.json.Decoder(SaidInterrupt),
-    "error": msgspec.json.Decoder(SaidInterrupt),
+    "session_start": msgspec.json.Decoder(SessionStartPayload),
+    "session_end": msgspec.json.Decoder(SessionEndPayload),
+    "user_message": msgspec.json.Decoder(UserMessagePayload),
+    "model_call": msgspec.json.Decoder(ModelCallPayload),
+    "tool_result": msgspec.json.Decoder(ToolResultPayload),
+    "compaction": msgspec.json.Decoder(CompactionPayload),
+    "interrupt": msgspec.json.Decoder(InterruptPayload),
+    "error": msgspec.json.Decoder(InterruptPayload),
 }
 
 
 @dataclass(slots=True)
-class Told:
+class DecodedEvents:
     """Events with what they say, in order; those that say nothing legible are problems."""
 
-    events: list[tuple[Event, Said]] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    events: list[tuple[Event, EventPayload]] = field(default_factory=list)
+    problems: list[EventProblem] = field(default_factory=list)
 
 
-def read_events(events: list[Event]) -> Told:
-    told = Told()
+def read_events(events: list[Event]) -> DecodedEvents:
+    told = DecodedEvents()
     for event in events:
         decoder = _DECODERS.get(event.type)
         if decoder is None:
@@ -213,11 +213,11 @@ def read_events(events: list[Event]) -> Told:
         try:
             told.events.append((event, decoder.decode(event.payload)))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            told.problems.append(Problem.of("payload_unreadable", event))
+            told.problems.append(EventProblem.of("payload_unreadable", event))
     return told
 
 
-def tool_calls_of(said: SaidCall) -> tuple[ToolCall, ...]:
+def tool_calls_of(said: ModelCallPayload) -> tuple[ToolCall, ...]:
     calls = said.tool_calls or ()
     return tuple(ToolCall(one.id, one.name, text_of(one.arguments, "{}")) for one in calls)
 
@@ -245,7 +245,7 @@ def tools_of(value: Raw | UnsetType) -> str | None:
     return bytes(value).decode() if tools else None
 
 
-def temperature_of(said: SaidCall) -> float | None:
+def temperature_of(said: ModelCallPayload) -> float | None:
     value = (said.sampling or {}).get("temperature")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import Packed, pack
+from penstock.shards.balance import PackedRows, pack
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
 #: What a trainer needs of a row when it does not say.
@@ -83,7 +83,7 @@ def _in_one(pieces: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(pieces, out=values)
 
 
-class Lists(NamedTuple):
+class ListValues(NamedTuple):
     """A column of lists in one buffer, as Arrow has it."""
 
     values: np.ndarray
@@ -110,7 +110,7 @@ class Batch:
     def __len__(self) -> int:
         return self.rows
 
-    def pack(self, length: int) -> Packed:
+    def pack(self, length: int) -> PackedRows:
         """Its rows put together in rows of at most so many tokens. Raises InvalidInput where one
         alone is longer."""
         return pack(np.diff(self["input_ids"].offsets), length)
@@ -126,7 +126,7 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Lists]:
+def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | ListValues]:
     """One column, or several where it holds records."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # none: a column without rows
@@ -140,9 +140,9 @@ def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Lists
     values = array.values[offsets[0] : offsets[-1]]
     offsets = offsets - offsets[0] if offsets[0] else offsets
     if not pa.types.is_struct(values.type):
-        return {name: Lists(_plain(values), offsets)}
+        return {name: ListValues(_plain(values), offsets)}
     fields = zip(values.type, values.flatten(), strict=True)
-    return {f"{name}.{field.name}": Lists(_plain(one), offsets) for field, one in fields}
+    return {f"{name}.{field.name}": ListValues(_plain(one), offsets) for field, one in fields}
 
 
 def _plain(array: pa.Array) -> np.ndarray:
@@ -152,22 +152,22 @@ def _plain(array: pa.Array) -> np.ndarray:
     return values
 
 
-def _bytes(array: pa.Array) -> Lists:
+def _bytes(array: pa.Array) -> ListValues:
     _, offsets, content = array.buffers()
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     values = np.frombuffer(content, np.uint8) if content else np.zeros(0, np.uint8)
-    return Lists(values[ends[0] : ends[-1]], ends - ends[0])
+    return ListValues(values[ends[0] : ends[-1]], ends - ends[0])
 
 
-class Decoded(NamedTuple):
+class DecodedChunk(NamedTuple):
     """A chunk. `starts` says where groups begin among its rows."""
 
-    columns: Mapping[str, np.ndarray | Lists]
+    columns: Mapping[str, np.ndarray | ListValues]
     tokens: np.ndarray
     starts: np.ndarray
 
 
-class Places(NamedTuple):
+class ValuePlaces(NamedTuple):
     """Where the values of each row of a window are, in the buffers of its chunks."""
 
     buffers: list[np.ndarray]
@@ -180,7 +180,7 @@ class Window:
     """Rows are numbered through all chunks; groups stand in the order they are given out."""
 
     numbers: dict[str, np.ndarray]
-    lists: dict[str, Places]
+    lists: dict[str, ValuePlaces]
     chunk: np.ndarray
     tokens: np.ndarray
     group_first: np.ndarray
@@ -188,18 +188,18 @@ class Window:
     group_tokens: np.ndarray
 
 
-class Taken(NamedTuple):
+class WindowRows(NamedTuple):
     """Rows of a window, in the order they are given out."""
 
     window: Window
     rows: np.ndarray
 
 
-def count_groups(chunks: Sequence[Decoded]) -> int:
+def count_groups(chunks: Sequence[DecodedChunk]) -> int:
     return sum(len(one.starts) for one in chunks)
 
 
-def make_window(chunks: Sequence[Decoded], order: np.ndarray) -> Window:
+def make_window(chunks: Sequence[DecodedChunk], order: np.ndarray) -> Window:
     """`order` is the order of the groups, by their place in that of the chunks."""
     rows = [len(one.tokens) for one in chunks]
     before = np.cumsum([0, *rows[:-1]])
@@ -209,8 +209,8 @@ def make_window(chunks: Sequence[Decoded], order: np.ndarray) -> Window:
     numbers, lists = {}, {}
     for name in chunks[0].columns:
         parts = [one.columns[name] for one in chunks]
-        if isinstance(parts[0], Lists):
-            lists[name] = _places([one for one in parts if isinstance(one, Lists)])
+        if isinstance(parts[0], ListValues):
+            lists[name] = _places([one for one in parts if isinstance(one, ListValues)])
         else:
             numbers[name] = np.concatenate(parts)
     return Window(
@@ -224,15 +224,15 @@ def make_window(chunks: Sequence[Decoded], order: np.ndarray) -> Window:
     )
 
 
-def _places(parts: Sequence[Lists]) -> Places:
-    return Places(
+def _places(parts: Sequence[ListValues]) -> ValuePlaces:
+    return ValuePlaces(
         buffers=[one.values for one in parts],
         starts=np.concatenate([one.offsets[:-1] for one in parts]),
         lengths=np.concatenate([np.diff(one.offsets) for one in parts]),
     )
 
 
-def gather(taken: Sequence[Taken]) -> dict[str, np.ndarray | Ragged]:
+def gather(taken: Sequence[WindowRows]) -> dict[str, np.ndarray | Ragged]:
     """The rows as one. Lists stay where they are until someone asks for them in one piece."""
     found: dict[str, np.ndarray | Ragged] = {}
     first = taken[0].window
@@ -243,7 +243,7 @@ def gather(taken: Sequence[Taken]) -> dict[str, np.ndarray | Ragged]:
     return found
 
 
-def _ragged(parts: Sequence[tuple[Places, Taken]]) -> Ragged:
+def _ragged(parts: Sequence[tuple[ValuePlaces, WindowRows]]) -> Ragged:
     buffers: list[np.ndarray] = []
     which = []
     for places, one in parts:

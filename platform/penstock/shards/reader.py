@@ -17,19 +17,19 @@ import numpy as np
 
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
-from penstock.shards.balance import Budget, divide
-from penstock.shards.batches import Batch, Ragged, Taken, check_columns, gather
+from penstock.shards.balance import BatchBudget, divide
+from penstock.shards.batches import Batch, Ragged, WindowRows, check_columns, gather
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
 from penstock.shards.order import Order
-from penstock.shards.prefetch import Closed, Prefetched
+from penstock.shards.prefetch import Prefetch, PrefetchClosed
 from penstock.shards.sources import (
-    Drawing,
+    DrawnGroups,
     Exhausted,
-    Groups,
     OpenShard,
-    Position,
+    ShardCursor,
+    ShardPosition,
     check_weights,
     furthest_behind,
 )
@@ -40,7 +40,7 @@ _STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShare:
     """Which part of each global batch a reader gets."""
 
     rank: int
@@ -53,12 +53,12 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadingPlan:
     """What a reader gives out."""
 
     weights: tuple[float, ...]
-    budget: Budget
-    share: Share
+    budget: BatchBudget
+    share: RankShare
     seed: int
     shuffled: bool
     exhausted: Exhausted
@@ -70,22 +70,22 @@ class ShardReader:
     """An iterable of batches. A loop over it is an epoch, or what is left of one; the next loop is
     the next epoch. One loop at a time: a second one ends the first."""
 
-    def __init__(self, shards: Sequence[OpenShard], plan: Plan, epoch: int) -> None:
+    def __init__(self, shards: Sequence[OpenShard], plan: ReadingPlan, epoch: int) -> None:
         self._shards = list(shards)
         self._plan = plan
-        self._positions = [Position(epoch) for _ in shards]
-        self._batches: Prefetched[Batch] | None = None
+        self._positions = [ShardPosition(epoch) for _ in shards]
+        self._batches: Prefetch[Batch] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         self.close()
-        batches = Prefetched(self._make, self._plan.batches_max, "penstock-reader")
+        batches = Prefetch(self._make, self._plan.batches_max, "penstock-reader")
         self._batches = batches
         try:
             for batch in batches:
                 self._positions = _positions_in(batch.state)
                 yield batch
             self._positions = [_next_round(one) for one in self._positions]
-        except Closed:
+        except PrefetchClosed:
             what = "The loop over a reader"
             why = "the reader was closed, or another loop over it began"
             raise InvalidInput(what=what, why=why) from None
@@ -129,7 +129,7 @@ class ShardReader:
             pool = closing.enter_context(ThreadPoolExecutor(plan.threads, "penstock-decode"))
             try:
                 sources = [
-                    Drawing(shard, partial(self._order, shard), plan.budget, position, pool)
+                    ShardCursor(shard, partial(self._order, shard), plan.budget, position, pool)
                     for shard, position in zip(self._shards, self._positions, strict=True)
                 ]
                 for groups in _global_batches(sources, plan):
@@ -143,7 +143,7 @@ class ShardReader:
     def _order(self, shard: OpenShard, epoch: int) -> Order:
         return Order(shard.id, shard.chunks, self._plan.seed, epoch, self._plan.shuffled)
 
-    def _state(self, positions: Sequence[Position]) -> dict[str, Any]:
+    def _state(self, positions: Sequence[ShardPosition]) -> dict[str, Any]:
         plan = self._plan
         return {
             "format": _STATE_FORMAT,
@@ -161,7 +161,7 @@ class ShardReader:
             ],
         }
 
-    def _checked(self, state: Mapping[str, Any]) -> list[Position]:
+    def _checked(self, state: Mapping[str, Any]) -> list[ShardPosition]:
         try:
             if state["format"] != _STATE_FORMAT:
                 raise PositionRefused(why=f"it has the format {state['format']!r}")
@@ -252,10 +252,10 @@ def read_mixture(
     if batch_samples is None and batch_tokens is None:
         batch_samples = BATCH_SAMPLES
     settings = _settings_of(data)
-    plan = Plan(
+    plan = ReadingPlan(
         weights=weights,
-        budget=Budget(batch_samples, batch_tokens),
-        share=Share(rank, world),
+        budget=BatchBudget(batch_samples, batch_tokens),
+        share=RankShare(rank, world),
         seed=seed,
         shuffled=shuffle,
         exhausted=exhausted,
@@ -292,14 +292,14 @@ def _copies(
     return LocalCopies(directory, settings.shard_cache_bytes_max)
 
 
-def _positions_in(state: Mapping[str, Any]) -> list[Position]:
+def _positions_in(state: Mapping[str, Any]) -> list[ShardPosition]:
     names = ("epoch", "samples_consumed", "drawn", "finished")
-    return [Position(**{name: int(one[name]) for name in names}) for one in state["sources"]]
+    return [ShardPosition(**{name: int(one[name]) for name in names}) for one in state["sources"]]
 
 
-def _next_round(position: Position) -> Position:
+def _next_round(position: ShardPosition) -> ShardPosition:
     """Where a source goes on after the end of a loop: at the start of an epoch of its own."""
-    return Position(position.epoch + 1)
+    return ShardPosition(position.epoch + 1)
 
 
 def _refuse_other(what: str, found: object, own: object) -> None:
@@ -307,9 +307,11 @@ def _refuse_other(what: str, found: object, own: object) -> None:
         raise PositionRefused(why=f"its {what} is {found}, and the reader's {own}")
 
 
-def _global_batches(sources: Sequence[Drawing], plan: Plan) -> Iterator[list[Groups]]:
+def _global_batches(
+    sources: Sequence[ShardCursor], plan: ReadingPlan
+) -> Iterator[list[DrawnGroups]]:
     """Groups in order, as many at a time as fit."""
-    taken: list[Groups] = []
+    taken: list[DrawnGroups] = []
     room = plan.budget.limit
     while (source := _next_source(sources, plan)) is not None:
         count, size = source.fitting(room)
@@ -325,7 +327,7 @@ def _global_batches(sources: Sequence[Drawing], plan: Plan) -> Iterator[list[Gro
         yield taken
 
 
-def _next_source(sources: Sequence[Drawing], plan: Plan) -> Drawing | None:
+def _next_source(sources: Sequence[ShardCursor], plan: ReadingPlan) -> ShardCursor | None:
     """One that has a group; None at the end of the loop."""
     left = [_is_left(one, plan.exhausted) for one in sources]
     if not any(left):
@@ -339,18 +341,18 @@ def _next_source(sources: Sequence[Drawing], plan: Plan) -> Drawing | None:
     return source
 
 
-def _is_left(source: Drawing, exhausted: Exhausted) -> bool:
+def _is_left(source: ShardCursor, exhausted: Exhausted) -> bool:
     """Whether it may be the next one, or the one that ends the loop."""
     if exhausted == "drop":
         return not source.ended()
     return exhausted == "stop" or not source.empty
 
 
-def _all_finished(sources: Sequence[Drawing]) -> bool:
+def _all_finished(sources: Sequence[ShardCursor]) -> bool:
     return all(one.finished or one.ended() for one in sources)
 
 
-def _batch_of(groups: Sequence[Groups], plan: Plan, state: dict[str, Any]) -> Batch:
+def _batch_of(groups: Sequence[DrawnGroups], plan: ReadingPlan, state: dict[str, Any]) -> Batch:
     """What this rank gets of a global batch."""
     taken = _rows_of(groups)
     padding = False
@@ -366,7 +368,7 @@ def _batch_of(groups: Sequence[Groups], plan: Plan, state: dict[str, Any]) -> Ba
     return Batch(_as_padding(columns) if padding else columns, rows, padding, state)
 
 
-def _rows_of(groups: Sequence[Groups]) -> list[Taken]:
+def _rows_of(groups: Sequence[DrawnGroups]) -> list[WindowRows]:
     """The rows of a batch, one piece for each stretch that comes from the same window."""
     taken = []
     for _, stretch in groupby(groups, lambda one: id(one.window)):
@@ -375,18 +377,20 @@ def _rows_of(groups: Sequence[Groups]) -> list[Taken]:
         samples = np.concatenate([one.samples for one in found])
         begins = np.cumsum(samples) - samples
         rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
-        taken.append(Taken(found[0].window, rows))
+        taken.append(WindowRows(found[0].window, rows))
     return taken
 
 
-def _select(taken: Sequence[Taken], own: np.ndarray) -> list[Taken]:
+def _select(taken: Sequence[WindowRows], own: np.ndarray) -> list[WindowRows]:
     """Only these rows, numbered through all pieces, in order."""
     ends = np.cumsum([len(one.rows) for one in taken])
     cuts = np.searchsorted(own, ends)
     selected, begun = [], 0
     for one, end, cut in zip(taken, ends, cuts, strict=True):
         if cut > begun:
-            selected.append(Taken(one.window, one.rows[own[begun:cut] - (end - len(one.rows))]))
+            selected.append(
+                WindowRows(one.window, one.rows[own[begun:cut] - (end - len(one.rows))])
+            )
         begun = cut
     return selected
 

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import Budget
+from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import (
     ROUTE_COLUMNS,
-    Decoded,
-    Lists,
+    DecodedChunk,
+    ListValues,
     Window,
     count_groups,
     make_window,
@@ -82,7 +82,7 @@ class OpenShard:
     def chunks(self) -> list[Chunk]:
         return chunks_of(self.manifest)
 
-    def decode(self, number: int) -> Decoded:
+    def decode(self, number: int) -> DecodedChunk:
         """Raises ShardDamaged, and what the store raises."""
         chunk = self.chunks[number]
         part = self.manifest.files[chunk.file]
@@ -91,15 +91,15 @@ class OpenShard:
         if rows.num_rows != chunk.rows:
             why = f"row groups {chunk.row_groups} have {rows.num_rows} rows, not {chunk.rows}"
             raise ShardDamaged(path=self._files.path(part), why=why)
-        columns: dict[str, np.ndarray | Lists] = {}
+        columns: dict[str, np.ndarray | ListValues] = {}
         for name in self._columns:
             columns |= to_numpy(name, rows[name])
         if self._route_columns:
             columns |= self._routes(part, chunk)
         tokens = rows["n_tokens"].to_numpy()
-        return Decoded(columns, tokens, np.flatnonzero(group_starts(rows["group_id"])))
+        return DecodedChunk(columns, tokens, np.flatnonzero(group_starts(rows["group_id"])))
 
-    def _routes(self, part: PartFile, chunk: Chunk) -> dict[str, np.ndarray | Lists]:
+    def _routes(self, part: PartFile, chunk: Chunk) -> dict[str, np.ndarray | ListValues]:
         """The side file has row groups of its own: those with rows of the chunk are read."""
         side = part.routes
         assert side is not None  # looked at when the shard was opened
@@ -113,7 +113,7 @@ class OpenShard:
         ]
         rows = self._files.read(side, needed, self._route_columns)
         rows = rows.slice(chunk.first_row - begins[needed[0]], chunk.rows)
-        columns: dict[str, np.ndarray | Lists] = {}
+        columns: dict[str, np.ndarray | ListValues] = {}
         for name in self._route_columns:
             columns |= to_numpy(name, rows[name])
         return columns
@@ -124,7 +124,7 @@ class OpenShard:
 
 
 @dataclass(frozen=True)
-class Position:
+class ShardPosition:
     """Where a source stands. `samples_consumed` counts those of the epoch, `drawn` those since
     the mixture began its round, and `finished` the epochs that ended in it."""
 
@@ -134,7 +134,7 @@ class Position:
     finished: int = 0
 
 
-class Groups(NamedTuple):
+class DrawnGroups(NamedTuple):
     """Groups of a window that are drawn after each other: where each begins among its rows, and
     how many samples it has."""
 
@@ -151,15 +151,15 @@ _WINDOWS_AHEAD = 2
 OrderOf = Callable[[int], Order]
 
 
-class Drawing:
+class ShardCursor:
     """Draws groups from one source. The windows after the one in use are decoded meanwhile."""
 
     def __init__(
         self,
         shard: OpenShard,
         order_of: OrderOf,
-        budget: Budget,
-        position: Position,
+        budget: BatchBudget,
+        position: ShardPosition,
         pool: Executor,
     ) -> None:
         self.drawn = position.drawn
@@ -171,8 +171,8 @@ class Drawing:
         self._begin(position.epoch, position.samples_consumed)
 
     @property
-    def position(self) -> Position:
-        return Position(self._epoch, self._consumed, self.drawn, self.finished)
+    def position(self) -> ShardPosition:
+        return ShardPosition(self._epoch, self._consumed, self.drawn, self.finished)
 
     @property
     def empty(self) -> bool:
@@ -201,10 +201,10 @@ class Drawing:
         before = self._ends[self._next - 1] if self._next else 0
         return int(self._ends[self._next] - before)
 
-    def take(self, count: int) -> Groups:
+    def take(self, count: int) -> DrawnGroups:
         """The next groups of the window are drawn."""
         own = slice(self._next, self._next + count)
-        groups = Groups(self._window, self._firsts[own], self._samples[own])
+        groups = DrawnGroups(self._window, self._firsts[own], self._samples[own])
         samples = int(groups.samples.sum())
         self._next += count
         self._consumed += samples
@@ -225,7 +225,7 @@ class Drawing:
         self._epoch = epoch
         self._consumed = consumed
         self._order = self._order_of(epoch)
-        self._decoding: dict[int, list[Future[Decoded]]] = {}
+        self._decoding: dict[int, list[Future[DecodedChunk]]] = {}
         self._ends = np.zeros(0, np.int64)
         self._next = 0
         self._number = self._order.windows

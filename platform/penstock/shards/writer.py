@@ -207,11 +207,11 @@ class _OpenPart:
 
     def __post_init__(self) -> None:
         with ExitStack() as stack:
-            self._file = stack.enter_context(_Writing(self.store, self._path(self.name), True))
-            self._routes: _Writing | None = None
+            self._file = stack.enter_context(_ParquetFile(self.store, self._path(self.name), True))
+            self._routes: _ParquetFile | None = None
             if self.routed:
                 name = self._path(routes_name(self.name))
-                self._routes = stack.enter_context(_Writing(self.store, name, False))
+                self._routes = stack.enter_context(_ParquetFile(self.store, name, False))
             self._stack = stack.pop_all()
 
     def _path(self, name: str) -> str:
@@ -271,7 +271,7 @@ class _OpenPart:
         self._waiting = [rest] if rest.num_rows else []
         self._waiting_rows = rest.num_rows
 
-    def _write_routes(self, file: "_Writing", routes: pa.Table) -> None:
+    def _write_routes(self, file: "_ParquetFile", routes: pa.Table) -> None:
         sizes = pc.fill_null(pc.binary_length(routes["routed_experts"]), 0).to_numpy()
         for row, size in enumerate(sizes.tolist()):
             file.write_later(routes[row : row + 1], size, self.limits.row_group_bytes_max)
@@ -311,7 +311,7 @@ class _OpenPart:
         self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
 
 
-class _Writing:
+class _ParquetFile:
     """A Parquet file that is being written into the store."""
 
     def __init__(self, store: FileCreator, name: str, of_rows: bool) -> None:
