@@ -1,9 +1,9 @@
 """Branches: the token sequences that an inference engine saw, each as long as it went on exactly.
 
-A call whose prompt begins with all tokens of a branch goes on with it. Any other begins a branch of
-its own: its prompt is context as it was, never tokenized again. What the model wrote is trained in
-the branch of its call alone; where other prompts repeat it, it is context. Within a branch policy
-versions never go back: after a rollback of the model a branch forks.
+A call whose prompt begins with all tokens of a branch goes on with it. Any other call begins a
+branch of its own, with its prompt as context, and nothing is tokenized again. What the model wrote
+is trained in the branch of its call alone; where other prompts repeat it, it is context. Policy
+versions never go back within a branch: after a rollback of the model a branch forks.
 """
 
 from collections.abc import Iterable, Sequence

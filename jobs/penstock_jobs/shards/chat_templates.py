@@ -1,4 +1,8 @@
-"""Messages in OpenAI's form, as JSON and as chat templates take them."""
+"""Messages in OpenAI's form, and chat templates: text that jinja2 makes of them.
+
+Templates are other people's programs and run in a sandbox. The same messages give the same text on
+any day: `strftime_now` exists only where a day is named, and templates that need it otherwise fail.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What a conversation is: contexts, messages, and the model's calls, as values."""
+"""A conversation as values: contexts, messages, model calls, how it ended, and its chain."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What changed from one shard to another, and why: by their manifests, and by their samples."""
+"""What changed from one shard to another: in their manifests, and in their samples."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""What an inference engine said of one model call: ids, log-probabilities, versions, experts.
+"""What an inference engine reports of a model call: ids, log-probabilities, versions, experts.
 
-It is checked here, once. What does not hold together is a problem of that call, with a name; the
-other calls of its session are none the worse for it.
+It is checked here, once. Tokens that do not hold together are a named problem of that call; other
+calls of the session are not affected.
 """
 
 import binascii

@@ -1,9 +1,9 @@
 """Rendering: messages as the tokens that a chat template and a tokenizer make of them.
 
-These are not the tokens that the model wrote: they are for sessions of which no engine said any,
-and marked so. What the model wrote is found by the template's `generation` blocks; else by
-rendering up to each of its messages and behind it. A template that writes earlier messages in
-another way later, as those do that drop what was thought, gives a new branch wherever it did.
+These are not the tokens that the model wrote. They serve sessions for which no engine gave tokens,
+and are marked. The template's `generation` blocks say what the model wrote; without them, the text
+is rendered up to each of its messages and behind it. A template that writes earlier messages in
+another way later, such as one that drops thoughts, begins a new branch wherever it did so.
 """
 
 import hashlib

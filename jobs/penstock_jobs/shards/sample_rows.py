@@ -1,4 +1,7 @@
-"""Samples as columns: they are never one object a token."""
+"""The rows of a shard that sessions become: a row for each branch, as columns.
+
+Rewards, advantages and the split are not filled in here: the plan sets them.
+"""
 
 import hashlib
 from collections import Counter

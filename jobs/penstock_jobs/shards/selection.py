@@ -1,4 +1,11 @@
-"""The answer of a recipe's query: which sessions it names, each once, and what it says of them."""
+"""Selection: what becomes of each session that a recipe's query names. Pure.
+
+Each session is chosen, with its reward and the parts of that reward, or left out with a reason.
+Chosen and left out always add up to the rows of the query: leaving a session out is a reward
+decision. A session that is negative by rule is chosen, with its negative value; a censored or
+excluded one is not. The sessions of a chain are one piece of work: they share a group and a
+stratum.
+"""
 
 from collections import Counter
 from dataclasses import dataclass

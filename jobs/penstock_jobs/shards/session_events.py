@@ -1,6 +1,11 @@
-"""The events that conversations and tokens are read from, in the order in which they happened."""
+"""The events that conversations are read from, in order, and their decoded payloads.
 
-from collections.abc import Iterable
+A payload that cannot be read becomes a problem of its event. It never raises.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-#: What a conversation is told by; of the others, edits and observations are large.
+#: What a conversation is decoded by; of the others, edits and observations are large.
 TYPES = (
     "session_start", "session_end", "user_message", "model_call", "tool_result", "compaction",
     "interrupt", "error",
@@ -182,8 +187,14 @@ class SessionEndPayload(Struct, gc=False):
 
 
 EventPayload = (
-    ModelCallPayload | ToolResultPayload | UserMessagePayload | SessionStartPayload | CompactionPayload | InterruptPayload | SessionEndPayload
-)  # fmt: skip
+    ModelCallPayload
+    | ToolResultPayload
+    | UserMessagePayload
+    | SessionStartPayload
+    | CompactionPayload
+    | InterruptPayload
+    | SessionEndPayload
+)
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "session_start": msgspec.json.Decoder(SessionStartPayload),
     "session_end": msgspec.json.Decoder(SessionEndPayload),
@@ -205,20 +216,20 @@ class DecodedEvents:
 
 
 def read_events(events: list[Event]) -> DecodedEvents:
-    told = DecodedEvents()
+    decoded = DecodedEvents()
     for event in events:
         decoder = _DECODERS.get(event.type)
         if decoder is None:
             continue
         try:
-            told.events.append((event, decoder.decode(event.payload)))
+            decoded.events.append((event, decoder.decode(event.payload)))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            told.problems.append(EventProblem.of("payload_unreadable", event))
-    return told
+            decoded.problems.append(EventProblem.of("payload_unreadable", event))
+    return decoded
 
 
-def tool_calls_of(said: ModelCallPayload) -> tuple[ToolCall, ...]:
-    calls = said.tool_calls or ()
+def tool_calls_of(payload: ModelCallPayload) -> tuple[ToolCall, ...]:
+    calls = payload.tool_calls or ()
     return tuple(ToolCall(one.id, one.name, text_of(one.arguments, "{}")) for one in calls)
 
 
@@ -245,8 +256,92 @@ def tools_of(value: Raw | UnsetType) -> str | None:
     return bytes(value).decode() if tools else None
 
 
-def temperature_of(said: ModelCallPayload) -> float | None:
-    value = (said.sampling or {}).get("temperature")
+def temperature_of(payload: ModelCallPayload) -> float | None:
+    value = (payload.sampling or {}).get("temperature")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < 1e6 else None
+
+
+class ToolRequest(NamedTuple):
+    """A call of a tool, at the place of its model call among the events."""
+
+    at: int
+    nth: int
+    id: str
+    tool: str
+
+
+class ToolAnswer(NamedTuple):
+    at: int
+    #: None: the producer gives none, or an empty one.
+    id: str | None
+    tool: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMatches:
+    #: The place of the result by the place and index of its call.
+    of: dict[tuple[int, int], int]
+    #: Places of results that no call is known for.
+    orphans: frozenset[int]
+    #: Places of results of calls that have one already; the first counts.
+    repeated: frozenset[int]
+
+
+def match_results(asked: Sequence[ToolRequest], answers: Iterable[ToolAnswer]) -> ToolMatches:
+    """A result answers the last open call of its id before it; without one the next after it,
+    where a clock was off. One without an id answers the first open call of its tool in the model
+    call before it."""
+    by_id: defaultdict[str, list[ToolRequest]] = defaultdict(list)
+    by_place: defaultdict[int, list[ToolRequest]] = defaultdict(list)
+    for one in asked:
+        by_id[one.id].append(one)
+        by_place[one.at].append(one)
+    places = sorted(by_place)
+    of: dict[tuple[int, int], int] = {}
+    orphans, repeated = set(), set()
+    last = 0
+    for answer in sorted(answers):
+        while last < len(places) and places[last] < answer.at:
+            last += 1
+        if answer.id is None:
+            before = by_place[places[last - 1]] if last else []
+            known = [one for one in before if answer.tool in (None, one.tool)]
+            chosen = next((one for one in known if (one.at, one.nth) not in of), None)
+        else:
+            known = by_id.get(answer.id, [])
+            chosen = _nearest(known, answer.at, of)
+        if chosen is not None:
+            of[chosen.at, chosen.nth] = answer.at
+        elif answer.id is not None and known:
+            repeated.add(answer.at)
+        else:
+            orphans.add(answer.at)
+    return ToolMatches(of, frozenset(orphans), frozenset(repeated))
+
+
+def _nearest(
+    known: list[ToolRequest], at: int, of: dict[tuple[int, int], int]
+) -> ToolRequest | None:
+    split = bisect_left(known, at, key=_place)
+    for position in range(split - 1, -1, -1):
+        if known[position][:2] not in of:
+            return _first_of_its_place(known, position, of)
+    return next((one for one in known[split:] if one[:2] not in of), None)
+
+
+def _first_of_its_place(
+    known: list[ToolRequest], position: int, of: dict[tuple[int, int], int]
+) -> ToolRequest:
+    """Of parallel calls with one id, the first that is open."""
+    found = known[position]
+    while position and known[position - 1].at == found.at:
+        position -= 1
+        if known[position][:2] not in of:
+            found = known[position]
+    return found
+
+
+def _place(one: ToolRequest) -> int:
+    return one.at

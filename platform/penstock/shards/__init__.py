@@ -1,1 +1,6 @@
-"""Shards: content-addressed sets of trainable sequences, and the reader that feeds a trainer."""
+"""Shards: content-addressed sets of trainable sequences.
+
+`schema`, `manifest`, `files`, `rules` and `writer` are the format. `reader` feeds a trainer, by way
+of `sources`, `order`, `batches` and `balance`. The columns of the SQL views `shards` and `samples` are
+in `views`.
+"""

@@ -1,7 +1,13 @@
-"""Which samples make up a batch, and which rank gets which of them. Pure.
+"""How much sequences cost, and how they are divided: among ranks, and into packed rows. Pure.
 
-A global batch takes groups in order until the next does not fit. Where it begins is all it depends
-on, so a reader goes on from any sample without having seen those before."""
+A global batch takes groups in order until the next does not fit. It depends on nothing but where it
+begins, so a reader can go on from any sample.
+
+Packing puts several sequences into one row of a fixed length: first fit, the longest first. Each
+goes into the first row that still has room, which a tree over the rows' free tokens finds: n log n
+in all. This needs at most 11/9 of the rows of the best packing, and 6/9 of one more. Sequences in a
+row attend to themselves alone, so a row costs as much as its sequences do.
+"""
 
 import heapq
 from collections.abc import Iterable, Sequence

@@ -1,10 +1,13 @@
-"""Columns of a shard as numpy: views of what Arrow decoded wherever numpy can have one.
+"""Batches: columns of a shard as numpy, gathered from decoded windows, for one rank.
 
-Missing texts are None, missing numbers NaN or -1, and a list that is missing is an empty one."""
+Arrays are views of what Arrow decoded wherever numpy can have one. Missing texts are None, missing
+numbers NaN or -1, and a missing list is an empty one.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import PackedRows, pack
+from penstock.shards.balance import BatchBudget, PackedRows, divide, pack
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
 #: What a trainer needs of a row when it does not say.
@@ -259,3 +262,88 @@ def _ragged(parts: Sequence[tuple[ValuePlaces, WindowRows]]) -> Ragged:
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+# Batches of groups
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """Which part of each global batch a reader gets."""
+
+    rank: int
+    world: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            why = f"of {self.world} ranks the first is 0 and the last {self.world - 1}"
+            raise InvalidInput(what=f"The rank {self.rank}", why=why)
+
+
+class DrawnGroups(NamedTuple):
+    """Groups of a window that are drawn after each other: where each begins among its rows, and
+    how many samples it has."""
+
+    window: Window
+    firsts: np.ndarray
+    samples: np.ndarray
+
+
+def make_batch(
+    groups: Sequence[DrawnGroups],
+    budget: BatchBudget,
+    share: RankShare,
+    state: Mapping[str, Any],
+) -> Batch:
+    """What this rank gets of a global batch."""
+    taken = _rows_of(groups)
+    padding = False
+    if share.world > 1:
+        tokens = np.concatenate([window.tokens[rows] for window, rows in taken])
+        samples = np.concatenate([one.samples for one in groups])
+        begins = np.cumsum(samples) - samples
+        own = divide(tokens, begins, budget, share.world)[share.rank]
+        padding = not len(own)
+        taken = _select(taken, np.array([np.argmin(tokens)]) if padding else own)
+    columns = gather(taken)
+    rows = sum(len(one.rows) for one in taken)
+    return Batch(_as_padding(columns) if padding else columns, rows, padding, state)
+
+
+def _rows_of(groups: Sequence[DrawnGroups]) -> list[WindowRows]:
+    """The rows of a batch, one piece for each stretch that comes from the same window."""
+    taken = []
+    for _, stretch in groupby(groups, lambda one: id(one.window)):
+        found = list(stretch)
+        firsts = np.concatenate([one.firsts for one in found])
+        samples = np.concatenate([one.samples for one in found])
+        begins = np.cumsum(samples) - samples
+        rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
+        taken.append(WindowRows(found[0].window, rows))
+    return taken
+
+
+def _select(taken: Sequence[WindowRows], own: np.ndarray) -> list[WindowRows]:
+    """Only these rows, numbered through all pieces, in order."""
+    ends = np.cumsum([len(one.rows) for one in taken])
+    cuts = np.searchsorted(own, ends)
+    selected, begun = [], 0
+    for one, end, cut in zip(taken, ends, cuts, strict=True):
+        if cut > begun:
+            selected.append(
+                WindowRows(one.window, one.rows[own[begun:cut] - (end - len(one.rows))])
+            )
+        begun = cut
+    return selected
+
+
+def _as_padding(columns: dict[str, np.ndarray | Ragged]) -> dict[str, np.ndarray | Ragged]:
+    """A row of which nothing is trained."""
+    padding = dict(columns)
+    for name in ("loss_weight", "n_trainable"):
+        if name in columns:
+            padding[name] = np.zeros(1, columns[name].dtype)  # type: ignore[union-attr]
+    mask = columns.get("loss_mask")
+    if isinstance(mask, Ragged):
+        padding["loss_mask"] = mask.zeros()
+    return padding

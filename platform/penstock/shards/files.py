@@ -1,4 +1,4 @@
-"""The files of a shard: their names, reading them with their checksums, and moving them."""
+"""The files of a shard: names, checksums, copying, reading them again and again, local copies."""
 
 import fcntl
 import hashlib

@@ -1,4 +1,4 @@
-"""Items that a thread makes ahead. Whoever waits is always woken: by an item, an error, the end."""
+"""Items that a thread makes ahead. An item, an error or the end always wakes whoever waits."""
 
 import atexit
 from collections import deque

@@ -1,7 +1,7 @@
-"""What must hold for each row of a shard by itself. Pure, and over many rows at once.
+"""The rules that each row of a shard keeps by itself. Pure, and over many rows at once.
 
-A rule gives the first row that breaks it, and how. Those in `SHAPES` hold before the others are
-asked, which count on them.
+A rule yields the first row that breaks it, and how. The rules in `RULES` rely on those in `SHAPES`,
+which are checked before.
 """
 
 from collections.abc import Callable, Iterator

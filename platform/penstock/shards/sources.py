@@ -1,14 +1,15 @@
-"""Which source of a mixture the next group comes from. Pure, and known from the positions alone.
+"""The shards that a reader reads from: open ones, cursors over them, and their mixture.
 
-Each source has drawn samples in proportion to its weight, to within a group: the next is the one
-that is furthest behind its share."""
+A mixture draws samples in proportion to weights, to within a group: the next group comes from the
+shard that is furthest behind its share. So the positions alone decide which is next.
+"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import (
     ROUTE_COLUMNS,
     DecodedChunk,
+    DrawnGroups,
     ListValues,
     Window,
     count_groups,
@@ -30,14 +32,13 @@ from penstock.shards.order import Chunk, Order, chunks_of
 from penstock.shards.rows import group_starts
 from penstock.storage import ObjectStore
 
-#: What happens when a source has no more groups in its epoch: the mixture ends (`stop`), goes on
-#: without it until all are empty (`drop`), or begins its next epoch, and ends when each source was
-#: read to its end at least once (`repeat`).
+#: What happens when a source ends: the mixture ends too (`stop`), goes on without it until all have
+#: ended (`drop`), or begins its next epoch, until each source was read at least once (`repeat`).
 Exhausted = Literal["stop", "drop", "repeat"]
 
 
 def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequence[bool]) -> int:
-    """The source that goes next, of those that are `left`; the first of several that are even."""
+    """The number of the source that goes next, of those that are `left`; of equals the first."""
     shares = [
         (count / weight, number)
         for number, (count, weight, there) in enumerate(zip(drawn, weights, left, strict=True))
@@ -46,13 +47,22 @@ def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequen
     return min(shares)[1]
 
 
-def check_weights(weights: Sequence[float]) -> None:
-    """Raises InvalidInput."""
-    if not weights:
-        raise InvalidInput(what="The mixture", why="it has no source")
-    for weight in weights:
-        if not 0 < weight < float("inf"):
-            raise InvalidInput(what=f"The weight {weight!r}", why="a weight is a number over 0")
+@dataclass(frozen=True)
+class Mixture:
+    """How much of each shard a mixture has, and what happens at the end of one."""
+
+    weights: tuple[float, ...]
+    exhausted: Exhausted
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise InvalidInput(what="The mixture", why="it has no source")
+        for weight in self.weights:
+            if not 0 < weight < float("inf"):
+                raise InvalidInput(what=f"The weight {weight!r}", why="a weight is a number over 0")
+        if self.exhausted not in get_args(Exhausted):
+            why = f"it is one of {', '.join(get_args(Exhausted))}"
+            raise InvalidInput(what=f"exhausted={self.exhausted!r}", why=why)
 
 
 #: What batches are made by, asked for or not.
@@ -132,15 +142,6 @@ class ShardPosition:
     samples_consumed: int = 0
     drawn: int = 0
     finished: int = 0
-
-
-class DrawnGroups(NamedTuple):
-    """Groups of a window that are drawn after each other: where each begins among its rows, and
-    how many samples it has."""
-
-    window: Window
-    firsts: np.ndarray
-    samples: np.ndarray
 
 
 #: How many windows are decoded while one is in use. With one alone, threads would wait for each
@@ -267,3 +268,48 @@ def _behind(window: Window, skipped: int) -> tuple[np.ndarray, np.ndarray, np.nd
     firsts[0] += seen
     samples[0] -= seen
     return firsts, samples, tokens
+
+
+def global_batches(
+    cursors: Sequence[ShardCursor], mixture: Mixture, room_max: int
+) -> Iterator[list[DrawnGroups]]:
+    """Groups in order, as many at a time as fit."""
+    taken: list[DrawnGroups] = []
+    room = room_max
+    while (cursor := _next_cursor(cursors, mixture)) is not None:
+        count, size = cursor.fitting(room)
+        if not count and taken:
+            yield taken
+            taken, room = [], room_max
+            continue
+        if not count or len(cursors) > 1:  # the next cursor may be another
+            count, size = 1, cursor.next_size
+        taken.append(cursor.take(count))
+        room -= size
+    if taken:
+        yield taken
+
+
+def _next_cursor(cursors: Sequence[ShardCursor], mixture: Mixture) -> ShardCursor | None:
+    """One that has a group; None at the end of the loop."""
+    left = [_is_left(cursor, mixture.exhausted) for cursor in cursors]
+    if not any(left):
+        return None
+    drawn = [cursor.drawn for cursor in cursors]
+    cursor = cursors[furthest_behind(drawn, mixture.weights, left)]
+    if cursor.ended():
+        if mixture.exhausted == "stop" or _all_finished(cursors):
+            return None
+        cursor.begin_next_epoch()
+    return cursor
+
+
+def _is_left(cursor: ShardCursor, exhausted: Exhausted) -> bool:
+    """Whether it may be the next one, or the one that ends the loop."""
+    if exhausted == "drop":
+        return not cursor.ended()
+    return exhausted == "stop" or not cursor.empty
+
+
+def _all_finished(cursors: Sequence[ShardCursor]) -> bool:
+    return all(cursor.finished or cursor.ended() for cursor in cursors)

@@ -1,4 +1,4 @@
-"""A set of 64-bit digests that only grows: eight bytes for each, however many there are."""
+"""Whether a shard keeps every rule: those of single rows (rules.py), and those among rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,7 @@
 """Writing the parts of a shard: Parquet, cut where groups end, the same bytes for the same rows.
 
-A part ends where a group ends, and a row group too unless the group alone is larger than one. How
-the rows were cut when they were handed in changes nothing. The version of Arrow does: it stands in
-each file, and writes pages in its own way.
+A part ends where a group ends. So does a row group, unless a single group is larger than one. How
+callers cut the rows into tables changes nothing. The version of Arrow does: it is in each file.
 """
 
 from contextlib import AbstractContextManager, ExitStack

@@ -1,4 +1,4 @@
-"""The messages of a row, in the one form that columns of messages have."""
+"""The messages of a row, in the one form that exported columns of messages have."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
