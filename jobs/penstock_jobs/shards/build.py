@@ -20,6 +20,7 @@ from penstock.lake.buckets import SessionId, plan_sessions
 from penstock.lake.catalog import Pin, content_snap, name_snap, pinned
 from penstock.lake.commit import intents_kept
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, part_name, routes_name
@@ -77,7 +78,7 @@ def build_shard(
 ) -> ShardBuild:
     """Raises InvalidInput, RewardsPending, NothingToBuild, ShardInvalid, SnapshotUnknown, and what
     the query and the executor raise."""
-    settings = lake.settings
+    settings = lake.settings.room(LakeSettings)
     owner = uuid.uuid4().hex
     as_of = content_snap(lake.database) if recipe.as_of == "latest" else recipe.as_of
     with (
@@ -117,7 +118,7 @@ def _tasks(buckets: SessionBuckets, recipe: Recipe, plan: ShardPlan, owner: str)
     lake = buckets.lake
     slices = list(plan.slices())
     groups = [[SessionId(buckets.tenant, session) for session in one.sessions] for one in slices]
-    limits = _limits(lake, recipe)
+    limits = _limits(recipe)
     facts = plan.facts
     return [
         SliceTask(
@@ -148,8 +149,8 @@ def _run(
     return [results[number] for number in sorted(results)]
 
 
-def _limits(lake: Lake, recipe: Recipe) -> PartLimits:
-    limits = PartLimits.of(lake.settings)
+def _limits(recipe: Recipe) -> PartLimits:
+    limits = PartLimits()
     sizes = recipe.output
     return PartLimits(
         sizes.file_bytes or limits.part_bytes_target,
