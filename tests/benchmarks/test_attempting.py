@@ -13,7 +13,7 @@ from penstock_jobs.benchmarks.report import read_report
 from penstock_jobs.benchmarks.sandbox import Ended
 from penstock_jobs.benchmarks.scoring import score_of
 from tests.benchmarks.conftest import Attempting
-from tests.benchmarks.making import SOLVE
+from tests.support.suite_factory import SOLVE
 
 NO_EDIT = {"task.toml": 'prompt = "Why?"\nexpect = "no_edit"\n'}
 GRADED = """

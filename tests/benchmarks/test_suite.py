@@ -8,7 +8,7 @@ from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.errors import SuiteUnfit
 from penstock_jobs.benchmarks.sandbox.files import File
 from penstock_jobs.benchmarks.suite import load_files, load_solution, read_suite
-from tests.benchmarks.making import make_suite, write
+from tests.support.suite_factory import make_suite, write
 
 MIB = 1024 * 1024
 

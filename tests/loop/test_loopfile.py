@@ -6,8 +6,8 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock_jobs.loop.loopfile import Canary, Retry, Start, Trainer, load_loop
-from tests.benchmarks.making import make_suite
-from tests.loop.making import LOOP, POLICY, QUERY, RECIPE
+from tests.support.loop_world import LOOP, POLICY, QUERY, RECIPE
+from tests.support.suite_factory import make_suite
 
 ROOT = Path(__file__).parents[2]
 

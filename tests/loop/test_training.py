@@ -15,9 +15,9 @@ import pytest
 
 from penstock_jobs.loop.errors import StageLost, TrainerAnswerUnfit, TrainerFailed, TrainerTooSlow
 from penstock_jobs.loop.training import Made, Task, Trainer
-from tests.loop.making import is_alive
 from tests.loop.trainers import BYTES_MAX, by_address, by_command, task
-from tests.support.servers.asked import Answer, Asked, Server, serving
+from tests.support.loop_world import is_alive
+from tests.support.servers.scripted_server import Answer, Asked, Server, serving
 from tests.support.waiting import eventually
 
 DIGEST = "sha256:" + "a" * 64
