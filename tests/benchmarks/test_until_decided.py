@@ -1,19 +1,27 @@
 """`bench run --until-decided`: as many attempts as the verdict needs, wherever it is cut off."""
 
-from collections.abc import Mapping, Sequence
-
-import pytest
-
-from penstock.checkpoints.attempts import Attempt, Place, attempts_of, record
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from collections.abc import Mapping
+from collections.abc import Sequence
+from penstock.checkpoints.attempts import Attempt
+from penstock.checkpoints.attempts import Place
+from penstock.checkpoints.attempts import attempts_of
+from penstock.checkpoints.attempts import record
+from penstock.checkpoints.suites import SuiteTask
+from penstock.checkpoints.suites import SuiteVersion
+from penstock.checkpoints.suites import add_suite
 from penstock.errors import InvalidInput
 from penstock.gate.deciding import decide
 from penstock.gate.evidence import gather
 from penstock.gate.judging import judge
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.deciding import Ended, UntilDecided
+from penstock_jobs.benchmarks.until_decided import LookResult
+from penstock_jobs.benchmarks.until_decided import UntilDecided
 from tests.benchmarks.conftest import TENANT
-from tests.support.checkpoint_factory import promote, says, set_policy
+from tests.support.checkpoint_factory import promote
+from tests.support.checkpoint_factory import says
+from tests.support.checkpoint_factory import set_policy
+import pytest
+
 
 ALONE = """
 [[require]]
@@ -54,7 +62,7 @@ def known(lake: Lake) -> list[Attempt]:
     return [one.result for one in attempts_of(lake.database, NEW)]
 
 
-def until(lake: Lake, scores: Mapping[str, float], *, most: int | None = None) -> Ended:
+def until(lake: Lake, scores: Mapping[str, float], *, most: int | None = None) -> LookResult:
     """To the end; each time that attempts are wanted, only half of them come to be."""
     while True:
         choose = UntilDecided(lake.database, NEW, "production", most=most)
@@ -94,7 +102,7 @@ def test_where_nothing_can_be_shown_it_ends(ready: Lake) -> None:
     assert ended.stopped in {"hopeless", "all looks taken"}
     assert ended.verdict is not None
     assert ended.verdict.outcome == "INCONCLUSIVE"
-    assert "more tasks may" in ended.told or "no more attempts" in ended.told
+    assert "more tasks may" in ended.text or "no more attempts" in ended.text
 
 
 def test_attempts_beyond_the_plan_change_nothing(ready: Lake) -> None:

@@ -1,16 +1,18 @@
 """What is of trainers by command alone: their folders, their processes."""
 
 from pathlib import Path
-from threading import Event, Timer
-
-import pytest
-
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
-from penstock_jobs.loop.errors import StageLost, TrainerAnswerUnfit, TrainerFailed
-from tests.loop.trainers import by_command, task
+from penstock_jobs.loop.errors import StageLost
+from penstock_jobs.loop.errors import TrainerFailed
+from tests.loop.trainers import by_command
+from tests.loop.trainers import task
 from tests.support.loop_world import is_alive
 from tests.support.waiting import eventually
+from threading import Event
+from threading import Timer
+import pytest
+
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -36,7 +38,7 @@ def test_a_trainer_may_read_the_settings_of_penstock(tmp_path: Path) -> None:
 
 
 def test_no_answer_is_none(tmp_path: Path) -> None:
-    with pytest.raises(TrainerAnswerUnfit, match="it is not there"):
+    with pytest.raises(TrainerFailed, match=r"answer\.json cannot be used: it is not there"):
         by_command(tmp_path, "true").train(task(), Event())
 
 

@@ -1,19 +1,28 @@
 """Two runners of a loop on one database never do a stage twice."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
-
-import pytest
-
 from penstock.channels import channels
+from penstock_jobs.loop.cycles import LoopKey
+from penstock_jobs.loop.cycles import StageClaim
+from penstock_jobs.loop.cycles import claimed
+from penstock_jobs.loop.cycles import cycles_of
+from penstock_jobs.loop.cycles import finish
+from penstock_jobs.loop.cycles import open_cycle
 from penstock_jobs.loop.errors import StageLost
-from penstock_jobs.loop.keeping import Held, Place, claimed, cycles_of, finish, open_cycle
-from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
+from tests.support.loop_world import AGENT
+from tests.support.loop_world import CHANNEL
+from tests.support.loop_world import TENANT
+from tests.support.loop_world import World
+from tests.support.loop_world import expire_leases
+from tests.support.loop_world import open_world
+from threading import Barrier
+import json
+import pytest
+import subprocess
+import sys
+
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,7 +83,7 @@ def test_what_a_fenced_runner_finishes_late_is_not_taken(world: World) -> None:
 
 
 def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
-    database, place, claimers = world.database, Place(TENANT, "by-hand"), 6
+    database, place, claimers = world.database, LoopKey(TENANT, "by-hand"), 6
     facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
     assert open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
     at_once = Barrier(claimers)
@@ -93,14 +102,14 @@ def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
 
 
 def test_a_stage_is_held_by_one_until_its_lease_has_run_out(world: World) -> None:
-    database, place = world.database, Place(TENANT, "by-hand")
+    database, place = world.database, LoopKey(TENANT, "by-hand")
     facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
     assert open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
     assert not open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
     [cycle] = cycles_of(database, TENANT, "by-hand")
     seen = cycle.stage("rewards")
 
-    def claim(lease_s: float = 60.0) -> "Iterator[Held | None]":
+    def claim(lease_s: float = 60.0) -> "Iterator[StageClaim | None]":
         with claimed(database, place, 1, seen, owner="me", lease_s=lease_s) as held:
             yield held
 

@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from penstock_jobs.benchmarks.errors import IsolationImpossible
-from penstock_jobs.benchmarks.sandbox import isolated
+from penstock_jobs.benchmarks.rooms import isolated
 
 #: Passes when `answer` holds 42.
 CHECK = """
