@@ -1,30 +1,25 @@
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import pytest
+
 from penstock.checkpoints.checkpoints import register
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks import run
-from penstock_jobs.benchmarks.attempt import AttemptOutcome
-from penstock_jobs.benchmarks.attempt import AttemptTask
-from penstock_jobs.benchmarks.attempt import RunConditions
-from penstock_jobs.benchmarks.attempt import attempt_task
+from penstock_jobs.benchmarks.attempt import (
+    AttemptOutcome,
+    AttemptTask,
+    RunConditions,
+    attempt_task,
+)
 from penstock_jobs.benchmarks.errors import RoomFailed
 from penstock_jobs.benchmarks.rooms.files import File
 from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
-from penstock_jobs.benchmarks.rooms.room import PathRules
-from penstock_jobs.benchmarks.rooms.room import ProgramEnd
-from penstock_jobs.benchmarks.rooms.room import RoomLimits
-from penstock_jobs.benchmarks.rooms.room import RoomProgram
-from penstock_jobs.benchmarks.suite import load_files
-from penstock_jobs.benchmarks.suite import read_suite
+from penstock_jobs.benchmarks.rooms.room import PathRules, ProgramEnd, RoomLimits, RoomProgram
+from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.support.lakes import hand_lake
-from tests.support.suite_factory import make_suite
-from tests.support.suite_factory import need_isolation
-import os
-import pytest
-
+from tests.support.suite_factory import make_suite, need_isolation
 
 MIB = 1024 * 1024
 TENANT = "default"

@@ -1,18 +1,17 @@
 """One attempt: what the agent gets, how it is scored, and what says nothing about the model."""
 
-from penstock_jobs.benchmarks.attempt import read_report
-from penstock_jobs.benchmarks.attempt import score_of
-from penstock_jobs.benchmarks.attempt import seed_of
+import json
+import math
+import sys
+from typing import Any
+
+import pytest
+
+from penstock_jobs.benchmarks.attempt import read_report, score_of, seed_of
 from penstock_jobs.benchmarks.errors import AgentUnusable
 from penstock_jobs.benchmarks.rooms.room import ProgramEnd
 from tests.benchmarks.conftest import Attempting
 from tests.support.suite_factory import SOLVE
-from typing import Any
-import json
-import math
-import pytest
-import sys
-
 
 NO_EDIT = {"task.toml": 'prompt = "Why?"\nexpect = "no_edit"\n'}
 GRADED = """

@@ -1,26 +1,25 @@
 """Programs in a room reach nothing of the machine, and leave nothing behind."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.rooms.files import File
-from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
-from penstock_jobs.benchmarks.rooms.room import PathRules
-from tests.benchmarks.conftest import MIB
-from tests.benchmarks.conftest import open_room
-from tests.benchmarks.conftest import run_in
-from tests.support.suite_factory import PYTHON
-from uuid import uuid4
 import os
-import pytest
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
 
+import pytest
+
+from penstock_jobs.benchmarks.errors import RoomFailed
+from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
+from penstock_jobs.benchmarks.rooms.room import PathRules
+from tests.benchmarks.conftest import MIB, open_room, run_in
+from tests.support.suite_factory import PYTHON
 
 TREE = [File("a.txt", b"one\n"), File("run.sh", b"#!/bin/sh\necho ran\n", "program")]
 

@@ -1,15 +1,13 @@
 """Suites are read whole, or refused with what is wrong and where."""
 
 from pathlib import Path
-from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.rooms.files import File
-from penstock_jobs.benchmarks.suite import load_files
-from penstock_jobs.benchmarks.suite import load_solution
-from penstock_jobs.benchmarks.suite import read_suite
-from tests.support.suite_factory import make_suite
-from tests.support.suite_factory import write
+
 import pytest
 
+from penstock.errors import InvalidInput
+from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.suite import load_files, load_solution, read_suite
+from tests.support.suite_factory import make_suite, write
 
 MIB = 1024 * 1024
 

@@ -1,27 +1,19 @@
 """`bench run --until-decided`: as many attempts as the verdict needs, wherever it is cut off."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import Place
-from penstock.checkpoints.attempts import attempts_of
-from penstock.checkpoints.attempts import record
-from penstock.checkpoints.suites import SuiteTask
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from penstock.checkpoints.attempts import Attempt, Place, attempts_of, record
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import InvalidInput
 from penstock.gate.deciding import decide
 from penstock.gate.evidence import gather
 from penstock.gate.judging import judge
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.until_decided import LookResult
-from penstock_jobs.benchmarks.until_decided import UntilDecided
+from penstock_jobs.benchmarks.until_decided import LookResult, UntilDecided
 from tests.benchmarks.conftest import TENANT
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import says
-from tests.support.checkpoint_factory import set_policy
-import pytest
-
+from tests.support.checkpoint_factory import promote, says, set_policy
 
 ALONE = """
 [[require]]

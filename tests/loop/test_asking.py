@@ -1,30 +1,25 @@
 """A cycle whose trainer is asked by HTTP: the server is the one of the examples."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field
-from pathlib import Path
-from penstock.channels import channels
-from penstock.errors import InvalidInput
-from penstock_jobs.loop.cycles import cycles_of
-from tests.support.loop_world import CHANNEL
-from tests.support.loop_world import TENANT
-from tests.support.loop_world import World
-from tests.support.loop_world import open_world
-from tests.support.loop_world import outcomes
-from tests.support.servers.child import end_child
-from tests.support.servers.child import start_child
-from tests.support.servers.ports import free_port
-from tests.support.waiting import eventually
 import json
 import os
-import pytest
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 
+import pytest
+
+from penstock.channels import channels
+from penstock.errors import InvalidInput
+from penstock_jobs.loop.cycles import cycles_of
+from tests.support.loop_world import CHANNEL, TENANT, World, open_world, outcomes
+from tests.support.servers.child import end_child, start_child
+from tests.support.servers.ports import free_port
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "trainers" / "http_trainer.py"

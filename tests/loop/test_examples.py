@@ -1,34 +1,30 @@
 """The examples of trainers do what they say. `clusters` stands in for Slurm and Kubernetes."""
 
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+
+import penstock
 from penstock.checkpoints.digests import look
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.loop.errors import TrainerFailed
 from penstock_jobs.loop.trainers import TrainedCheckpoint
-from tests.loop.clusters import JOBS
-from tests.loop.clusters import end_all
-from tests.loop.clusters import install
-from tests.loop.trainers import by_command
-from tests.loop.trainers import task
-from tests.support.loop_world import TENANT
-from tests.support.loop_world import World
-from tests.support.loop_world import open_world
+from tests.loop.clusters import JOBS, end_all, install
+from tests.loop.trainers import by_command, task
+from tests.support.loop_world import TENANT, World, open_world
 from tests.support.waiting import eventually
-from threading import Event
-import json
-import numpy as np
-import os
-import penstock
-import pytest
-import shlex
-import signal
-import subprocess
-import sys
-
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "trainers"

@@ -1,19 +1,19 @@
 """Loop files that cannot be meant are refused by name, before anything is done."""
 
 from pathlib import Path
-from penstock.errors import InvalidInput
-from penstock_jobs.loop.loop_file import CanarySection
-from penstock_jobs.loop.loop_file import CycleStart
-from penstock_jobs.loop.loop_file import RetryPolicy
-from penstock_jobs.loop.loop_file import TrainerSection
-from penstock_jobs.loop.loop_file import load_loop
-from tests.support.loop_world import LOOP
-from tests.support.loop_world import POLICY
-from tests.support.loop_world import QUERY
-from tests.support.loop_world import RECIPE
-from tests.support.suite_factory import make_suite
+
 import pytest
 
+from penstock.errors import InvalidInput
+from penstock_jobs.loop.loop_file import (
+    CanarySection,
+    CycleStart,
+    RetryPolicy,
+    TrainerSection,
+    load_loop,
+)
+from tests.support.loop_world import LOOP, POLICY, QUERY, RECIPE
+from tests.support.suite_factory import make_suite
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,18 +3,14 @@ counts."""
 
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
 from penstock.channels import channels
 from penstock.database.errors import DatabaseUnreachable
 from penstock_jobs.loop.cycles import cycles_of
-from tests.support.loop_world import CHANNEL
-from tests.support.loop_world import TENANT
-from tests.support.loop_world import World
-from tests.support.loop_world import expire_leases
-from tests.support.loop_world import open_world
-from tests.support.loop_world import outcomes
+from tests.support.loop_world import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
 from tests.support.servers.postgres import PostgresServer
-import pytest
-
 
 STAGES = ("rewards", "shard", "train", "register", "bench", "gate", "promote")
 #: While a stage does its work, after it, and when it was written down.

@@ -2,30 +2,30 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
 from penstock.channels import channels
 from penstock.channels.errors import ChannelUnknown
-from penstock.channels.promotion import Rollback
-from penstock.channels.promotion import release
-from penstock.channels.promotion import rollback
+from penstock.channels.promotion import Rollback, release, rollback
 from penstock.checkpoints.checkpoints import find
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.errors import InvalidInput
-from penstock_jobs.loop.cycles import Cycle
-from penstock_jobs.loop.cycles import cycles_of
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import promote
-from tests.support.loop_world import AGENT
-from tests.support.loop_world import CHANNEL
-from tests.support.loop_world import POLICY
-from tests.support.loop_world import RECIPE
-from tests.support.loop_world import TENANT
-from tests.support.loop_world import World
-from tests.support.loop_world import open_world
-from tests.support.loop_world import outcomes
+from penstock_jobs.loop.cycles import Cycle, cycles_of
+from tests.support.checkpoint_factory import add, promote
+from tests.support.loop_world import (
+    AGENT,
+    CHANNEL,
+    POLICY,
+    RECIPE,
+    TENANT,
+    World,
+    open_world,
+    outcomes,
+)
 from tests.support.servers.scripted_server import serving as serving_somewhere
-from typing import Any
-import pytest
-import sqlalchemy as sa
 
 
 @pytest.fixture

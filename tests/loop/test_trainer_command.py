@@ -1,18 +1,16 @@
 """What is of trainers by command alone: their folders, their processes."""
 
 from pathlib import Path
-from penstock.errors import InvalidInput
-from penstock.settings import load_settings
-from penstock_jobs.loop.errors import StageLost
-from penstock_jobs.loop.errors import TrainerFailed
-from tests.loop.trainers import by_command
-from tests.loop.trainers import task
-from tests.support.loop_world import is_alive
-from tests.support.waiting import eventually
-from threading import Event
-from threading import Timer
+from threading import Event, Timer
+
 import pytest
 
+from penstock.errors import InvalidInput
+from penstock.settings import load_settings
+from penstock_jobs.loop.errors import StageLost, TrainerFailed
+from tests.loop.trainers import by_command, task
+from tests.support.loop_world import is_alive
+from tests.support.waiting import eventually
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -1,24 +1,23 @@
 """What is of trainers by address alone: outages, refusals, jobs that are asked after."""
 
+import socket
 from collections.abc import Iterator
-from penstock_jobs.loop.errors import TrainerFailed
-from penstock_jobs.loop.errors import TrainerRefused
-from penstock_jobs.loop.trainers import Pace
-from penstock_jobs.loop.trainers import TrainedCheckpoint
-from tests.loop.trainers import BYTES_MAX
-from tests.loop.trainers import by_address
-from tests.loop.trainers import task
-from tests.support.servers.scripted_server import Answer
-from tests.support.servers.scripted_server import Asked
-from tests.support.servers.scripted_server import Hang
-from tests.support.servers.scripted_server import Server
-from tests.support.servers.scripted_server import one_after_the_other
-from tests.support.servers.scripted_server import serving
 from threading import Event
 from typing import Any
-import pytest
-import socket
 
+import pytest
+
+from penstock_jobs.loop.errors import TrainerFailed, TrainerRefused
+from penstock_jobs.loop.trainers import Pace, TrainedCheckpoint
+from tests.loop.trainers import BYTES_MAX, by_address, task
+from tests.support.servers.scripted_server import (
+    Answer,
+    Asked,
+    Hang,
+    Server,
+    one_after_the_other,
+    serving,
+)
 
 DIGEST = "sha256:" + "a" * 64
 MADE = Answer(200, f'{{"uri": "s3://models/1", "digest": "{DIGEST}"}}')

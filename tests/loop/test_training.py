@@ -1,33 +1,24 @@
 """What every trainer does, a command or an address: what it is told, what it may answer, and how it
 is ended. What only one of them does is in test_trainer_command and test_trainer_http."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from penstock_jobs.loop.errors import StageLost
-from penstock_jobs.loop.errors import TrainerFailed
-from penstock_jobs.loop.trainers import TrainedCheckpoint
-from penstock_jobs.loop.trainers import Trainer
-from penstock_jobs.loop.trainers import TrainingTask
-from tests.loop.trainers import BYTES_MAX
-from tests.loop.trainers import by_address
-from tests.loop.trainers import by_command
-from tests.loop.trainers import task
-from tests.support.loop_world import is_alive
-from tests.support.servers.scripted_server import Answer
-from tests.support.servers.scripted_server import Asked
-from tests.support.servers.scripted_server import Server
-from tests.support.servers.scripted_server import serving
-from tests.support.waiting import eventually
-from threading import Event
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
-import json
-import os
-import pytest
-import subprocess
-import sys
 
+import pytest
+
+from penstock_jobs.loop.errors import StageLost, TrainerFailed
+from penstock_jobs.loop.trainers import TrainedCheckpoint, Trainer, TrainingTask
+from tests.loop.trainers import BYTES_MAX, by_address, by_command, task
+from tests.support.loop_world import is_alive
+from tests.support.servers.scripted_server import Answer, Asked, Server, serving
+from tests.support.waiting import eventually
 
 DIGEST = "sha256:" + "a" * 64
 ROOT = Path(__file__).parents[2]

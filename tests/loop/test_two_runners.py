@@ -1,28 +1,19 @@
 """Two runners of a loop on one database never do a stage twice."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from penstock.channels import channels
-from penstock_jobs.loop.cycles import LoopKey
-from penstock_jobs.loop.cycles import StageClaim
-from penstock_jobs.loop.cycles import claimed
-from penstock_jobs.loop.cycles import cycles_of
-from penstock_jobs.loop.cycles import finish
-from penstock_jobs.loop.cycles import open_cycle
-from penstock_jobs.loop.errors import StageLost
-from tests.support.loop_world import AGENT
-from tests.support.loop_world import CHANNEL
-from tests.support.loop_world import TENANT
-from tests.support.loop_world import World
-from tests.support.loop_world import expire_leases
-from tests.support.loop_world import open_world
 from threading import Barrier
-import json
-import pytest
-import subprocess
-import sys
 
+import pytest
+
+from penstock.channels import channels
+from penstock_jobs.loop.cycles import LoopKey, StageClaim, claimed, cycles_of, finish, open_cycle
+from penstock_jobs.loop.errors import StageLost
+from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
 
 ROOT = Path(__file__).parents[2]
 

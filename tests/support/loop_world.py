@@ -1,33 +1,27 @@
 """A small world around a loop: a lake with sessions, a checkpoint, a suite, a trainer in shell."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from penstock.channels.promotion import Promotion
-from penstock.channels.promotion import promote
-from penstock.channels.promotion import set_policy
+from textwrap import dedent
+from typing import Any
+
+import sqlalchemy as sa
+
+from penstock.channels.promotion import Promotion, promote, set_policy
 from penstock.checkpoints.checkpoints import register
 from penstock.database.engine import Database
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
 from penstock_jobs.loop.tables import loop_stage
-from tests.support.checkpoint_factory import PASS
-from tests.support.checkpoint_factory import digest_of
-from tests.support.lakes import Event
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.reward_events import answered
-from tests.support.reward_events import said
+from tests.support.checkpoint_factory import PASS, digest_of
+from tests.support.lakes import START_US, Event, HandLake, hand_lake
+from tests.support.reward_events import answered, said
 from tests.support.reward_runs import thumbs
 from tests.support.suite_factory import make_suite
-from textwrap import dedent
-from typing import Any
-import os
-import sqlalchemy as sa
-
 
 TENANT, CHANNEL = "default", "production"
 DAY_US = 86_400_000_000

@@ -1,26 +1,22 @@
 """The examples for TRL and plain PyTorch: killed at their snapshots, and as trainers of a loop."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
 from penstock.checkpoints.digests import look
 from penstock.settings import load_settings
 from penstock.storage.files import FileStore
 from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.shards.export import export_shard
-from tests.support.loop_world import TENANT
-from tests.support.loop_world import World
-from tests.support.loop_world import open_world
-from tests.trainers.beginning import PARENT
-from tests.trainers.beginning import begin
-from tests.trainers.making import make_model
-from tests.trainers.making import needs
-from tests.trainers.making import sampled
-from typing import Any
-import json
-import os
-import pytest
-import subprocess
-import sys
-
+from tests.support.loop_world import TENANT, World, open_world
+from tests.trainers.beginning import PARENT, begin
+from tests.trainers.making import make_model, needs, sampled
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "trainers"
