@@ -1,25 +1,25 @@
 """Documents in Harbor's interchange format."""
 
-from hypothesis import given
-from hypothesis import settings
-from pathlib import Path
-from penstock_jobs.shards.sample_rows import SampleOptions
-from penstock_jobs.shards.sample_rows import SampleRows
-from tests.shards.talks import Talk
-from tests.shards.talks import asks
-from tests.shards.talks import tokens
-from tests.support.export_rows import ARGUMENTS
-from tests.support.export_rows import Row
-from tests.support.export_rows import TOOLS
-from tests.support.export_rows import exported
-from tests.support.export_rows import in_order
-from tests.support.export_rows import library
-from tests.support.export_rows import shard_rows
-from tests.support.export_rows import talked
-from typing import Any
 import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+
+from penstock_jobs.shards.sample_rows import SampleOptions, SampleRows
+from tests.shards.talks import Talk, asks, tokens
+from tests.support.export_rows import (
+    ARGUMENTS,
+    TOOLS,
+    Row,
+    exported,
+    in_order,
+    library,
+    shard_rows,
+    talked,
+)
 
 
 def documents(out: Path) -> list[Row]:

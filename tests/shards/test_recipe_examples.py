@@ -2,21 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import RewardsPending
-from penstock_jobs.shards.recipe import Recipe
-from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.shards.selection import KnownSessions
-from penstock_jobs.shards.selection import Selection
-from penstock_jobs.shards.selection import read_answer
-from penstock_jobs.shards.selection import select
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
+from penstock_jobs.shards.recipe import Recipe, load_recipe
+from penstock_jobs.shards.selection import KnownSessions, Selection, read_answer, select
+from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import DAY_US
 from tests.support.reward_runs import run_at
-import pytest
-
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"

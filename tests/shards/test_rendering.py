@@ -1,31 +1,25 @@
 """Messages as tokens: what the template says, and of it exactly what the model wrote."""
 
+import hashlib
+import json
+import sys
 from datetime import date
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
 from pathlib import Path
-from penstock.errors import ExtraMissing
-from penstock.errors import InvalidInput
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from penstock.errors import ExtraMissing, InvalidInput
 from penstock_jobs.shards.branches import Branch
 from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.conversation import Conversation
-from penstock_jobs.shards.renderer import RenderedBranches
-from penstock_jobs.shards.renderer import Renderer
-from penstock_jobs.shards.renderer import RenderingDrift
-from penstock_jobs.shards.renderer import open_renderer
-from tests.shards.talks import Talk
-from tests.shards.talks import asks
-from tests.support.tokenizer_files import FORGETFUL
-from tests.support.tokenizer_files import PLAIN
-from tests.support.tokenizer_files import tokenizer_json
-from tokenizers import Tokenizer
-from typing import Any
-import hashlib
-import json
-import numpy as np
-import pytest
-import sys
+from penstock_jobs.shards.renderer import RenderedBranches, Renderer, RenderingDrift, open_renderer
+from tests.shards.talks import Talk, asks
+from tests.support.tokenizer_files import FORGETFUL, PLAIN, tokenizer_json
 
 
 @pytest.fixture(scope="module")

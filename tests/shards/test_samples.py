@@ -1,31 +1,22 @@
 """Rows of a shard from sessions: what they say, what is left out and why."""
 
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
-from penstock.errors import InvalidInput
-from penstock.shards.schema import ROUTE_ROWS
-from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.validation import ShardValidator
-from penstock_jobs.shards.chat_templates import ChatTemplate
-from penstock_jobs.shards.renderer import Renderer
-from penstock_jobs.shards.sample_rows import LeftOutBranches
-from penstock_jobs.shards.sample_rows import SampleOptions
-from penstock_jobs.shards.sample_rows import SampleRows
-from tests.shards.talks import SECOND
-from tests.shards.talks import START_US
-from tests.shards.talks import Talk
-from tests.shards.talks import asks
-from tests.shards.talks import routes
-from tests.shards.talks import tokens
-from tests.support.tokenizer_files import PLAIN
-from tests.support.tokenizer_files import tokenizer_json
-from typing import Any
 import json
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from penstock.errors import InvalidInput
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
+from penstock.shards.validation import ShardValidator
+from penstock_jobs.shards.chat_templates import ChatTemplate
+from penstock_jobs.shards.renderer import Renderer
+from penstock_jobs.shards.sample_rows import LeftOutBranches, SampleOptions, SampleRows
+from tests.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
+from tests.support.tokenizer_files import PLAIN, tokenizer_json
 
 Row = dict[str, Any]
 DIGEST = "ab" * 32
