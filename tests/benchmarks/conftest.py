@@ -18,8 +18,8 @@ from penstock_jobs.benchmarks.rooms.files import File
 from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
 from penstock_jobs.benchmarks.rooms.room import PathRules, ProgramEnd, RoomLimits, RoomProgram
 from penstock_jobs.benchmarks.suite import load_files, read_suite
-from tests.benchmarks.making import make_suite, need_isolation
 from tests.support.lakes import hand_lake
+from tests.support.suite_factory import make_suite, need_isolation
 
 MIB = 1024 * 1024
 TENANT = "default"

@@ -11,7 +11,7 @@ from penstock_jobs.benchmarks.attempt import read_report, score_of, seed_of
 from penstock_jobs.benchmarks.errors import AgentUnusable
 from penstock_jobs.benchmarks.rooms.room import ProgramEnd
 from tests.benchmarks.conftest import Attempting
-from tests.benchmarks.making import SOLVE
+from tests.support.suite_factory import SOLVE
 
 NO_EDIT = {"task.toml": 'prompt = "Why?"\nexpect = "no_edit"\n'}
 GRADED = """

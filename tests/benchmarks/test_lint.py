@@ -9,7 +9,7 @@ from penstock.execution.inline import InlineExecutor
 from penstock.settings import load_settings
 from penstock_jobs.benchmarks.lint import lint_suite
 from penstock_jobs.benchmarks.suite import read_suite
-from tests.benchmarks.making import CHECK, make_suite
+from tests.support.suite_factory import CHECK, make_suite
 
 NO_EDIT = 'prompt = "Why?"\nexpect = "no_edit"\n'
 #: Passes when the agent asked; so does a solution of which the report says so.

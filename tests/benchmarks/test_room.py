@@ -19,7 +19,7 @@ from penstock_jobs.benchmarks.rooms.files import File
 from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
 from penstock_jobs.benchmarks.rooms.room import PathRules
 from tests.benchmarks.conftest import MIB, open_room, run_in
-from tests.benchmarks.making import PYTHON
+from tests.support.suite_factory import PYTHON
 
 TREE = [File("a.txt", b"one\n"), File("run.sh", b"#!/bin/sh\necho ran\n", "program")]
 

@@ -22,7 +22,7 @@ from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, Ser
 from penstock_jobs.benchmarks.run import PlannedAttempt, RunOptions, RunReport, run_suite
 from penstock_jobs.benchmarks.suite import Suite, read_suite
 from tests.benchmarks.conftest import TENANT
-from tests.benchmarks.making import SOLVE, make_suite
+from tests.support.suite_factory import SOLVE, make_suite
 
 ROOT = Path(__file__).parents[2]
 #: Solves what the seed says, so that results differ by attempt and are the same again.

@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.rooms.files import File
 from penstock_jobs.benchmarks.suite import load_files, load_solution, read_suite
-from tests.benchmarks.making import make_suite, write
+from tests.support.suite_factory import make_suite, write
 
 MIB = 1024 * 1024
 

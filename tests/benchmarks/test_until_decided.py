@@ -13,7 +13,7 @@ from penstock.gate.judging import judge
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.until_decided import LookResult, UntilDecided
 from tests.benchmarks.conftest import TENANT
-from tests.registry.promoting import promote, says, set_policy
+from tests.support.checkpoint_factory import promote, says, set_policy
 
 ALONE = """
 [[require]]

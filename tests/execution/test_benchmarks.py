@@ -8,8 +8,8 @@ from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
-from tests.benchmarks.making import make_suite, need_isolation
 from tests.support.lakes import hand_lake
+from tests.support.suite_factory import make_suite, need_isolation
 
 #: Solves what the seed says, so that results differ by attempt and are the same again.
 BY_SEED = "expr $PENSTOCK_SEED % 2 > /dev/null && echo 42 > answer; true"

@@ -31,7 +31,15 @@ from penstock_jobs.loop.stages import STAGES
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work as Rewards
 from penstock_jobs.rewards.running import run as rewards
-from tests.loop.making import CHANNEL, TENANT, TRAINER, World, expire_leases, open_world, talk
+from tests.support.loop_world import (
+    CHANNEL,
+    TENANT,
+    TRAINER,
+    World,
+    expire_leases,
+    open_world,
+    talk,
+)
 from tests.support.servers.ports import free_port
 from tests.support.waiting import eventually
 

@@ -22,8 +22,8 @@ from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.loop.errors import TrainerFailed
 from penstock_jobs.loop.trainers import TrainedCheckpoint
 from tests.loop.clusters import JOBS, end_all, install
-from tests.loop.making import TENANT, World, open_world
 from tests.loop.trainers import by_command, task
+from tests.support.loop_world import TENANT, World, open_world
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]

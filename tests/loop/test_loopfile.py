@@ -12,8 +12,8 @@ from penstock_jobs.loop.loop_file import (
     TrainerSection,
     load_loop,
 )
-from tests.benchmarks.making import make_suite
-from tests.loop.making import LOOP, POLICY, QUERY, RECIPE
+from tests.support.loop_world import LOOP, POLICY, QUERY, RECIPE
+from tests.support.suite_factory import make_suite
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,9 +14,18 @@ from penstock.checkpoints.checkpoints import find
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.loop.cycles import Cycle, cycles_of
-from tests.loop.making import AGENT, CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
-from tests.registry.promoting import add, promote
-from tests.support.servers.asked import serving as serving_somewhere
+from tests.support.checkpoint_factory import add, promote
+from tests.support.loop_world import (
+    AGENT,
+    CHANNEL,
+    POLICY,
+    RECIPE,
+    TENANT,
+    World,
+    open_world,
+    outcomes,
+)
+from tests.support.servers.scripted_server import serving as serving_somewhere
 
 
 @pytest.fixture

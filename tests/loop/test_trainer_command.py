@@ -8,8 +8,8 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock_jobs.loop.errors import StageLost, TrainerFailed
-from tests.loop.making import is_alive
 from tests.loop.trainers import by_command, task
+from tests.support.loop_world import is_alive
 from tests.support.waiting import eventually
 
 DIGEST = "sha256:" + "a" * 64

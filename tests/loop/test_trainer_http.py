@@ -10,7 +10,14 @@ import pytest
 from penstock_jobs.loop.errors import TrainerFailed, TrainerRefused
 from penstock_jobs.loop.trainers import Pace, TrainedCheckpoint
 from tests.loop.trainers import BYTES_MAX, by_address, task
-from tests.support.servers.asked import Answer, Asked, Hang, Server, one_after_the_other, serving
+from tests.support.servers.scripted_server import (
+    Answer,
+    Asked,
+    Hang,
+    Server,
+    one_after_the_other,
+    serving,
+)
 
 DIGEST = "sha256:" + "a" * 64
 MADE = Answer(200, f'{{"uri": "s3://models/1", "digest": "{DIGEST}"}}')

@@ -15,9 +15,9 @@ import pytest
 
 from penstock_jobs.loop.errors import StageLost, TrainerFailed
 from penstock_jobs.loop.trainers import TrainedCheckpoint, Trainer, TrainingTask
-from tests.loop.making import is_alive
 from tests.loop.trainers import BYTES_MAX, by_address, by_command, task
-from tests.support.servers.asked import Answer, Asked, Server, serving
+from tests.support.loop_world import is_alive
+from tests.support.servers.scripted_server import Answer, Asked, Server, serving
 from tests.support.waiting import eventually
 
 DIGEST = "sha256:" + "a" * 64

@@ -13,7 +13,7 @@ import pytest
 from penstock.channels import channels
 from penstock_jobs.loop.cycles import LoopKey, StageClaim, claimed, cycles_of, finish, open_cycle
 from penstock_jobs.loop.errors import StageLost
-from tests.loop.making import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
+from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,9 +10,9 @@ from penstock.shards.files import read_rows
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
-from tests.rewards.lakes import answered, said
-from tests.rewards.runs import thumbs
 from tests.support.lakes import START_US, Event, HandLake
+from tests.support.reward_events import answered, said
+from tests.support.reward_runs import thumbs
 
 DAY_US = 86_400_000_000
 SESSIONS = 12

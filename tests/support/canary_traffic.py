@@ -11,7 +11,7 @@ from penstock.channels.assignment import choose_arm
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.running import Work, run
-from tests.registry.promoting import TENANT, add, promote, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.lakes import Event, HandLake, make_event
 
 SECOND = 1_000_000

@@ -17,11 +17,11 @@ from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
 from penstock_jobs.loop.tables import loop_stage
-from tests.benchmarks.making import make_suite
-from tests.registry.promoting import PASS, digest_of
-from tests.rewards.lakes import answered, said
-from tests.rewards.runs import thumbs
+from tests.support.checkpoint_factory import PASS, digest_of
 from tests.support.lakes import START_US, Event, HandLake, hand_lake
+from tests.support.reward_events import answered, said
+from tests.support.reward_runs import thumbs
+from tests.support.suite_factory import make_suite
 
 TENANT, CHANNEL = "default", "production"
 DAY_US = 86_400_000_000

@@ -3,8 +3,8 @@
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.running import Report, Work, run
-from tests.rewards.lakes import answered, edited, said
 from tests.support.lakes import START_US, Event, HandLake, make_event
+from tests.support.reward_events import answered, edited, said
 
 SECOND = 1_000_000
 HOUR_US = 3_600 * SECOND
