@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.measure import cpu_seconds
-from penstock.events.envelope import Envelope
+from penstock.events.event import Envelope
 from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS
-from penstock.events.reading import judge
+from penstock.events.validation import judge
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import ZSTD_LEVEL
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from penstock.eventlog import Bounds
 from penstock.lake import commit
 from penstock.lake.catalog import current

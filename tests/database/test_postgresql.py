@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 import sqlalchemy as sa
 
-from penstock.database import upgrade
+from penstock.database import migrations
 from penstock.database.engine import Database, address_of, hold
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.limits import Limits
@@ -69,7 +69,7 @@ def test_a_killed_server_takes_back_what_was_not_committed_and_keeps_the_rest(
 
     with pytest.raises(DatabaseUnreachable, match=r"connection is lost|closed"):
         half()
-    for use in (touch, look, upgrade.upgrade, upgrade.check):
+    for use in (touch, look, migrations.upgrade, migrations.check):
         with pytest.raises(DatabaseUnreachable, match="Connection refused"):
             use(at_own_server)
     own_server.start()
@@ -375,15 +375,15 @@ def test_an_upgrade_does_not_stop_work_for_longer_than_a_lock_may(
     """Who comes to the table after it waits behind it."""
     with postgres.database(migrated=False) as url:
         database = Database(url, Limits(lock_seconds_max=0.2))
-        upgrade.upgrade(database)
-        upgrade.downgrade(database, "0001")
+        migrations.upgrade(database)
+        migrations.downgrade(database, "0001")
         with database.write() as connection:
             connection.exec_driver_sql("SELECT * FROM segment")
             with pytest.raises(DatabaseUnreachable, match="held a lock"):
-                upgrade.upgrade(database)
-        assert upgrade.revision_of(database) == "0001"
-        upgrade.upgrade(database)
-        upgrade.check(database)
+                migrations.upgrade(database)
+        assert migrations.revision_of(database) == "0001"
+        migrations.upgrade(database)
+        migrations.check(database)
         database.close()
 
 
@@ -391,9 +391,11 @@ def test_an_upgrade_waits_for_another_as_long_as_that_takes(postgres: PostgresSe
     with postgres.database(migrated=False) as url:
         impatient = Database(url, Limits(lock_seconds_max=1, statement_seconds_max=1))
         database = Database(url)
-        with ExitStack() as afterwards, upgrade.alone(database) as connection:
-            afterwards.enter_context(waiting_or_done(postgres, lambda: upgrade.upgrade(impatient)))
+        with ExitStack() as afterwards, migrations.alone(database) as connection:
+            afterwards.enter_context(
+                waiting_or_done(postgres, lambda: migrations.upgrade(impatient))
+            )
             connection.execute(sa.select(sa.func.pg_sleep(1.5)))
-        upgrade.check(database)
+        migrations.check(database)
         for one in (impatient, database):
             one.close()

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.errors import Backlogged, SettingInvalid
 from penstock.eventlog import Bounds
-from penstock.eventlog.local import make_offset, split_offset
-from penstock.eventlog.opening import open_log as open_by_address
+from penstock.eventlog import open_log as open_by_address
+from penstock.eventlog.local_partition import make_offset, split_offset
 from penstock.settings import Settings
 from tests.eventlog.conftest import Open
 from tests.eventlog.local_reading import KIB, MIB, append_until_full, entries_of, files, values_of

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS
-from penstock.events.reading import judge
+from penstock.events.validation import judge
 from penstock_jobs.simulator.code import LANGUAGES, write_file
 from penstock_jobs.simulator.grammar import Dice
 from tests.support.sessions import batches, generate_sessions, interleave

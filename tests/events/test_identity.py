@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.events.identity import KEY_BYTES, event_key, session_key
-from penstock.events.reading import judge_line
+from penstock.events.event import KEY_BYTES, event_key, session_key
+from penstock.events.validation import judge_line
 
 Event = dict[str, Any]
 

@@ -7,11 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.events.arrivals import Arrivals, encode_unjudged
-from penstock.events.frames import Frame, decode_frame, decode_rejected, encode_frame
-from penstock.events.packing import Packer, encode_within, place_again
-from penstock.events.placement import partition_of
-from penstock.events.reading import judge
+from penstock.events.frames import (
+    Arrivals,
+    Frame,
+    Packer,
+    decode_frame,
+    decode_rejected,
+    encode_frame,
+    encode_unjudged,
+    encode_within,
+    partition_of,
+    place_again,
+)
+from penstock.events.validation import judge
 
 ARRIVALS = Arrivals(partitions=4, event_bytes_max=10_000, rejected_line_bytes_max=100)
 

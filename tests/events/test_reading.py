@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.events.envelope import FIELDS, ID_CHARS_MAX, microseconds
+from penstock.events.event import FIELDS, ID_CHARS_MAX, microseconds
 from penstock.events.frames import Frame, Header, decode_frame, encode_frame
 from penstock.events.payloads import PAYLOADS
-from penstock.events.reading import (
+from penstock.events.validation import (
     NESTING_MAX,
     REASON_CHARS_MAX,
     Judged,

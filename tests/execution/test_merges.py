@@ -50,7 +50,7 @@ def far_executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     if request.param == "processes":
         opened: Executor = ProcessExecutor(workers=2, attempts_max=3)
     else:
-        from penstock.execution.cluster import RayExecutor
+        from penstock.execution.ray import RayExecutor
 
         address = request.getfixturevalue("connected_ray")
         opened = RayExecutor(address, attempts_max=3, inflight_max=4, task_memory_bytes=0)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from penstock.settings import Settings
 from tests.fleet.following import Fleet
 

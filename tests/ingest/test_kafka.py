@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
 from penstock.eventlog.errors import LogUnsuitable
-from penstock.events.placement import partition_of
+from penstock.events.frames import partition_of
 from penstock.ingest.errors import LogExpired
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import Backlogged, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.local import LocalEventLog
-from penstock.ingest.group_commit import GroupCommit, Inflight
+from penstock.ingest.gateway import GroupCommit, Inflight
 from penstock.metrics import Metrics
 
 MIB = 1024 * 1024

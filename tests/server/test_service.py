@@ -14,7 +14,7 @@ from penstock.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
 from penstock.http import body
 from penstock.http.errors import BodyTooLarge
-from penstock.ingest.acceptance import Acceptor
+from penstock.ingest.gateway import Acceptor
 from penstock.lake.directory import open_or_make
 from penstock.server import service
 from penstock.server.problems import on_penstock_error

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from penstock.events.reading import judge
+from penstock.events.validation import judge
 from penstock_jobs.simulator.delivering import Delivery, Line, deliver
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production

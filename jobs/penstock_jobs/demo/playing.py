@@ -8,8 +8,8 @@ from functools import cached_property
 from penstock.channels import channels
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.checkpoints import register
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.execution.opening import open_executor
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import open_executor
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.running import register_suite
 from penstock_jobs.benchmarks.suite import read_suite

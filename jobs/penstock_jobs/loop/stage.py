@@ -9,9 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.execution import Executor
-from penstock.execution.opening import open_executor
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import Executor, open_executor
 from penstock.lake.lake import Lake
 from penstock_jobs.loop.keeping import Cycle, Held
 from penstock_jobs.loop.loopfile import LoopFile

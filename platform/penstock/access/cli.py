@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock.access.keys import Role, create_key, list_keys, revoke_key
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options

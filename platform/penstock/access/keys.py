@@ -14,7 +14,7 @@ from penstock.access.tables import api_key
 from penstock.clock import Clock
 from penstock.database.engine import Database, hold, now_us
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT, is_tenant
+from penstock.events.event import TENANT_DEFAULT, is_tenant
 
 Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)

@@ -4,7 +4,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from penstock.channels.notices import Notice
-from penstock.eventlog.kafka.address import Address
+from penstock.eventlog.kafka.topic import Address
 
 #: A topic that is not there yet: it keeps the newest change of each channel for ever, and all of
 #: them for a week.
@@ -40,7 +40,7 @@ class NoticeTopic:
             try:
                 producer.close(0)
             except KafkaError:
-                producer._sender.force_close()  # as in penstock.eventlog.kafka.producing
+                producer._sender.force_close()  # as in penstock.eventlog.kafka.clients
 
     def _open(self) -> KafkaProducer:
         """Raises KafkaError."""

@@ -6,6 +6,8 @@ from typing import Any, Protocol, Self
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Engine, Table
+from sqlalchemy.dialects.postgresql import insert as insert_in_postgresql
+from sqlalchemy.dialects.sqlite import insert as insert_in_sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
@@ -136,3 +138,15 @@ def _sqlite_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
 @compiles(_DatabaseClock, "postgresql")
 def _postgresql_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
     return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+
+def insert_of(connection: Connection) -> Any:
+    """The `insert` of this database, with its `on_conflict_do_…`."""
+    return insert_in_postgresql if connection.dialect.name == "postgresql" else insert_in_sqlite
+
+
+def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Whether it was not there yet. What an insert says of the rows that it made is no help: on
+    PostgreSQL it is -1."""
+    made = insert_of(connection)(table).values(**row).on_conflict_do_nothing()
+    return connection.execute(made.returning(*table.primary_key)).first() is not None

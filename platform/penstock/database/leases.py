@@ -1,19 +1,17 @@
 """Work that only one process may do at a time: who has the lease does it.
 
 A lease is held by the database's clock and renewed by a thread as long as the work goes on. A
-process that hangs loses it; what it does when it wakes up must be safe by itself.
-"""
+process that hangs loses it; what it does when it wakes up must be safe by itself."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import sqlalchemy as sa
 import structlog
 
-from penstock.database.engine import Database, now_us
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.inserting import insert_of
 from penstock.database.tables import lease
 
 _RENEWALS_A_LEASE = 3
@@ -79,3 +77,22 @@ def _release(database: Database, name: str, epoch: int) -> None:
 
 def _held(name: str, epoch: int) -> sa.Update:
     return sa.update(lease).where(lease.c.name == name, lease.c.epoch == epoch)
+
+
+@contextmanager
+def repeating(work: Callable[[], None], pause_s: float, name: str) -> Iterator[None]:
+    """The first time after a pause. A database that cannot be reached is asked the next time."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(pause_s):
+            with suppress(DatabaseUnreachable):
+                work()
+
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

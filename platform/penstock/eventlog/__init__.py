@@ -2,7 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from penstock.errors import ExtraMissing, SettingInvalid
+from penstock.events.frames import HEADER_BYTES_MAX
+from penstock.settings import Settings
 
 
 class Entry(NamedTuple):
@@ -83,3 +88,36 @@ class EventLog(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def open_log(settings: Settings) -> EventLog:
+    """Open the log that the setting `log_url` names. Raises SettingInvalid, ExtraMissing, and the
+    errors of the log itself."""
+    scheme, _, rest = settings.log_url.partition(":")
+    if scheme == "local" and rest:
+        from penstock.eventlog.local import LocalEventLog
+
+        return LocalEventLog(
+            Path(rest),
+            partitions=settings.log_partitions,
+            file_bytes_max=settings.log_file_bytes_max,
+            bytes_max=settings.log_bytes_max,
+            disk_reserve_bytes=settings.disk_reserve_bytes,
+        )
+    if scheme == "kafka":
+        try:
+            from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
+        except ModuleNotFoundError as error:
+            raise ExtraMissing(extra="kafka", what=f"The event log {settings.log_url}") from error
+        limits = KafkaLimits(
+            partitions=settings.log_partitions,
+            value_bytes_max=settings.event_bytes_max + HEADER_BYTES_MAX,
+            request_s=settings.log_request_seconds_max,
+            refresh_s=settings.log_refresh_seconds,
+        )
+        return KafkaEventLog(settings.log_url, limits)
+    raise SettingInvalid(
+        name="log_url",
+        origin="the settings",
+        why=f"{settings.log_url!r} is neither local:DIRECTORY nor kafka://HOST:PORT/TOPIC",
+    )

@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
+from penstock.errors import SettingInvalid
+from penstock.settings import Settings
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -43,3 +46,38 @@ class Executor(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_error: object) -> None: ...
+
+
+INLINE = "inline"
+
+
+def open_executor(settings: Settings) -> Executor:
+    """Open the executor that the setting `executor` names. Raises SettingInvalid,
+    ExecutorUnreachable."""
+    name = settings.executor
+    if name == INLINE:
+        from penstock.execution.inline import InlineExecutor
+
+        return InlineExecutor()
+    if name == "processes":
+        from penstock.execution.processes import ProcessExecutor
+
+        return ProcessExecutor(
+            workers=settings.executor_workers, attempts_max=settings.executor_attempts_max
+        )
+    scheme, _, rest = name.partition(":")
+    address = rest.removeprefix("//")
+    if scheme == "ray" and address and "/" not in address:
+        from penstock.execution.ray import RayExecutor
+
+        return RayExecutor(
+            address,
+            attempts_max=settings.executor_attempts_max,
+            inflight_max=settings.executor_inflight_max,
+            task_memory_bytes=settings.executor_task_memory_bytes,
+        )
+    raise SettingInvalid(
+        name="executor",
+        origin="the settings",
+        why=f"{name!r} is not inline, processes, ray://HOST:PORT or ray:auto",
+    )

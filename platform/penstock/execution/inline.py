@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from penstock.execution import Done, Result, Task
-from penstock.execution.calls import perform
-from penstock.execution.running import run_on
+from penstock.execution.calls import perform, run_on
 
 
 class InlineExecutor:

@@ -2,14 +2,15 @@
 
 The processes are ours and not those of the standard library's pool: there the loss of one
 worker breaks the pool, and nobody knows whose task it was; and when the caller is killed, its
-workers stay for ever. Here each has a socket of its own, whose end tells both.
-"""
+workers stay for ever. Here each has a socket of its own, whose end tells both."""
 
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Self
 
 from penstock.execution import Done, Result, Task
-from penstock.execution.running import Lost, run_on
+from penstock.execution.calls import Lost, perform, run_on
 
 _END_SECONDS_MAX = 5.0
 
@@ -102,7 +103,7 @@ def _start() -> _Worker:
     ours, theirs = Pipe()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "penstock.execution.worker", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "penstock.execution.processes", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # Ctrl-C is for the caller, who ends its workers
@@ -128,3 +129,28 @@ def _ending(worker: _Worker) -> str:
     if status < 0:
         return f"its process was ended by {signal.Signals(-status).name}"
     return f"its process ended with status {status}"
+
+
+def main(file: int) -> None:
+    """Answer calls until the caller is gone."""
+    os.dup2(2, 1)  # what tasks print is not the caller's answer
+    threading.Thread(target=_end_with_caller, args=[file], daemon=True).start()
+    connection = Connection(file)
+    try:
+        sys.path[:] = pickle.loads(connection.recv_bytes())
+        while True:
+            connection.send_bytes(perform(connection.recv_bytes()))
+    except (EOFError, OSError):
+        pass
+
+
+def _end_with_caller(file: int) -> None:
+    """Work for a caller that was killed is work for nobody."""
+    poll = select.poll()
+    poll.register(file, 0)  # a hang-up is always told
+    poll.poll()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,19 +1,21 @@
 """One flush, decided: from what was read of the log to what the lake will be told."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.events.envelope import ID_CHARS_MAX
+import duckdb
+import pyarrow as pa
+
+from penstock.events.event import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
+from penstock.ingest.errors import RejectedLimitReached
 from penstock.lake.commit import LedgerCounts, LedgerKey, RejectedRow
 from penstock.lake.known import SessionMemory, Told, tell_new
-from penstock.lake.rows import Decoded
+from penstock.lake.rows import Decoded, RowGroupLimits
+from penstock.lake.summary import Summariser
 
 HOUR_US = 3_600_000_000
-
-#: Parts a frame from lines of it that cannot be stored.
-Sieve = Callable[[Frame], tuple[Frame, list[RejectedLine]]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Flush:
     counts: dict[LedgerKey, LedgerCounts]
 
 
-def gather(frames: Iterable[Frame], sieve: Sieve | None = None) -> Gathered:
+def gather(frames: Iterable[Frame], sieve: "Sieve | None" = None) -> Gathered:
     """Decode frames; what cannot be read, or stays in the sieve, joins what the gateway
     refused."""
     gathered = Gathered(Decoded(), [], Counter())
@@ -140,3 +142,77 @@ def _rejected_rows(frame: Frame, lines: Iterable[RejectedLine]) -> list[Rejected
 def _storable(text: str) -> str:
     """As every database takes it: what a bad line says of itself may hold anything."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+#: What such a line may raise, wherever it is noticed. Nothing here comes from a disk or a
+#: network: a line is never refused because of an outage. Nor from a slip in the code, mostly.
+UNFIT = (
+    ArithmeticError,
+    RecursionError,
+    ValueError,  # msgspec's errors are, too
+    duckdb.DataError,
+    duckdb.ProgrammingError,
+    pa.ArrowException,
+)
+_ONE_ROW = RowGroupLimits(rows_max=1, bytes_max=1)
+
+
+@dataclass(frozen=True)
+class Sieve:
+    summariser: Summariser
+
+    def __call__(self, frame: Frame) -> tuple[Frame, list[RejectedLine]]:
+        """The frame without the lines that cannot be stored, and those."""
+        fit: list[bytes] = []
+        unfit: list[RejectedLine] = []
+        for number, line in enumerate(frame.body.split(b"\n"), 1):
+            if why := self._why_unfit(Frame(frame.header, line)):
+                unfit.append(RejectedLine(line=number, reason=why, raw=line))
+            else:
+                fit.append(line)
+        return Frame(frame.header, b"\n".join(fit)), unfit
+
+    def _why_unfit(self, alone: Frame) -> str | None:
+        decoded = Decoded()
+        try:
+            decoded.add(alone)
+            told = tell_new(decoded, {one: SessionMemory() for one in decoded.sessions})
+            for rows in decoded.to_tables(told.new, told.consents, _ONE_ROW):
+                self.summariser.summarise(rows)
+        except UNFIT as error:
+            return f"cannot be stored: {error}"
+        return None
+
+
+class RejectionLimit:
+    """Watches the last lines that the writer stored or rejected, of all its partitions."""
+
+    def __init__(self, ratio_max: float, window_lines: int) -> None:
+        self._ratio_max = ratio_max
+        self._window_lines = window_lines
+        self._flushes: deque[tuple[int, int]] = deque()
+        self._seen = 0
+        self._rejected = 0
+
+    def check(self, seen: int, rejected: int, reason: str) -> None:
+        """Raises RejectedLimitReached when a flush of these lines must not be committed."""
+        all_seen = self._seen + seen
+        all_rejected = self._rejected + rejected
+        # A share of the whole window, so that a few bad lines on a quiet day stop nothing.
+        if rejected and all_rejected > self._ratio_max * max(all_seen, self._window_lines):
+            raise RejectedLimitReached(
+                rejected=all_rejected,
+                seen=all_seen,
+                limit=f"{self._ratio_max:.0%} of {max(all_seen, self._window_lines)}",
+                reason=reason,
+            )
+
+    def add(self, seen: int, rejected: int) -> None:
+        """Take a flush into account that was committed: one that is tried again counts once."""
+        self._flushes.append((seen, rejected))
+        self._seen += seen
+        self._rejected += rejected
+        while self._seen - self._flushes[0][0] >= self._window_lines:
+            gone_seen, gone_rejected = self._flushes.popleft()
+            self._seen -= gone_seen
+            self._rejected -= gone_rejected

@@ -9,8 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from penstock.eventlog import EventLog
-from penstock.events.arrivals import Arrivals
-from penstock.events.frames import Header
+from penstock.events.frames import Arrivals, Header
 from penstock.ingest.flush import HOUR_US
 from penstock.lake.catalog import Covered, read_next_offsets
 from penstock.lake.fresh import arrivals_of, start_of

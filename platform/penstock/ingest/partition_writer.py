@@ -11,12 +11,18 @@ import structlog
 from penstock.clock import Clock
 from penstock.database.engine import Database
 from penstock.eventlog import Bounds, EventLog, Held
-from penstock.events.frames import Frame
-from penstock.events.packing import encode_within
+from penstock.events.frames import Frame, encode_within
 from penstock.ingest.errors import LogExpired, LogTruncated
-from penstock.ingest.flush import Flush, FlushLimits, Gathered, gather, plan
-from penstock.ingest.rejection_limit import RejectionLimit
-from penstock.ingest.sieve import UNFIT, Sieve
+from penstock.ingest.flush import (
+    UNFIT,
+    Flush,
+    FlushLimits,
+    Gathered,
+    RejectionLimit,
+    Sieve,
+    gather,
+    plan,
+)
 from penstock.lake import commit, partitions
 from penstock.lake.commit import Advance
 from penstock.lake.errors import FencedOff

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from penstock.clock import Clock
 from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
-from penstock.events.reading import Refusal, judge_line
-from penstock.ingest.acceptance import Acceptor
+from penstock.events.validation import Refusal, judge_line
+from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import Lake
 from penstock.lake.tables import rejected
 

@@ -9,10 +9,9 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, hold, now_us
+from penstock.database.engine import Database, hold, insert_of, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.inserting import insert_of
-from penstock.database.repeating import repeating
+from penstock.database.leases import repeating
 from penstock.errors import InvalidInput
 from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.tables import (

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from penstock.events.identity import session_key
+from penstock.events.event import session_key
 from penstock.execution import Executor
 from penstock.lake.buckets import (
     Bucket,

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from penstock.database import upgrade
+from penstock.database import migrations
 from penstock.database.engine import address_of
 from penstock.directories import make_directory
 from penstock.errors import InvalidInput
@@ -19,7 +19,7 @@ def open_existing(data: Path | None) -> Lake:
         raise LakeMissing(where=settings.data)
     with ExitStack() as closing:
         lake = closing.enter_context(Lake(settings))
-        upgrade.check(lake.database)
+        migrations.check(lake.database)
         closing.pop_all()
     return lake
 
@@ -33,9 +33,9 @@ def open_or_make(settings: Settings) -> Lake:
     with ExitStack() as closing:
         lake = closing.enter_context(Lake(settings))
         if embedded is not None:
-            upgrade.upgrade(lake.database)
+            migrations.upgrade(lake.database)
         else:
-            upgrade.check(lake.database)
+            migrations.check(lake.database)
         closing.pop_all()
     return lake
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.eventlog import EventLog
-from penstock.events.arrivals import Arrivals
+from penstock.events.frames import Arrivals
 from penstock.lake.catalog import ConsentChange, Covered
 from penstock.lake.known import KnownEvents, tell_new
 from penstock.lake.rows import EVENT_ROWS, Decoded, RowGroupLimits

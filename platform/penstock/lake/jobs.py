@@ -16,8 +16,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import now_us
-from penstock.database.inserting import insert_new, insert_of
+from penstock.database.engine import insert_new, insert_of, now_us
 from penstock.execution import Executor
 from penstock.execution.calls import function_named, name_of
 from penstock.lake.buckets import Bucket, digest_of, plan_buckets

@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.events.consent import UNKNOWN, strongest
-from penstock.events.identity import session_key
+from penstock.events.event import CONSENT_UNKNOWN, session_key, strongest
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.filters import Prefixes, may_hold, prefixes, read_filter
@@ -38,7 +37,7 @@ class SessionMemory:
     """What is known of one session: the identities of its events, and its consent."""
 
     keys: set[bytes] = field(default_factory=set)
-    consent: str = UNKNOWN
+    consent: str = CONSENT_UNKNOWN
 
     def size(self) -> int:
         return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys)

@@ -13,8 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.eventlog import Bounds
 from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.tables import lake_head, log_gap, log_partition, log_shape, writer

@@ -9,10 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.events.consent import UNKNOWN, consent_of, strongest
-from penstock.events.envelope import FIELDS, SEQ_MAX, Envelope
+from penstock.events.event import (
+    CONSENT_UNKNOWN,
+    FIELDS,
+    KEY_BYTES,
+    SEQ_MAX,
+    Envelope,
+    consent_of,
+    event_key,
+    session_key,
+    strongest,
+)
 from penstock.events.frames import Frame, RejectedLine
-from penstock.events.identity import KEY_BYTES, event_key, session_key
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -86,7 +94,7 @@ class Decoded:
         for i in chosen:
             session, event = self.sessions[i], self.events[i]
             if event.type == "session_start":
-                consents = (consent_of(bytes(event.payload)), said.get(session, UNKNOWN))
+                consents = (consent_of(bytes(event.payload)), said.get(session, CONSENT_UNKNOWN))
                 said[session] = strongest(consents)
         return said
 

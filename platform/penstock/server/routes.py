@@ -12,8 +12,7 @@ from litestar import MediaType, Request, Response, get, post
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
-from penstock.ingest.acceptance import Acceptance
-from penstock.ingest.bodies import decompress
+from penstock.ingest.gateway import Acceptance, decompress
 from penstock.lake import rendering
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Query

@@ -16,8 +16,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, TooManyRequests
 from penstock.fleet.gauges import FleetGauges
 from penstock.http.errors import CutOff
-from penstock.ingest.acceptance import Acceptor
-from penstock.ingest.group_commit import GroupCommit, Inflight
+from penstock.ingest.gateway import Acceptor, GroupCommit, Inflight
 from penstock.ingest.partition_writer import Parts
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake

@@ -28,7 +28,7 @@ from penstock.shards.opened import OpenShard
 from penstock.shards.order import Order
 from penstock.shards.prefetching import Closed, Prefetched
 from penstock.shards.windows import Taken, gather
-from penstock.storage.opening import open_store
+from penstock.storage import open_store
 
 BATCH_SAMPLES = 64
 _STATE_FORMAT = 1

@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
@@ -23,7 +23,7 @@ def lint(
 
     Example: penstock bench lint examples/suites/core
     """
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock.settings import load_settings
     from penstock_jobs.benchmarks import lint as linting
     from penstock_jobs.benchmarks.suite import read_suite

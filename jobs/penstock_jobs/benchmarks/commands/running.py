@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json
@@ -112,7 +112,7 @@ def _run(
 ) -> None:
     from penstock.checkpoints.attempts import Place
     from penstock.checkpoints.checkpoints import find
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock_jobs.benchmarks import running
     from penstock_jobs.benchmarks.commands.looking import known_of, show_summary
     from penstock_jobs.benchmarks.deciding import UntilDecided

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import encode, say, show_json, show_table
@@ -41,7 +41,7 @@ def build(
 
     Example: penstock shards build examples/recipes/sft-persistent.toml
     """
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock_jobs.shards import building
     from penstock_jobs.shards.recipe import load_recipe
 

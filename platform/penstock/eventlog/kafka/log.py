@@ -1,27 +1,138 @@
-"""A topic as an event log.
-
-Offsets are the topic's. Retention lets go of events by itself, so that they can be read again
-as long as it keeps them; nothing is removed when the lake has them. How far the lake covers
-them stands in the database; a group of the topic's name is told as well, never asked, so that
-tools that watch Kafka see the lag.
-"""
+"""The topic: made if it is missing, and what is known of it."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, LeaderNotAvailableError, OffsetOutOfRangeError
+import structlog
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    OffsetOutOfRangeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from kafka.structs import OffsetAndMetadata
 
 from penstock.eventlog import Bounds, Entry, Held
 from penstock.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
-from penstock.eventlog.kafka.address import Address, parse_address
-from penstock.eventlog.kafka.producing import Producing
-from penstock.eventlog.kafka.progress import Progress
-from penstock.eventlog.kafka.readers import Readers, make_consumer
-from penstock.eventlog.kafka.topic import Described, Topic
+from penstock.eventlog.kafka.clients import Producing, Readers, make_consumer
+from penstock.eventlog.kafka.topic import Address, parse_address
+
+_MAX_BYTES = "max.message.bytes"
+#: What stands around a value in a record, with its headers.
+RECORD_BYTES = 1024
+#: A topic that takes less than this cannot hold what the gateway packs.
+_BYTES_MIN = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Described:
+    """A topic that was deleted and made again has another id."""
+
+    id: str
+    partitions: int
+
+
+class Topic:
+    """Asks the cluster about the topic. Not shared between threads."""
+
+    def __init__(self, address: Address, *, request_s: float) -> None:
+        self._address = address
+        self._request_ms = round(request_s * 1000)
+        self._admin = KafkaAdminClient(
+            **address.client,
+            request_timeout_ms=self._request_ms,
+            bootstrap_timeout_ms=self._request_ms,
+        )
+
+    def make(self, *, partitions: int, value_bytes_max: int) -> None:
+        """Nothing is changed where the topic is there."""
+        configs = {
+            _MAX_BYTES: str(value_bytes_max + RECORD_BYTES),
+            # A time of arrival that no producer can set.
+            "message.timestamp.type": "LogAppendTime",
+        }
+        topic = {self._address.topic: {"num_partitions": partitions, "configs": configs}}
+        try:
+            self._admin.create_topics(topic, timeout_ms=self._request_ms, wait_for_metadata=True)
+        except TopicAlreadyExistsError:
+            return
+        except KafkaError as error:
+            why = f"it is not there and cannot be made: {error}"
+            raise LogUnsuitable(where=self._address, why=why) from error
+
+    def describe(self) -> Described | None:
+        """None when there is no such topic. Raises KafkaError."""
+        [found] = self._admin.describe_topics([self._address.topic])
+        code = found["error_code"]
+        if code == UnknownTopicOrPartitionError.errno:
+            return None
+        if code:
+            raise _error_of(code)
+        return Described(str(found["topic_id"]), len(found["partitions"]))
+
+    def value_bytes_max(self) -> int:
+        """Raises LogUnsuitable, KafkaError."""
+        asked = [ConfigResource(ConfigResourceType.TOPIC, self._address.topic)]
+        configs = self._admin.describe_configs(asked)["topic"][self._address.topic]
+        bytes_max = int(configs[_MAX_BYTES]["value"])
+        if bytes_max < _BYTES_MIN:
+            why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_BYTES_MIN} or more"
+            raise LogUnsuitable(where=self._address, why=why)
+        return bytes_max - RECORD_BYTES
+
+    def close(self) -> None:
+        self._admin.close()
+
+
+def _error_of(code: int) -> Any:
+    from kafka.errors import for_code
+
+    return for_code(code)(f"describing the topic: error {code}")
+
+
+_GROUP_PREFIX = "penstock-"
+
+log_line = structlog.get_logger()
+
+
+class Progress:
+    """Commits offsets for a group that has no members."""
+
+    def __init__(self, address: Address, request_s: float) -> None:
+        self._address = address
+        self._request_ms = round(request_s * 1000)
+        self._consumer: KafkaConsumer | None = None
+
+    def tell(self, partition: int, offset: int) -> None:
+        """Never fails: whoever needs to know asks the database."""
+        place = TopicPartition(self._address.topic, partition)
+        try:
+            self._open().commit_async({place: OffsetAndMetadata(offset, "", -1)})
+        except KafkaError as error:
+            log_line.debug("the lag hint was not taken", why=str(error))
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close(autocommit=False)
+
+    def _open(self) -> KafkaConsumer:
+        if self._consumer is None:
+            self._consumer = KafkaConsumer(
+                **self._address.client,
+                group_id=_GROUP_PREFIX + self._address.topic,
+                enable_auto_commit=False,
+                request_timeout_ms=self._request_ms,
+                bootstrap_timeout_ms=self._request_ms,
+            )
+        return self._consumer
+
 
 #: What a record is taken to hold before any was seen.
 _RECORD_BYTES_GUESS = 64 * 1024

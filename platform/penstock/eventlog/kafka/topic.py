@@ -1,83 +1,99 @@
-"""The topic: made if it is missing, and what is known of it."""
+"""`kafka://host:9092,other:9092/topic`, and what else a client must know to get there."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from penstock.errors import SettingInvalid
+from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
+from penstock.events.frames import encode_unjudged
 
-from penstock.eventlog.errors import LogUnsuitable
-from penstock.eventlog.kafka.address import Address
-
-_MAX_BYTES = "max.message.bytes"
-#: What stands around a value in a record, with its headers.
-RECORD_BYTES = 1024
-#: A topic that takes less than this cannot hold what the gateway packs.
-_BYTES_MIN = 256 * 1024
+#: What may stand behind the question mark, as Kafka's own clients name it.
+_PARAMETERS = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"),
+    "ssl_cafile": (),
+    "ssl_certfile": (),
+    "ssl_keyfile": (),
+}
 
 
 @dataclass(frozen=True)
-class Described:
-    """A topic that was deleted and made again has another id."""
+class Address:
+    """Where the topic is. `client` goes to every client that is made; it holds the password."""
 
-    id: str
-    partitions: int
+    servers: list[str]
+    topic: str
+    client: dict[str, Any] = field(repr=False)
 
-
-class Topic:
-    """Asks the cluster about the topic. Not shared between threads."""
-
-    def __init__(self, address: Address, *, request_s: float) -> None:
-        self._address = address
-        self._request_ms = round(request_s * 1000)
-        self._admin = KafkaAdminClient(
-            **address.client,
-            request_timeout_ms=self._request_ms,
-            bootstrap_timeout_ms=self._request_ms,
-        )
-
-    def make(self, *, partitions: int, value_bytes_max: int) -> None:
-        """Nothing is changed where the topic is there."""
-        configs = {
-            _MAX_BYTES: str(value_bytes_max + RECORD_BYTES),
-            # A time of arrival that no producer can set.
-            "message.timestamp.type": "LogAppendTime",
-        }
-        topic = {self._address.topic: {"num_partitions": partitions, "configs": configs}}
-        try:
-            self._admin.create_topics(topic, timeout_ms=self._request_ms, wait_for_metadata=True)
-        except TopicAlreadyExistsError:
-            return
-        except KafkaError as error:
-            why = f"it is not there and cannot be made: {error}"
-            raise LogUnsuitable(where=self._address, why=why) from error
-
-    def describe(self) -> Described | None:
-        """None when there is no such topic. Raises KafkaError."""
-        [found] = self._admin.describe_topics([self._address.topic])
-        code = found["error_code"]
-        if code == UnknownTopicOrPartitionError.errno:
-            return None
-        if code:
-            raise _error_of(code)
-        return Described(str(found["topic_id"]), len(found["partitions"]))
-
-    def value_bytes_max(self) -> int:
-        """Raises LogUnsuitable, KafkaError."""
-        asked = [ConfigResource(ConfigResourceType.TOPIC, self._address.topic)]
-        configs = self._admin.describe_configs(asked)["topic"][self._address.topic]
-        bytes_max = int(configs[_MAX_BYTES]["value"])
-        if bytes_max < _BYTES_MIN:
-            why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_BYTES_MIN} or more"
-            raise LogUnsuitable(where=self._address, why=why)
-        return bytes_max - RECORD_BYTES
-
-    def close(self) -> None:
-        self._admin.close()
+    def __str__(self) -> str:
+        return f"kafka://{','.join(self.servers)}/{self.topic}"
 
 
-def _error_of(code: int) -> Any:
-    from kafka.errors import for_code
+def parse_address(url: str) -> Address:
+    """Raises SettingInvalid."""
+    address = urlsplit(url)
+    login, _, hosts = address.netloc.rpartition("@")
+    servers = [host for host in hosts.split(",") if host]
+    topic = unquote(address.path.removeprefix("/"))
+    if not servers or not topic or "/" in topic:
+        raise _invalid("it is not kafka://HOST:PORT/TOPIC")
+    given = dict(parse_qsl(address.query, keep_blank_values=True))
+    for name, value in given.items():
+        _check(name, value)
+    return Address(servers, topic, {"bootstrap_servers": servers, **given, **_login(login, given)})
 
-    return for_code(code)(f"describing the topic: error {code}")
+
+def _check(name: str, value: str) -> None:
+    if name not in _PARAMETERS:
+        raise _invalid(f"{name} is none of {', '.join(_PARAMETERS)}")
+    allowed = _PARAMETERS[name]
+    if allowed and value not in allowed:
+        raise _invalid(f"{name} is one of {', '.join(allowed)}")
+
+
+def _login(login: str, given: dict[str, str]) -> dict[str, str]:
+    if not login:
+        return {}
+    user, _, password = login.partition(":")
+    defaults = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"} | given
+    return {
+        "sasl_plain_username": unquote(user),
+        "sasl_plain_password": unquote(password),
+        "security_protocol": defaults["security_protocol"],
+        "sasl_mechanism": defaults["sasl_mechanism"],
+    }
+
+
+def _invalid(why: str) -> SettingInvalid:
+    return SettingInvalid(name="log_url", origin="the settings", why=why)
+
+
+Headers = Sequence[tuple[str, bytes]]
+
+#: On records of the gateway.
+MARK: tuple[str, bytes] = ("penstock-value", b"1")
+#: On records of other producers; without them version 1 and the default tenant are meant.
+SCHEMA_HEADER = "penstock-schema-version"
+TENANT_HEADER = "penstock-tenant"
+
+#: A version that is no number: surely none that is known here.
+_NO_VERSION = 2**31 - 1
+
+
+def value_of(value: bytes | None, headers: Headers, timestamp_ms: int) -> bytes:
+    """The value of the log that a record is. Its own time is the time of arrival: the same each
+    time that the record is read."""
+    if MARK in headers:
+        return value or b""
+    named = dict(headers)
+    tenant = named.get(TENANT_HEADER, TENANT_DEFAULT.encode()).decode(errors="replace")
+    version = _version(named.get(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION))
+    return encode_unjudged(value or b"", tenant, max(0, timestamp_ms) * 1000, version)
+
+
+def _version(header: bytes) -> int:
+    """Refused later, with its reason, when it is not known."""
+    text = header.decode(errors="replace").strip()
+    return int(text) if text.isdecimal() and len(text) < 10 else _NO_VERSION

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from penstock.events.envelope import (
+from penstock.events.event import (
     FIELDS,
     TS_MAX,
     TS_MAX_US,

@@ -1,4 +1,4 @@
-"""Files of events into the lake, past HTTP but through the same log and writer."""
+"""Waiting until the lake has what the log holds, where another process stores it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,13 +9,36 @@ import pyarrow as pa
 
 from penstock.clock import SystemClock
 from penstock.errors import Backlogged, InvalidInput
-from penstock.ingest.acceptance import Acceptance, Acceptor
 from penstock.ingest.errors import BodyUnreadable
+from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import Parts
-from penstock.ingest.storing import wait_until_stored
 from penstock.ingest.writer import Writer
+from penstock.lake.catalog import read_next_offsets
+from penstock.lake.fresh import start_of
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
+
+_LOOK_SECONDS = 0.05
+
+
+def wait_until_stored(lake: Lake, patience_s: float) -> bool:
+    """All that the log holds by now. False once that got nowhere for so long."""
+    ends = lake.log.ends()
+    left, until_s = _unstored(lake, ends), time.monotonic() + patience_s
+    while any(left) and time.monotonic() < until_s:
+        time.sleep(_LOOK_SECONDS)
+        before, left = left, _unstored(lake, ends)
+        if left != before:
+            until_s = time.monotonic() + patience_s
+    return not any(left)
+
+
+def _unstored(lake: Lake, ends: list[int]) -> list[int]:
+    """By partition, how far the lake is from there."""
+    with lake.database.read() as connection:
+        covered = read_next_offsets(connection)
+    return [max(end - start_of(lake.log, at, covered), 0) for at, end in enumerate(ends)]
+
 
 _READ_BYTES = 8 * 1024 * 1024
 #: How long a running server may take to make room in the log.

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 from penstock.errors import ExtraMissing
 from penstock.execution import Done, Result, Task
-from penstock.execution.calls import perform
+from penstock.execution.calls import Lost, perform, run_on
 from penstock.execution.errors import ExecutorUnreachable, TaskFailed
-from penstock.execution.running import Lost, run_on
 
 _LOOK_SECONDS_MAX = 10.0
 
