@@ -1,19 +1,21 @@
 """The same seed gives the same bytes, and each event is one that the gateway takes."""
 
-import hashlib
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-
+from penstock.events.validation import judge
+from penstock_jobs.simulator.delivery import Delivery
+from penstock_jobs.simulator.delivery import Line
+from penstock_jobs.simulator.delivery import Pace
+from penstock_jobs.simulator.delivery import deliver
+from penstock_jobs.simulator.policy import POLICIES
+from penstock_jobs.simulator.production import Checkpoint
+from penstock_jobs.simulator.production import Production
+from penstock_jobs.simulator.truth import SessionTruth
+import hashlib
 import msgspec
 import pytest
 
-from penstock.events.validation import judge
-from penstock_jobs.simulator.delivering import Delivery, Line, deliver
-from penstock_jobs.simulator.policy import POLICIES
-from penstock_jobs.simulator.production import Checkpoint, Production
-from penstock_jobs.simulator.sinks import Pace
-from penstock_jobs.simulator.truth import SessionTruth
 
 PRODUCTION = Production(7)
 

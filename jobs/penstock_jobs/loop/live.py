@@ -7,8 +7,8 @@ from penstock.channels.channels import ChannelState
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement, parse
-from penstock_jobs.canary.metrics import COLUMNS
-from penstock_jobs.canary.watching import Round, lease_of, watch_once
+from penstock_jobs.canary.live_metrics import COLUMNS
+from penstock_jobs.canary.watch import Round, lease_of, watch_once
 from penstock_jobs.loop.stage import Work
 from penstock_jobs.rewards import running
 from penstock_jobs.rewards.definition import Definition, parse_definition

@@ -8,10 +8,16 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LESS_IS_BETTER, LiveRequirement
-from penstock_jobs.canary.looking import situation_of
-from penstock_jobs.canary.measuring import Measured, Traffic, measure, read_traffic
-from penstock_jobs.canary.metrics import COLUMNS, find_metric
-from penstock_jobs.canary.trials import Trial
+from penstock_jobs.canary.live_metrics import (
+    COLUMNS,
+    Measured,
+    Traffic,
+    find_metric,
+    measure,
+    read_traffic,
+)
+from penstock_jobs.canary.look import situation_of
+from penstock_jobs.canary.trial import Trial
 from penstock_jobs.rewards.rates import RATES
 from penstock_jobs.rewards.registry import all_rewards
 from tests.canary.traffic import (
