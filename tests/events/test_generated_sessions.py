@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS
-from penstock.events.validation import judge
+from penstock.events.validation import validate_lines
 from penstock_jobs.simulator.code import LANGUAGES, write_file
 from penstock_jobs.simulator.grammar import Dice
 from tests.support.sessions import batches, generate_sessions, interleave
@@ -70,7 +70,7 @@ def test_start_needs_a_time_zone() -> None:
 def test_every_event_is_accepted(sessions: list[list[Event]]) -> None:
     events = events_of(sessions)
     lines = [line for body in batches(events, 500) for line in body.splitlines()]
-    judged = judge(lines, 1, EVENT_BYTES_MAX)
+    judged = validate_lines(lines, 1, EVENT_BYTES_MAX)
     assert judged.rejections == []
     assert len(judged.lines) == len(events)
 

@@ -14,7 +14,7 @@ import pytest
 from penstock.errors import Backlogged, InvalidInput
 from penstock.eventlog import Held
 from penstock.ingest import file_import
-from penstock.ingest.file_import import Imported, Importer, find_files
+from penstock.ingest.file_import import FileImporter, ImportSummary, find_files
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
 from penstock.lake.catalog import current
@@ -26,8 +26,8 @@ EVENTS = [make_event(f"s{number % 3}", number) for number in range(300)]
 ARRAY = json.dumps(EVENTS, indent=1).encode()
 
 
-def take(lake: HandLake, paths: Iterable[Path]) -> Imported:
-    importer = Importer(lake.lake, "default")
+def take(lake: HandLake, paths: Iterable[Path]) -> ImportSummary:
+    importer = FileImporter(lake.lake, "default")
     for path in find_files(list(paths)):
         for _ in importer.take(path):
             pass
@@ -52,9 +52,9 @@ def test_each_form_is_read_and_a_second_run_adds_nothing(
     path = tmp_path / name
     path.write_bytes(content)
     with hand_lake(tmp_path / "data") as lake:
-        assert take(lake, [path]) == Imported(1, 300, 0, 300, 0, waiting=False)
+        assert take(lake, [path]) == ImportSummary(1, 300, 0, 300, 0, waiting=False)
     with hand_lake(tmp_path / "data") as lake:
-        assert take(lake, [path]) == Imported(1, 300, 0, 0, 300, waiting=False)
+        assert take(lake, [path]) == ImportSummary(1, 300, 0, 0, 300, waiting=False)
         assert set(lake.stored().values()) == {1}
         assert read_ledger(lake.lake).discrepancies == []
 
@@ -166,5 +166,5 @@ def test_a_server_that_stores_nothing_is_not_waited_for_for_ever(
     data = tmp_path / "data"
     with hand_lake(data) as stuck, hand_lake(data, flush_seconds_max=0) as lake:
         assert stuck.lake.log.hold(0) is Held.MINE
-        assert take(lake, [path]) == Imported(1, 300, 0, 0, 0, by_server=True, waiting=True)
+        assert take(lake, [path]) == ImportSummary(1, 300, 0, 0, 0, by_server=True, waiting=True)
         assert list(lake.stored()) == []

@@ -1,21 +1,18 @@
 """The same seed gives the same bytes, and each event is one that the gateway takes."""
 
+import hashlib
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from penstock.events.validation import judge
-from penstock_jobs.simulator.delivery import Delivery
-from penstock_jobs.simulator.delivery import Line
-from penstock_jobs.simulator.delivery import Pace
-from penstock_jobs.simulator.delivery import deliver
-from penstock_jobs.simulator.policy import POLICIES
-from penstock_jobs.simulator.production import Checkpoint
-from penstock_jobs.simulator.production import Production
-from penstock_jobs.simulator.truth import SessionTruth
-import hashlib
+
 import msgspec
 import pytest
 
+from penstock.events.validation import validate_lines
+from penstock_jobs.simulator.delivery import Delivery, Line, Pace, deliver
+from penstock_jobs.simulator.policy import POLICIES
+from penstock_jobs.simulator.production import Checkpoint, Production
+from penstock_jobs.simulator.truth import SessionTruth
 
 PRODUCTION = Production(7)
 
@@ -77,7 +74,7 @@ def test_the_rate_changes_the_time_and_nothing_else() -> None:
 
 def test_every_event_is_one_that_the_gateway_takes() -> None:
     lines = [line for _, line in deliver(PRODUCTION, 80)]
-    judged = judge(lines, 1, 64 * 1024)
+    judged = validate_lines(lines, 1, 64 * 1024)
     assert judged.rejections == []
     assert len(judged.lines) == len(lines)
 

@@ -20,7 +20,7 @@ from penstock.database.migrations import upgrade
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.gateway import Acceptance, Acceptor
-from penstock.ingest.partition_writer import PartitionWriter, Parts
+from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
 from penstock.lake.known import KnownEvents
@@ -66,8 +66,8 @@ class HandLake:
         self,
         crash_point: Callable[[str], None] = lambda _point: None,
         database: Database | None = None,
-    ) -> Parts:
-        return Parts(
+    ) -> WriterParts:
+        return WriterParts(
             settings=self.lake.settings,
             database=database or self.lake.database,
             store=self.lake.store,

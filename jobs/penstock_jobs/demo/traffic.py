@@ -1,10 +1,13 @@
 """Simulated users at work: their events go to the gateway while they happen."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from statistics import fmean
+from typing import Any
+from zlib import crc32
+
 from penstock.clock import SystemClock
 from penstock.http.errors import ServerUnreachable
 from penstock.ingest.file_import import wait_until_stored
@@ -12,15 +15,8 @@ from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.demo.story import Measured
 from penstock_jobs.simulator.delivery import HttpSink
-from penstock_jobs.simulator.production import Checkpoint
-from penstock_jobs.simulator.production import Lived
-from penstock_jobs.simulator.production import Production
+from penstock_jobs.simulator.production import Checkpoint, Lived, Production
 from penstock_jobs.simulator.truth import SessionTruth
-from statistics import fmean
-from typing import Any
-from zlib import crc32
-import time
-
 
 #: An hour of the users' lives takes six seconds.
 COMPRESSION = 600

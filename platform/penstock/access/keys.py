@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from penstock.access.errors import KeyRefused, RoleMissing
 from penstock.access.tables import api_key
 from penstock.clock import Clock
-from penstock.database.engine import Database, hold, now_us
+from penstock.database.engine import Database, lock_table, now_us
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
 
@@ -76,7 +76,7 @@ def _make_key(
     secret = f"pk_{role}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     row = {"id": secrets.token_hex(4), "sha256": _digest(secret), "tenant": tenant, "role": role}
     with database.write() as connection:
-        hold(connection, api_key, alone=first)
+        lock_table(connection, api_key, alone=first)
         if first and connection.scalar(sa.select(sa.exists().select_from(api_key))):
             return None
         made = connection.execute(

@@ -8,8 +8,7 @@ from penstock.channels.notices import Notice
 from penstock.channels.webhooks import address_of, find_webhook, signed
 from penstock.database.engine import Database
 from penstock.errors import ExtraMissing, SettingInvalid
-from penstock.eventlog.kafka.topic import Address as TopicAddress
-from penstock.eventlog.kafka.topic import parse_address
+from penstock.eventlog.kafka.topic import TopicAddress, parse_address
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds, Exchange, Heard
 from penstock.settings import Settings

@@ -13,12 +13,12 @@ from sqlalchemy.ext.compiler import compiles
 
 from penstock.database import postgresql, sqlite
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, without_secrets
 
 _POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS = DatabaseLimits()
 
 
 class _Kind(Protocol):
@@ -27,23 +27,23 @@ class _Kind(Protocol):
     ONE_STATE: Mapping[str, Any]
     READ_ONLY: Mapping[str, Any]
 
-    def make_engine(self, url: sa.URL, limits: Limits, /) -> Engine: ...
-    def why_unusable(self, error: DBAPIError, limits: Limits, /) -> str | None: ...
+    def make_engine(self, url: sa.URL, limits: DatabaseLimits, /) -> Engine: ...
+    def why_unusable(self, error: DBAPIError, limits: DatabaseLimits, /) -> str | None: ...
 
 
 class Database:
     """The metadata database. Safe to share between threads."""
 
-    def __init__(self, url: str, limits: Limits = _DEFAULT_LIMITS) -> None:
+    def __init__(self, url: str, limits: DatabaseLimits = _DEFAULT_LIMITS) -> None:
         """Raises InvalidInput, ExtraMissing; whether anybody answers is seen at first use."""
-        self.url = address_of(url)
+        self.url = parse_database_address(url)
         self._limits = limits
         self._kind: _Kind = sqlite if self.is_sqlite else postgresql
         self.engine = self._kind.make_engine(self.url, limits)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        return cls(settings.database_url, Limits.of(settings))
+        return cls(settings.database_url, DatabaseLimits.of(settings))
 
     @property
     def is_sqlite(self) -> bool:
@@ -92,7 +92,7 @@ class Database:
         self.engine.dispose()
 
 
-def address_of(url: str) -> sa.URL:
+def parse_database_address(url: str) -> sa.URL:
     """Raises InvalidInput where it is no address of a database that can be used."""
     try:
         parsed = sa.make_url(url)
@@ -110,7 +110,7 @@ def _named(url: str) -> str:
     return f"The database address {without_secrets(url)}"
 
 
-def hold(connection: Connection, table: Table, *, alone: bool) -> None:
+def lock_table(connection: Connection, table: Table, *, alone: bool) -> None:
     """From here to the end of the transaction nobody holds this table alone while others hold
     it too. To be called first: what `one_state` shows is then what those before have left.
     On SQLite a transaction that writes has the whole database anyway."""

@@ -7,7 +7,7 @@ from penstock.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class DatabaseLimits:
     """What a Database is opened with; the settings say what each means."""
 
     lock_seconds_max: float = Settings.database_lock_seconds_max

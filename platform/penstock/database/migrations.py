@@ -28,7 +28,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
     where a newer Penstock was here and the database suits this one still. Raises
     DatabaseOutdated where it does not, and DatabaseUnreachable where others use the tables so
     much that a change has to wait too long: nothing is changed then."""
-    with alone(database) as connection:
+    with exclusive_transaction(database) as connection:
         found = _current(connection)
         if found in _known():
             command.upgrade(_config_for(connection), revision)
@@ -37,7 +37,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
 
 
 def downgrade(database: Database, revision: str) -> None:
-    with alone(database) as connection:
+    with exclusive_transaction(database) as connection:
         found = _current(connection)
         if found not in _known():
             raise DatabaseOutdated(found=found, needed=newest_revision())
@@ -65,7 +65,7 @@ def newest_revision() -> str:
 
 
 @contextmanager
-def alone(database: Database) -> Iterator[Connection]:
+def exclusive_transaction(database: Database) -> Iterator[Connection]:
     """A transaction for changing tables; others that want the same wait until it has ended.
     A change takes the time that it needs, but does not wait for others' locks for longer than
     any transaction: who uses the table waits behind it."""

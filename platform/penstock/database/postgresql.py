@@ -13,7 +13,7 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 from penstock.errors import ExtraMissing
 
 #: What a transaction that sees one state, and one that changes nothing, is begun with.
@@ -30,7 +30,7 @@ _ABORTED_BEFORE = "25P02"
 _TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
 
 
-def make_engine(url: sa.URL, limits: Limits) -> Engine:
+def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     """Raises ExtraMissing."""
     ours = _connect_args(limits, str(url.query.get("options", "")))
     chosen = {name: value for name, value in ours.items() if name not in url.query}
@@ -51,7 +51,7 @@ def _read_sums_as_integers(connection: Any, _entry: object) -> None:
     connection.adapters.register_loader("numeric", IntLoader)
 
 
-def _connect_args(limits: Limits, options: str) -> dict[str, str | int | None]:
+def _connect_args(limits: DatabaseLimits, options: str) -> dict[str, str | int | None]:
     """The server itself ends what takes too long; where it has gone silent, the system's network
     does. Later options win, so those of the address come last."""
     statement_ms = _milliseconds(limits.statement_seconds_max)
@@ -80,7 +80,7 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def why_unusable(error: DBAPIError, limits: Limits) -> str | None:
+def why_unusable(error: DBAPIError, limits: DatabaseLimits) -> str | None:
     """What is wrong with the database; None when the statement is to blame."""
     state = getattr(error.orig, "sqlstate", None)
     if state == _LOCK_TIMEOUT:

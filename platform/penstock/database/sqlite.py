@@ -12,7 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from penstock.clock import SystemClock
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 
 #: What a transaction that sees one state, and one that changes nothing, is begun with. One that
 #: writes has the database for itself, and sees one state anyway.
@@ -23,7 +23,7 @@ READ_ONLY: dict[str, Any] = {"penstock_read_only": True}
 CLOCK = "penstock_now_us"
 
 
-def make_engine(url: sa.URL, limits: Limits) -> Engine:
+def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     file = _SQLiteFile(url)
     waiting = {"timeout": limits.lock_seconds_max, "check_same_thread": False}
     engine = sa.create_engine(url, connect_args=waiting, **limits.pool() if file.path else {})
@@ -56,7 +56,7 @@ def make_engine(url: sa.URL, limits: Limits) -> Engine:
     return engine
 
 
-def why_unusable(error: DBAPIError, _limits: Limits) -> str | None:
+def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
     """What is wrong with the database; None when the statement is to blame. A file that is no
     database, or a damaged one, comes as a plain DatabaseError, whose subclasses are mistakes in
     statements."""

@@ -18,7 +18,7 @@ class Entry(NamedTuple):
     values: list[bytes]
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """What a partition holds: offsets from `first` up to, without, `end`."""
 
     first: int
@@ -73,7 +73,7 @@ class EventLog(Protocol):
         """The `end` of every partition, at the cost of one look."""
         ...
 
-    def bounds(self, partition: int) -> Bounds: ...
+    def bounds(self, partition: int) -> OffsetBounds: ...
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
         """How much lies from this offset on, in bytes."""

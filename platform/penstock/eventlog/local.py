@@ -22,15 +22,16 @@ from pathlib import Path
 
 from penstock.directories import make_directory, sync_directory
 from penstock.errors import Backlogged
-from penstock.eventlog import Bounds, Entry, Held, local_partition
+from penstock.eventlog import Entry, Held, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
-from penstock.eventlog.local_partition import _Tail
+from penstock.eventlog.local_partition import LocalPartition, encode_block
 
 _VERSION = 1
 #: An append by another process is seen this much later at most.
-_LOOK_SECONDS = 0.02
-#: The disk does not fill faster than the reserve allows for.
-_DISK_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.02
+#: How old the known free space may be; asking for each append costs a tenth of it. The disk does
+#: not fill faster than the reserve allows for.
+_DISK_FREE_SECONDS = 0.1
 
 
 class LocalEventLog:
@@ -49,7 +50,7 @@ class LocalEventLog:
         bytes_max: int,
         disk_reserve_bytes: int = 0,
     ) -> None:
-        """Opens the log, makes it if there is none, and cuts torn tails off.
+        """Opens the log, makes it if there is none, and cuts torn ends off.
         Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
         self._path = path
         self._bytes_max = bytes_max
@@ -57,102 +58,99 @@ class LocalEventLog:
         self._mutex = threading.Lock()
         self._appended = threading.Condition()
         self._lock_file = -1
-        self._disk_looked_s, self._disk_free_then = -math.inf, 0
-        self._tails: list[_Tail] = []
+        self._disk_free, self._disk_checked_s = 0, -math.inf
+        self._partitions: list[LocalPartition] = []
         with ExitStack() as opened:
             opened.callback(self.close)
             with self._explained():
                 make_directory(path)
                 self._lock_file = os.open(path / "append.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            with self._exclusive():
+            with self._locked():
                 self.id, self.partitions = _identify(path, partitions)
                 for number in range(self.partitions):
-                    self._tails.append(_Tail(path / f"p-{number:04d}", self.id, file_bytes_max))
+                    self._partitions.append(
+                        LocalPartition(path / f"p-{number:04d}", self.id, file_bytes_max)
+                    )
                 sync_directory(path)
-                for tail in self._tails:
-                    tail.catch_up()
+                for partition in self._partitions:
+                    partition.catch_up()
             opened.pop_all()
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
-        encoded = {number: local_partition.encode(some) for number, some in values.items() if some}
-        with self._exclusive():
-            self._refuse_when_full(sum(map(len, encoded.values())))
+        blocks = {number: encode_block(some) for number, some in values.items() if some}
+        with self._locked():
+            self._refuse_when_full(sum(map(len, blocks.values())))
             try:
-                for number, block in encoded.items():
-                    self._tails[number].write(block)
-                for number in encoded:
-                    self._tails[number].sync()
+                for number, block in blocks.items():
+                    self._partitions[number].write(block)
+                for number in blocks:
+                    self._partitions[number].sync()
             except OSError:
-                for number in encoded:
-                    self._tails[number].abandon()
+                for number in blocks:
+                    self._partitions[number].abandon()
                 raise
         with self._appended:
             self._appended.notify_all()
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
         deadline = time.monotonic() + wait_s
-        tail = self._tails[partition]
         while True:
-            entries = tail.read(offset, bytes_max)
-            if not entries and self._catch_up(tail):
-                entries = tail.read(offset, bytes_max)
+            entries = self._partitions[partition].read(offset, bytes_max)
+            if not entries and self._partitions[partition].is_behind():
+                entries = self._up_to_date(partition).read(offset, bytes_max)
             left = deadline - time.monotonic()
             if entries or left <= 0:
                 return entries
             with self._appended:
-                self._appended.wait(min(left, _LOOK_SECONDS))
+                self._appended.wait(min(left, _POLL_SECONDS))
 
     def ends(self) -> list[int]:
         return [self.bounds(partition).end for partition in range(self.partitions)]
 
-    def bounds(self, partition: int) -> Bounds:
-        tail = self._tails[partition]
-        self._catch_up(tail)
-        return tail.bounds()
+    def bounds(self, partition: int) -> OffsetBounds:
+        return self._up_to_date(partition).bounds()
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
-        tail = self._tails[partition]
-        self._catch_up(tail)
-        return tail.bytes_beyond(offset)
+        return self._up_to_date(partition).bytes_beyond(offset)
 
     def hold(self, partition: int) -> Held:
         # The lock goes with the process, however it ends, and with no clock.
-        with self._exclusive():
-            return Held.MINE if self._tails[partition].hold() else Held.TAKEN
+        with self._locked():
+            return Held.MINE if self._partitions[partition].hold() else Held.TAKEN
 
     def trim(self, partition: int, before: int) -> None:
-        tail = self._tails[partition]
-        with self._exclusive():
-            # What is covered stays in the file that is appended to until that is rolled. Where
-            # room is short no append would roll it, and nothing ever make room.
-            if self._bytes_held() * 2 > self._bytes_max or self._disk_free() < (
-                self._disk_reserve_bytes * 2
+        with self._locked():
+            # Covered events stay in the newest file until it is rolled. Where room is short no
+            # append would roll it, and nothing would ever make room.
+            if (
+                self._bytes_held() * 2 > self._bytes_max
+                or self._measure_disk_free() < self._disk_reserve_bytes * 2
             ):
-                tail.roll_if_before(before)
-            covered = tail.covered(before)
+                self._partitions[partition].roll_if_before(before)
+            covered = self._partitions[partition].covered(before)
         with self._explained():  # without the lock: to remove a large file takes a while
             for file in covered:
                 file.unlink(missing_ok=True)
 
     def close(self) -> None:
         with self._mutex:
-            for tail in self._tails:
-                tail.close()
-                tail.let_go()
+            for partition in self._partitions:
+                partition.close()
+                partition.let_go()
             if self._lock_file >= 0:
                 os.close(self._lock_file)
                 self._lock_file = -1
 
-    def _catch_up(self, tail: "_Tail") -> bool:
-        """Whether others appended, or are about to: then their appends are on disk now."""
-        if not tail.is_behind():
-            return False
-        with self._exclusive():
-            tail.catch_up()
-        return True
+    def _up_to_date(self, number: int) -> LocalPartition:
+        """The partition with what others appended, or are appending now."""
+        partition = self._partitions[number]
+        if partition.is_behind():
+            with self._locked():
+                partition.catch_up()
+        return partition
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         with self._mutex, self._explained():
             if self._lock_file < 0:
                 raise LogUnwritable(why=f"{self._path} was closed", retry_after_s=5)
@@ -167,12 +165,15 @@ class LocalEventLog:
         try:
             yield
         except OSError as error:
-            raise LogUnwritable(why=_explain(error, self._path), retry_after_s=5) from error
+            why = f"{error.strerror or error} ({self._path})"
+            if error.errno == errno.ENOSPC:
+                why = f"no space is left on the disk of {self._path}"
+            raise LogUnwritable(why=why, retry_after_s=5) from error
 
     def _refuse_when_full(self, more_bytes: int) -> None:
-        for tail in self._tails:
-            tail.catch_up()
-        held = sum(tail.bytes_held() for tail in self._tails)
+        for partition in self._partitions:
+            partition.catch_up()
+        held = sum(partition.bytes_held() for partition in self._partitions)
         if held + more_bytes > self._bytes_max:  # it may have been trimmed since
             held = self._bytes_held()
         if held + more_bytes > self._bytes_max:
@@ -180,7 +181,10 @@ class LocalEventLog:
                 why=f"{held} bytes wait in the event log, whose limit is {self._bytes_max}",
                 retry_after_s=5,
             )
-        free = self._disk_free_lately() - more_bytes
+        now_s = time.monotonic()
+        if now_s - self._disk_checked_s > _DISK_FREE_SECONDS:
+            self._disk_free, self._disk_checked_s = self._measure_disk_free(), now_s
+        free = self._disk_free - more_bytes
         if free < self._disk_reserve_bytes:
             raise Backlogged(
                 why=f"{free} bytes are free on the disk of {self._path}, and "
@@ -188,44 +192,37 @@ class LocalEventLog:
                 retry_after_s=10,
             )
 
-    def _disk_free_lately(self) -> int:
-        """Looked at now and then: asking for each append costs a tenth of it."""
-        now_s = time.monotonic()
-        if now_s - self._disk_looked_s > _DISK_LOOK_SECONDS:
-            self._disk_looked_s, self._disk_free_then = now_s, self._disk_free()
-        return self._disk_free_then
-
-    def _disk_free(self) -> int:
+    def _measure_disk_free(self) -> int:
         disk = os.statvfs(self._path)
         return disk.f_bavail * disk.f_frsize
 
     def _bytes_held(self) -> int:
         """Counted afresh, in every partition."""
-        for tail in self._tails:
-            tail.catch_up()
-            tail.recount()
-        return sum(tail.bytes_held() for tail in self._tails)
+        for partition in self._partitions:
+            partition.catch_up()
+            partition.recount()
+        return sum(partition.bytes_held() for partition in self._partitions)
 
 
 def _identify(path: Path, partitions: int) -> tuple[str, int]:
     """The log's id and number of partitions, from its description or a new one."""
     name = path / "log.json"
     if name.exists():
-        return _described(name, partitions)
-    described = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
+        return _read_description(name, partitions)
+    description = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
     fresh = path / "log.json.new"
     with fresh.open("w", encoding="utf-8") as file:
-        json.dump(described, file)
+        json.dump(description, file)
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(name)
-    return str(described["id"]), partitions
+    return str(description["id"]), partitions
 
 
-def _described(name: Path, partitions: int) -> tuple[str, int]:
+def _read_description(name: Path, partitions: int) -> tuple[str, int]:
     try:
-        found = json.loads(name.read_bytes())
-        version, log_id, count = found["version"], str(found["id"]), int(found["partitions"])
+        fields = json.loads(name.read_bytes())
+        version, log_id, count = fields["version"], str(fields["id"]), int(fields["partitions"])
     except (ValueError, TypeError, KeyError) as error:
         raise LogCorrupt(path=name, position=0, why="it does not describe a log") from error
     if version != _VERSION:
@@ -233,9 +230,3 @@ def _described(name: Path, partitions: int) -> tuple[str, int]:
     if count != partitions:
         raise LogShapeChanged(path=name.parent, found=count, wanted=partitions)
     return log_id, count
-
-
-def _explain(error: OSError, path: Path) -> str:
-    if error.errno == errno.ENOSPC:
-        return f"no space is left on the disk of {path}"
-    return f"{error.strerror or error} ({path})"

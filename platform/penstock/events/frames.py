@@ -1,6 +1,10 @@
-"""A value of the event log: lines that arrived together, with what the server knows of them.
+"""Frames: the values of the event log. A frame holds lines of one tenant that arrived together
+and belong to one partition.
 
-The lines stay as JSON, one a line: what the gateway writes is what another producer may write."""
+The lines stay JSON, one event a line, so that the gateway writes what another producer may
+write. Nothing here raises because of the bytes in a value: what is no event is rejected with a
+reason, as the gateway would have rejected it.
+"""
 
 import struct
 from collections import Counter, defaultdict
@@ -13,30 +17,39 @@ import msgspec
 
 from penstock.events.bodies import split_body
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT, is_tenant
-from penstock.events.validation import Judged, Rejection, judge
+from penstock.events.validation import Rejection, ValidatedLines, validate_lines
 
+#: The room beside the event in a value of one event.
+HEADER_BYTES_MAX = 8 * 1024
+#: Rejected lines belong to no session.
+REJECTED_PARTITION = 0
+
+_CHUNK_BYTES = 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
-
-#: `unjudged` lines came into the log past the gateway: whoever reads them judges them first.
+#: `unjudged` lines came into the log past the gateway; whoever reads them validates them first.
 Kind = Literal["events", "rejected", "unjudged"]
 
 
-class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """`counts` holds the number of lines by source; a source that is not given is ''."""
+class FrameHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`counts` holds the number of lines by source; a missing source is ''."""
 
     kind: Kind
     tenant: str
     received_us: int
     counts: dict[str, int]
     schema_version: int = SCHEMA_VERSION
-    #: How many partitions the log had when these lines were put into theirs; 0 is unknown.
+    #: How many partitions the log had when the frame was written; 0 is unknown.
     partitions: int = 0
 
 
 class Frame(msgspec.Struct):
-    header: Header
+    header: FrameHeader
     body: bytes
+
+
+#: A frame and the partition that it belongs to.
+PlacedFrame = tuple[int, Frame]
 
 
 class RejectedLine(msgspec.Struct, kw_only=True):
@@ -49,7 +62,7 @@ class RejectedLine(msgspec.Struct, kw_only=True):
     truncated: bool = False
 
 
-_header_decoder = msgspec.json.Decoder(Header)
+_header_decoder = msgspec.json.Decoder(FrameHeader)
 _rejected_decoder = msgspec.json.Decoder(RejectedLine)
 
 
@@ -59,12 +72,24 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(value: bytes) -> Frame:
-    """Raises ValueError for what is no frame."""
+    """Raises ValueError for a value that is no frame."""
     if len(value) < _LENGTH.size:
         raise ValueError("it is too short")
     (length,) = _LENGTH.unpack_from(value)
     start = _LENGTH.size + length
     return Frame(_header_decoder.decode(value[_LENGTH.size : start]), value[start:])
+
+
+def encode_unjudged(lines: bytes, tenant: str, received_us: int, schema_version: int) -> bytes:
+    """A value of the log with lines that a producer wrote past the gateway."""
+    header = FrameHeader(
+        kind="unjudged",
+        tenant=tenant,
+        received_us=received_us,
+        counts={},
+        schema_version=schema_version,
+    )
+    return encode_frame(Frame(header, lines))
 
 
 def encode_rejected(lines: list[RejectedLine]) -> bytes:
@@ -76,44 +101,41 @@ def decode_rejected(body: bytes) -> list[RejectedLine]:
     return _rejected_decoder.decode_lines(body)
 
 
+# Partitions
+#
+# A session's partition is that of Kafka's own clients for a record whose key is the session's
+# id: the gateway and any other producer write one session into one partition.
+
 _SEED = 0x9747B28C
 _MIX = 0x5BD1E995
 _MASK = 0xFFFFFFFF
-#: Sessions come back with every request; the hash is slow for Python.
-_REMEMBERED = 1 << 16
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(1 << 16)  # sessions come back with every request, and the hash is slow in Python
 def partition_of(session_id: str, partitions: int) -> int:
-    """The partition that holds this session as long as there are so many."""
     return (murmur2(session_id.encode()) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
     """The hash of Kafka's default partitioner, as 32 bits without a sign."""
     length = len(data)
-    found = _SEED ^ length
+    digest = _SEED ^ length
     whole = length & ~3
     for at in range(0, whole, 4):
         word = int.from_bytes(data[at : at + 4], "little") * _MIX & _MASK
         word = (word ^ word >> 24) * _MIX & _MASK
-        found = (found * _MIX & _MASK) ^ word
+        digest = (digest * _MIX & _MASK) ^ word
     if whole < length:
-        found = (found ^ int.from_bytes(data[whole:], "little")) * _MIX & _MASK
-    found = (found ^ found >> 13) * _MIX & _MASK
-    return found ^ found >> 15
+        digest = (digest ^ int.from_bytes(data[whole:], "little")) * _MIX & _MASK
+    digest = (digest ^ digest >> 13) * _MIX & _MASK
+    return digest ^ digest >> 15
 
 
-#: What a value of one event may hold beside the event.
-HEADER_BYTES_MAX = 8 * 1024
-#: Refused lines belong to no session.
-REJECTED_PARTITION = 0
-
-Placed = tuple[int, Frame]
+# From lines to frames
 
 
 @dataclass(frozen=True)
-class Packer:
+class FramePacker:
     """Packs lines of one tenant that arrived together, for a log of so many partitions."""
 
     tenant: str
@@ -121,23 +143,22 @@ class Packer:
     partitions: int
     rejected_line_bytes_max: int
 
-    def pack(self, judged: Judged) -> Iterator[Placed]:
-        """Frames with the partitions that they belong to."""
-        header = Header(
+    def pack(self, validated: ValidatedLines) -> Iterator[PlacedFrame]:
+        header = FrameHeader(
             kind="events",
             tenant=self.tenant,
             received_us=self.received_us,
             counts={},
             partitions=self.partitions,
         )
-        yield from _place(header, judged.lines, judged.sessions, judged.sources)
-        if judged.rejections:
-            refused = [self._kept(rejection) for rejection in judged.rejections]
-            counts = _count(line.source for line in refused)
+        yield from _pack(header, validated.lines, validated.sessions, validated.sources)
+        if validated.rejections:
+            rejected = [self._rejected_line(rejection) for rejection in validated.rejections]
+            counts = _count(line.source for line in rejected)
             header = msgspec.structs.replace(header, kind="rejected", counts=counts)
-            yield REJECTED_PARTITION, Frame(header, encode_rejected(refused))
+            yield REJECTED_PARTITION, Frame(header, encode_rejected(rejected))
 
-    def _kept(self, rejection: Rejection) -> RejectedLine:
+    def _rejected_line(self, rejection: Rejection) -> RejectedLine:
         return RejectedLine(
             line=rejection.line,
             reason=rejection.reason,
@@ -147,39 +168,57 @@ class Packer:
         )
 
 
-def place_again(frame: Frame, found: int, partitions: int) -> Iterator[Placed]:
-    """The same events, for a log that has so many partitions by now. Lines that cannot be read
-    stay in the partition that they were found in: whoever stores them will say so."""
+def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
+    """The same events for a log that has so many partitions by now. Unreadable lines stay in
+    their current partition: whoever stores them will report them."""
     header = msgspec.structs.replace(frame.header, partitions=partitions)
     lines = frame.body.split(b"\n")
-    told = [_tell(line) for line in lines]
-    known = [(line, one) for line, one in zip(lines, told, strict=True) if one is not None]
-    yield from _place(
+    origins = [_origin(line) for line in lines]
+    known = [(line, origin) for line, origin in zip(lines, origins, strict=True) if origin]
+    yield from _pack(
         header,
         [line for line, _ in known],
-        [one.session_id for _, one in known],
-        [one.source for _, one in known],
+        [origin.session_id for _, origin in known],
+        [origin.source for _, origin in known],
     )
-    if unreadable := [line for line, one in zip(lines, told, strict=True) if one is None]:
-        yield found, _frame(header, unreadable, [None] * len(unreadable))
+    if unreadable := [line for line, origin in zip(lines, origins, strict=True) if not origin]:
+        yield current, _frame(header, unreadable, [None] * len(unreadable))
 
 
-def _place(
-    header: Header, lines: list[bytes], sessions: list[str], sources: Sequence[str | None]
-) -> Iterator[Placed]:
+def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
+    """The frame as values of the log: several where one would be too large."""
+    value = encode_frame(frame)
+    lines = frame.body.split(b"\n") if len(value) > bytes_max else []
+    if len(lines) < 2:
+        return [value]
+    middle = len(lines) // 2
+    values = []
+    for half in (lines[:middle], lines[middle:]):
+        sources: list[str | None]
+        if frame.header.kind == "rejected":
+            sources = [line.source for line in decode_rejected(b"\n".join(half))]
+        else:
+            sources = [origin.source if origin else None for origin in map(_origin, half)]
+        values += encode_values(_frame(frame.header, half, sources), bytes_max)
+    return values
+
+
+def _pack(
+    header: FrameHeader, lines: list[bytes], sessions: list[str], sources: Sequence[str | None]
+) -> Iterator[PlacedFrame]:
     """One frame a partition."""
     if header.partitions == 1:
         if lines:
             yield 0, _frame(header, lines, sources)
         return
-    places: defaultdict[int, list[int]] = defaultdict(list)
+    positions: defaultdict[int, list[int]] = defaultdict(list)
     for position, session_id in enumerate(sessions):
-        places[partition_of(session_id, header.partitions)].append(position)
-    for partition, some in places.items():
-        yield partition, _frame(header, [lines[i] for i in some], [sources[i] for i in some])
+        positions[partition_of(session_id, header.partitions)].append(position)
+    for partition, own in positions.items():
+        yield partition, _frame(header, [lines[i] for i in own], [sources[i] for i in own])
 
 
-def _frame(header: Header, lines: list[bytes], sources: Sequence[str | None]) -> Frame:
+def _frame(header: FrameHeader, lines: list[bytes], sources: Sequence[str | None]) -> Frame:
     return Frame(msgspec.structs.replace(header, counts=_count(sources)), b"\n".join(lines))
 
 
@@ -187,114 +226,81 @@ def _count(sources: Iterable[str | None]) -> dict[str, int]:
     return {source or "": count for source, count in Counter(sources).items()}
 
 
-# Frames that are too large
-
-
-def encode_within(frame: Frame, bytes_max: int) -> list[bytes]:
-    """The frame as values of the log, in several where one would be too large."""
-    value = encode_frame(frame)
-    lines = frame.body.split(b"\n") if len(value) > bytes_max else []
-    if len(lines) < 2:
-        return [value]
-    middle = len(lines) // 2
-    return [
-        value
-        for half in (lines[:middle], lines[middle:])
-        for value in encode_within(_with_lines(frame, half), bytes_max)
-    ]
-
-
-def _with_lines(frame: Frame, lines: list[bytes]) -> Frame:
-    if frame.header.kind == "rejected":
-        return _frame(
-            frame.header, lines, [one.source for one in decode_rejected(b"\n".join(lines))]
-        )
-    return _frame(frame.header, lines, [one.source if one else None for one in map(_tell, lines)])
-
-
-class _Told(msgspec.Struct):
-    """What of an event decides where it belongs and how it is counted."""
+class _Origin(msgspec.Struct):
+    """The fields of an event that say where it belongs and how it is counted."""
 
     session_id: str
     source: str | None = None
 
 
-_told_decoder = msgspec.json.Decoder(_Told)
+_origin_decoder = msgspec.json.Decoder(_Origin)
 
 
-def _tell(line: bytes) -> _Told | None:
+def _origin(line: bytes) -> _Origin | None:
     try:
-        return _told_decoder.decode(line)
+        return _origin_decoder.decode(line)
     except (ValueError, RecursionError):
         return None
 
 
-_CHUNK_BYTES = 1024 * 1024
-
-
-def encode_unjudged(lines: bytes, tenant: str, received_us: int, schema_version: int) -> bytes:
-    """Lines as a producer wrote them past the gateway, as a value of the log."""
-    header = Header(
-        kind="unjudged",
-        tenant=tenant,
-        received_us=received_us,
-        counts={},
-        schema_version=schema_version,
-    )
-    return encode_frame(Frame(header, lines))
+# From values to frames
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class FrameDecoder:
     """Reads the values of a log of so many partitions."""
 
     partitions: int
     event_bytes_max: int
     rejected_line_bytes_max: int
 
-    def placed(self, value: bytes, partition: int) -> Iterator[Placed]:
-        """The judged frames of a value that was found in `partition`, each with the partition
+    def placed(self, value: bytes, partition: int) -> Iterator[PlacedFrame]:
+        """The validated frames of a value that stands in `partition`, each with the partition
         that its sessions belong to."""
         frame = _decode(value)
         if frame.header.kind == "unjudged":
-            yield from self._judge(frame)
+            yield from self._validate(frame)
         elif frame.header.kind == "rejected" or frame.header.partitions == self.partitions:
             yield partition, frame
         else:
-            yield from place_again(frame, partition, self.partitions)
+            yield from repartition(frame, partition, self.partitions)
 
     def frames(self, value: bytes) -> Iterator[Frame]:
         """The same for a reader to whom partitions do not matter."""
         frame = _decode(value)
         if frame.header.kind == "unjudged":
-            yield from (judged for _, judged in self._judge(frame))
+            yield from (validated for _, validated in self._validate(frame))
         else:
             yield frame
 
-    def _judge(self, frame: Frame) -> Iterator[Placed]:
+    def _validate(self, frame: Frame) -> Iterator[PlacedFrame]:
         header = frame.header
         known = is_tenant(header.tenant)
-        packer = Packer(
+        packer = FramePacker(
             header.tenant if known else TENANT_DEFAULT,
             header.received_us,
             self.partitions,
             self.rejected_line_bytes_max,
         )
+        reason = ""
         if not known:
-            yield from packer.pack(_refused(frame.body, "its tenant is empty, long or unprintable"))
+            reason = "its tenant is empty, long or unprintable"
         elif header.schema_version > SCHEMA_VERSION:
             reason = (
                 f"its schema version is {header.schema_version}, "
                 f"this Penstock knows those up to {SCHEMA_VERSION}"
             )
-            yield from packer.pack(_refused(frame.body, reason))
-        else:
-            for number, lines in split_body(frame.body, _CHUNK_BYTES):
-                yield from packer.pack(judge(lines, number, self.event_bytes_max))
+        if reason:
+            rejection = Rejection(1, reason, frame.body, None)
+            yield from packer.pack(ValidatedLines([], [], [], [rejection]))
+            return
+        for number, lines in split_body(frame.body, _CHUNK_BYTES):
+            yield from packer.pack(validate_lines(lines, number, self.event_bytes_max))
 
 
 def _decode(value: bytes) -> Frame:
-    """What is no frame, or names no tenant, comes back as lines to be judged: they are refused."""
+    """A value that is no frame, or names no tenant, becomes unjudged lines: validation rejects
+    them."""
     try:
         frame = decode_frame(value)
     except ValueError:
@@ -302,7 +308,3 @@ def _decode(value: bytes) -> Frame:
     if not is_tenant(frame.header.tenant):
         frame.header.kind = "unjudged"
     return frame
-
-
-def _refused(body: bytes, reason: str) -> Judged:
-    return Judged([], [], [], [Rejection(1, reason, body, None)])

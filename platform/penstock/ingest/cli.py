@@ -1,4 +1,4 @@
-"""`penstock import`."""
+"""`penstock import`, `penstock ledger` and `penstock rejected`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,16 +10,19 @@ from rich.progress import Progress
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.ingest.file_import import Importer, find_files
+from penstock.ingest.file_import import FileImporter, find_files
 from penstock.ingest.ledger import LedgerReport, read_ledger
-from penstock.ingest.rejected import list_rejected, replay, show_rejected
+from penstock.ingest.rejected import list_rejected, read_rejected, replay_rejected
 from penstock.lake.directory import open_existing, open_or_make
-from penstock.lake.lake import Lake
 from penstock.lake.partitions import accept_gap as enter_acceptance
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 from penstock.terminal.times import since_us
+
+_COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
+#: The largest number that the database has room for.
+_ID_MAX = 2**63 - 1
 
 
 def import_(
@@ -41,28 +44,28 @@ def import_(
     files = find_files(paths)
     console = Console(stderr=True)
     with open_or_make(load_settings(data)) as lake:
-        importer = Importer(lake, tenant)
+        importer = FileImporter(lake, tenant)
         with Progress(console=console, disable=not console.is_terminal) as progress:
             for path in files:
                 task = progress.add_task(path.name, total=path.stat().st_size)
-                for read in importer.take(path):
-                    progress.update(task, completed=read)
-        done = importer.finish()
+                for position in importer.take(path):
+                    progress.update(task, completed=position)
+        summary = importer.finish()
     if json:
-        show_json(done)
+        show_json(summary)
         return
-    say(f"{done.files} files: {done.accepted} events accepted, {done.rejected} lines rejected")
-    if done.waiting:
-        say("The running server has yet to store them; queries see them now, rewards do then.")
-    elif done.by_server:
+    say(
+        f"{summary.files} files: {summary.accepted} events accepted, "
+        f"{summary.rejected} lines rejected"
+    )
+    if summary.waiting:
+        say("The running server has not stored them yet. Queries see them now, rewards do then.")
+    elif summary.by_server:
         say("The running server has stored them.")
     else:
-        say(f"{done.stored} were new, {done.duplicate} the lake had already")
-    if done.rejected:
+        say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
+    if summary.rejected:
         say("`penstock rejected list` shows why")
-
-
-_NUMBERS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 
 
 def ledger(
@@ -74,7 +77,7 @@ def ledger(
         int | None, typer.Option(help="The number of a gap that somebody has looked into.")
     ] = None,
     reason: Annotated[
-        str, typer.Option(help="Why the gap can be lived with; it is kept with the gap.")
+        str, typer.Option(help="Why the gap is acceptable; it is stored with the gap.")
     ] = "",
     json: options.Json = False,
 ) -> None:
@@ -86,34 +89,35 @@ def ledger(
     """
     with open_existing(data) as lake:
         if accept_gap is not None:
-            _accept(lake, accept_gap, reason)
+            what = f"--accept-gap {accept_gap}"
+            if not reason.strip():
+                raise InvalidInput(what=what, why="it needs --reason, which is stored")
+            if not enter_acceptance(lake.database, accept_gap, reason):
+                raise InvalidInput(what=what, why="there is no such gap")
         report = read_ledger(lake, since_us(since) if since else 0)
+    totals = {name: sum(getattr(row, name) for row in report.rows) for name in _COUNTS}
     if json:
-        rows = [facts(row) for row in report.rows]
-        gaps = [facts(gap) for gap in report.gaps]
-        found = {"rows": rows, "totals": _totals(report), "gaps": gaps}
-        show_json(found | {"discrepancies": report.discrepancies})
+        show_json(
+            {
+                "rows": [facts(row) for row in report.rows],
+                "totals": totals,
+                "gaps": [facts(gap) for gap in report.gaps],
+                "discrepancies": report.discrepancies,
+            }
+        )
     else:
-        show_report(report)
+        _show_report(report, totals)
     if report.discrepancies:
         raise typer.Exit(1)
 
 
-def _accept(lake: Lake, gap: int, reason: str) -> None:
-    if not reason.strip():
-        raise InvalidInput(what=f"--accept-gap {gap}", why="it needs --reason, which is kept")
-    if not enter_acceptance(lake.database, gap, reason):
-        raise InvalidInput(what=f"--accept-gap {gap}", why="there is no such gap")
-
-
-def show_report(report: LedgerReport) -> None:
-    columns = ["hour (UTC)", "tenant", "source", *_NUMBERS]
+def _show_report(report: LedgerReport, totals: dict[str, int]) -> None:
     rows: list[list[object]] = [
         [f"{time_of(row.hour):%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
-        + [getattr(row, name) for name in _NUMBERS]
+        + [getattr(row, name) for name in _COUNTS]
         for row in report.rows
     ]
-    totals = _totals(report)
+    columns = ["hour (UTC)", "tenant", "source", *_COUNTS]
     show_table(columns, [*rows, ["total", "", "", *totals.values()]])
     for gap in report.gaps:
         if gap.accepted_at is not None:
@@ -124,15 +128,8 @@ def show_report(report: LedgerReport) -> None:
         say("It adds up: accepted = stored + duplicate + waiting in the log.")
 
 
-def _totals(report: LedgerReport) -> dict[str, int]:
-    return {name: sum(getattr(row, name) for row in report.rows) for name in _NUMBERS}
-
-
-#: The largest number that the database has room for.
-_ID_MAX = 2**63 - 1
-
 rejected_app = typer.Typer(
-    help="Lines that were refused: why, and sending them again.", no_args_is_help=True
+    help="Rejected lines: why, and sending them again.", no_args_is_help=True
 )
 
 
@@ -145,7 +142,7 @@ def list_(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """The refused lines with their reasons.
+    """The rejected lines with their reasons.
 
     Example: penstock rejected list --limit 20
     """
@@ -173,12 +170,12 @@ def show(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """One refused line, whole.
+    """One rejected line, whole.
 
     Example: penstock rejected show 17
     """
     with open_existing(data) as lake:
-        entry = show_rejected(lake, entry_id)
+        entry = read_rejected(lake, entry_id)
     if json:
         show_json(facts(entry))
         return
@@ -189,7 +186,7 @@ def show(
 
 
 @rejected_app.command("replay")
-def replay_lines(
+def replay(
     ids: Annotated[
         list[int] | None,
         typer.Argument(metavar="[ID]…", min=1, max=_ID_MAX, help="All that wait, by default."),
@@ -197,16 +194,16 @@ def replay_lines(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Judge refused lines again, and take those that are accepted now. Exit 1 when any is not.
+    """Check rejected lines again, and take those that are accepted now. Exit 1 when any is not.
 
     Example: penstock rejected replay 17 18
     """
     with open_existing(data) as lake:
-        outcome = replay(lake, SystemClock(), ids)
+        outcome = replay_rejected(lake, SystemClock(), ids)
     if json:
         show_json(outcome)
     else:
-        say(f"{outcome.accepted} accepted now, {len(outcome.refused)} refused again")
+        say(f"{outcome.accepted} accepted now, {len(outcome.refused)} rejected again")
         for entry_id, reason in outcome.refused.items():
             say(f"  {entry_id}: {reason}")
     if outcome.refused:

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from penstock.database import migrations
-from penstock.database.engine import address_of
+from penstock.database.engine import parse_database_address
 from penstock.directories import make_directory
 from penstock.errors import InvalidInput
 from penstock.lake.errors import LakeMissing
@@ -50,5 +50,5 @@ def make_data_directory(directory: Path) -> None:
 
 
 def _embedded_file(settings: Settings) -> Path | None:
-    url = address_of(settings.database_url)
+    url = parse_database_address(settings.database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None

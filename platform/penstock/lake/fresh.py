@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.eventlog import EventLog
-from penstock.events.frames import Arrivals
+from penstock.events.frames import FrameDecoder
 from penstock.lake.catalog import ConsentChange, Covered
 from penstock.lake.known import KnownEvents, tell_new
 from penstock.lake.rows import EVENT_ROWS, Decoded, RowGroupLimits
@@ -27,14 +27,14 @@ _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = Fresh(EVENT_ROWS.empty_table(), (), cut_off=False, overtaken=False)
 
 
-def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
+def arrivals_of(partitions: int, settings: Settings) -> FrameDecoder:
     """How the values of a log of so many partitions are read."""
-    return Arrivals(partitions, settings.event_bytes_max, settings.rejected_line_bytes_max)
+    return FrameDecoder(partitions, settings.event_bytes_max, settings.rejected_line_bytes_max)
 
 
 def read_fresh(
     log: EventLog,
-    arrivals: Arrivals,
+    arrivals: FrameDecoder,
     *,
     next_offsets: Mapping[int, Covered],
     known: KnownEvents,
@@ -75,7 +75,7 @@ def _entries(log: EventLog, partition: int, start: int, bytes_max: int) -> Itera
         start = entries[-1].next_offset
 
 
-def _decode(values: Iterable[bytes], arrivals: Arrivals, decoded: Decoded) -> int:
+def _decode(values: Iterable[bytes], arrivals: FrameDecoder, decoded: Decoded) -> int:
     size = 0
     for value in values:
         size += len(value)

@@ -18,7 +18,7 @@ from penstock.events.event import (
     consent_of,
     event_key,
     session_key,
-    strongest,
+    strictest_consent,
 )
 from penstock.events.frames import Frame, RejectedLine
 
@@ -95,7 +95,7 @@ class Decoded:
             session, event = self.sessions[i], self.events[i]
             if event.type == "session_start":
                 consents = (consent_of(bytes(event.payload)), said.get(session, CONSENT_UNKNOWN))
-                said[session] = strongest(consents)
+                said[session] = strictest_consent(consents)
         return said
 
     def to_tables(

@@ -16,8 +16,8 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, TooManyRequests
 from penstock.fleet.gauges import FleetGauges
 from penstock.http.errors import CutOff
-from penstock.ingest.gateway import Acceptor, GroupCommit, Inflight
-from penstock.ingest.partition_writer import Parts
+from penstock.ingest.gateway import Acceptor, GroupCommit, InflightBytes
+from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
 from penstock.lake.upkeep import Upkeep
@@ -59,7 +59,7 @@ class Service:
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
         self._looking = asyncio.Lock()
-        self.inflight = Inflight(
+        self.inflight = InflightBytes(
             self.settings.inflight_bytes_max,
             self.settings.tenant_inflight_bytes_max,
             self.metrics,
@@ -195,8 +195,8 @@ class Service:
         found = (self.upkeep, self.deliverer)
         return [said for one in found if one is not None for said in one.problems()]
 
-    def _parts(self) -> Parts:
-        return Parts(
+    def _parts(self) -> WriterParts:
+        return WriterParts(
             settings=self.settings,
             database=self.lake.database,
             store=self.lake.store,

@@ -1,30 +1,38 @@
-"""Appending: every value is with all replicas in sync when it is done, or an error says so."""
+"""The clients that write and read a topic: one producer, and consumers for several threads."""
 
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from penstock.eventlog import Entry
 from penstock.eventlog.errors import LogUnwritable
-from penstock.eventlog.kafka.log import RECORD_BYTES
-from penstock.eventlog.kafka.topic import MARK, Address, value_of
+from penstock.eventlog.kafka.topic import MARK, RECORD_BYTES, TopicAddress, value_of
 
 #: Bodies of JSON shrink to a sixth; level 1 of zstd costs less than the bytes that it saves.
 _COMPRESSION = "zstd"
 #: Values that wait for the same partition go together.
 _BATCH_BYTES = 1024 * 1024
+#: How much one fetch brings of a partition at most; a larger record comes all the same.
+_FETCH_BYTES = 4 * 1024 * 1024
+#: How long the broker waits for the first byte before it answers that there is none. Short,
+#: because a consumer that seeks meanwhile has to wait for that answer first. Such answers are
+#: rare: a reader with nothing to read looks at the end of the partition first.
+_FETCH_WAIT_MS = 20
+#: No limit: a fetch that is left half read may stall its partition.
+_RECORDS_MAX = 10**9
+#: Consumers kept open beside one for each partition, for queries.
+_SPARE_MAX = 4
 
 
-class Producing:
-    """One idempotent producer, made anew after a failure: one that failed may go on failing.
-    Safe to share between threads."""
+class TopicProducer:
+    """One idempotent producer, made anew after a failure: a failed one may go on failing. An
+    append is done when all replicas in sync have it. Safe to share between threads."""
 
-    def __init__(self, address: Address, *, request_s: float, value_bytes_max: int) -> None:
+    def __init__(self, address: TopicAddress, *, request_s: float, value_bytes_max: int) -> None:
         self._address = address
         self._request_s = request_s
         self._value_bytes_max = value_bytes_max
@@ -32,48 +40,40 @@ class Producing:
         self._producer: KafkaProducer | None = None
         self._closed = False
 
-    def append(self, values: Mapping[int, Sequence[bytes]]) -> dict[int, int]:
-        """The next offset of each partition that got something. Raises LogUnwritable."""
-        producer = self._open_for(values)
+    def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
+        """Raises LogUnwritable."""
+        producer = self._producer_for(max(values))
         try:
-            sent = [
-                (partition, self._send(producer, partition, value))
-                for partition, some in values.items()
-                for value in some
+            pending = [
+                producer.send(self._address.topic, value, partition=partition, headers=[MARK])
+                for partition, partition_values in values.items()
+                for value in partition_values
             ]
-            return {partition: done.get(self._request_s).offset + 1 for partition, done in sent}
+            for sent in pending:
+                sent.get(self._request_s)
         except KafkaError as error:
             self._drop(producer)
-            why = f"{error or type(error).__name__} ({self._address})"
-            raise LogUnwritable(why=why) from error
+            raise self._unwritable(error or type(error).__name__) from error
 
     def close(self) -> None:
         with self._mutex:
             self._closed = True
             producer, self._producer = self._producer, None
         if producer is not None:
-            _end(producer, self._request_s)
+            _close(producer, self._request_s)
 
-    def _send(self, producer: KafkaProducer, partition: int, value: bytes) -> Any:
-        return producer.send(self._address.topic, value, partition=partition, headers=[MARK])
-
-    def _open_for(self, values: Mapping[int, Sequence[bytes]]) -> KafkaProducer:
-        """One that knows these partitions: they may have been added just now."""
-        producer = self._open()
-        if max(values) >= self._seen_by(producer):
-            self._drop(producer)
+    def _producer_for(self, partition: int) -> KafkaProducer:
+        """One that knows this partition, which may have been added just now."""
+        for _ in range(2):
             producer = self._open()
-        if max(values) >= self._seen_by(producer):
-            why = f"there is no partition {max(values)} ({self._address})"
-            raise LogUnwritable(why=why)
-        return producer
-
-    def _seen_by(self, producer: KafkaProducer) -> int:
-        try:
-            return len(producer.partitions_for(self._address.topic) or ())
-        except KafkaError as error:
+            try:
+                if partition < len(producer.partitions_for(self._address.topic) or ()):
+                    return producer
+            except KafkaError as error:
+                self._drop(producer)
+                raise self._unwritable(error) from error
             self._drop(producer)
-            raise LogUnwritable(why=f"{error} ({self._address})") from error
+        raise self._unwritable(f"there is no partition {partition}")
 
     def _open(self) -> KafkaProducer:
         with self._mutex:
@@ -95,25 +95,27 @@ class Producing:
                 batch_size=_BATCH_BYTES,
                 max_request_size=self._value_bytes_max + RECORD_BYTES,
                 max_block_ms=request_ms,
-                request_timeout_ms=request_ms
-                // 2,  # so that a reply that was lost is asked for again
+                request_timeout_ms=request_ms // 2,  # so that a lost reply is asked for again
                 delivery_timeout_ms=request_ms,
                 bootstrap_timeout_ms=request_ms,
                 reconnect_backoff_max_ms=1000,
             )
         except KafkaError as error:
-            raise LogUnwritable(why=f"{error} ({self._address})") from error
+            raise self._unwritable(error) from error
 
     def _drop(self, producer: KafkaProducer) -> None:
-        """Those who waited were told to retry. What is sent all the same is there twice at most,
-        and the lake tells that."""
+        """Its callers are told to retry. A value that was sent all the same is in the log twice
+        at most, and the lake stores it once."""
         with self._mutex:
             if self._producer is producer:
                 self._producer = None
-        _end(producer, 0)
+        _close(producer, 0)
+
+    def _unwritable(self, why: object) -> LogUnwritable:
+        return LogUnwritable(why=f"{why} ({self._address})")
 
 
-def _end(producer: KafkaProducer, timeout_s: float) -> None:
+def _close(producer: KafkaProducer, timeout_s: float) -> None:
     try:
         producer.close(timeout_s)
     except KafkaError:
@@ -122,20 +124,8 @@ def _end(producer: KafkaProducer, timeout_s: float) -> None:
         producer._sender.force_close()
 
 
-#: What a fetch brings of a partition, if there is so much; a larger record comes all the same.
-_FETCH_BYTES = 4 * 1024 * 1024
-#: How long the broker waits for the first byte before it answers that there is none. Short,
-#: since a reader that is sent elsewhere meanwhile has to wait for that answer first; and rarely
-#: asked for, since who has nothing to read looks at the end of the partition.
-_FETCH_WAIT_MS = 20
-#: The bytes above are the limit: a fetch that is left half read may stall its partition.
-_RECORDS_MAX = 10**9
-#: Readers that are kept open beside one for each partition: for queries.
-_SPARE_MAX = 4
-
-
-def make_consumer(address: Address, request_s: float) -> KafkaConsumer:
-    """A consumer of no group: who reads what is decided in the database."""
+def make_consumer(address: TopicAddress, request_s: float) -> KafkaConsumer:
+    """A consumer without a group: the database decides who reads what."""
     request_ms = round(request_s * 1000)
     return KafkaConsumer(
         **address.client,
@@ -151,14 +141,14 @@ def make_consumer(address: Address, request_s: float) -> KafkaConsumer:
     )
 
 
-class Reader:
-    """Reads one partition on from where it stands. One thread at a time."""
+class PartitionReader:
+    """Reads one partition on from where it stands. For one thread at a time."""
 
-    def __init__(self, address: Address, partition: int, request_s: float) -> None:
+    def __init__(self, address: TopicAddress, partition: int, request_s: float) -> None:
         self.partition = partition
-        self._place = TopicPartition(address.topic, partition)
+        self._topic_partition = TopicPartition(address.topic, partition)
         self._consumer = make_consumer(address, request_s)
-        self._consumer.assign([self._place])
+        self._consumer.assign([self._topic_partition])
         self._fetched: deque[Entry] = deque()
         self._position = -1
 
@@ -169,19 +159,22 @@ class Reader:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing that it fetched waits to be taken."""
+        """Whether all that was fetched has been taken."""
         return not self._fetched
 
     def seek(self, offset: int) -> None:
         if offset != self.next_offset:
             self._fetched.clear()
-            self._consumer.seek(self._place, offset)
+            self._consumer.seek(self._topic_partition, offset)
             self._position = offset
 
     def take(self, bytes_max: int, wait_s: float) -> list[Entry]:
         """Up to about so many bytes. Raises OffsetOutOfRangeError, KafkaError."""
         if not self._fetched:
-            self._fetch(wait_s)
+            polled = self._consumer.poll(timeout_ms=round(wait_s * 1000))
+            for record in polled.get(self._topic_partition, ()):
+                value = value_of(record.value, record.headers, record.timestamp)
+                self._fetched.append(Entry(record.offset, record.offset + 1, [value]))
         taken: list[Entry] = []
         while self._fetched and bytes_max > 0:
             taken.append(self._fetched.popleft())
@@ -191,32 +184,26 @@ class Reader:
         return taken
 
     def skipped_to(self) -> int:
-        """Where the client stands: beyond what a transaction or compaction left out."""
-        return int(self._consumer.position(self._place, timeout_ms=0) or self._position)
+        """Where the client stands: beyond offsets that a transaction or compaction left empty."""
+        return int(self._consumer.position(self._topic_partition, timeout_ms=0) or self._position)
 
     def close(self) -> None:
         self._consumer.close(autocommit=False)
 
-    def _fetch(self, wait_s: float) -> None:
-        found = self._consumer.poll(timeout_ms=round(wait_s * 1000)).get(self._place, ())
-        for record in found:
-            value = value_of(record.value, record.headers, record.timestamp)
-            self._fetched.append(Entry(record.offset, record.offset + 1, [value]))
 
+class PartitionReaders:
+    """The readers that nobody uses now. Safe to share between threads."""
 
-class Readers:
-    """Those that nobody uses now. Safe to share between threads."""
-
-    def __init__(self, address: Address, request_s: float) -> None:
+    def __init__(self, address: TopicAddress, request_s: float) -> None:
         self._address = address
         self._request_s = request_s
         self._mutex = threading.Lock()
-        self._idle: list[Reader] = []
+        self._idle: list[PartitionReader] = []
         self._closed = False
 
     @contextmanager
-    def at(self, partition: int, offset: int, *, partitions: int) -> Iterator[Reader]:
-        """A reader that stands at the offset. One that failed is not used again."""
+    def at(self, partition: int, offset: int, *, partitions: int) -> Iterator[PartitionReader]:
+        """A reader that stands at the offset. A reader that failed is not used again."""
         reader = self._pick(partition, offset)
         try:
             reader.seek(offset)
@@ -233,24 +220,23 @@ class Readers:
         for reader in idle:
             reader.close()
 
-    def _pick(self, partition: int, offset: int) -> Reader:
+    def _pick(self, partition: int, offset: int) -> PartitionReader:
         with self._mutex:
-            there = [one for one in self._idle if one.partition == partition]
-            exact = [one for one in there if one.next_offset == offset]
-            # What another one has fetched is left for whoever comes back to it.
-            free = exact or [one for one in there if one.is_empty] or there[1:]
+            idle = [reader for reader in self._idle if reader.partition == partition]
+            exact = [reader for reader in idle if reader.next_offset == offset]
+            # The last reader with fetched entries is left for the thread that comes back to it.
+            free = exact or [reader for reader in idle if reader.is_empty] or idle[1:]
             if free:
-                chosen = free[0]
-                self._idle.remove(chosen)
-                return chosen
-        return Reader(self._address, partition, self._request_s)
+                self._idle.remove(free[0])
+                return free[0]
+        return PartitionReader(self._address, partition, self._request_s)
 
-    def _keep(self, reader: Reader, idle_max: int) -> None:
+    def _keep(self, reader: PartitionReader, idle_max: int) -> None:
         with self._mutex:
             dropped = [reader] if self._closed else []
             if not self._closed:
                 self._idle.append(reader)
                 while len(self._idle) > idle_max:
                     dropped.append(self._idle.pop(0))
-        for one in dropped:
-            one.close()
+        for old in dropped:
+            old.close()

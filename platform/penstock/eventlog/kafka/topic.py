@@ -1,4 +1,9 @@
-"""`kafka://host:9092,other:9092/topic`, and what else a client must know to get there."""
+"""A topic of Kafka: its address, and how its records hold values of the event log.
+
+The gateway writes values as they are, and marks them. Any other record comes from a producer
+that went past the gateway: events as JSON, one or many, with headers that say whose they are.
+Nothing here needs Kafka's client.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,8 +14,18 @@ from penstock.errors import SettingInvalid
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.events.frames import encode_unjudged
 
-#: What may stand behind the question mark, as Kafka's own clients name it.
-_PARAMETERS = {
+#: Room around a value in a record, headers included.
+RECORD_BYTES = 1024
+#: On records of the gateway.
+MARK: tuple[str, bytes] = ("penstock-value", b"1")
+#: On records of other producers; without them, version 1 and the default tenant.
+SCHEMA_HEADER = "penstock-schema-version"
+TENANT_HEADER = "penstock-tenant"
+
+#: Stands for a version that is no number: no Penstock knows it.
+_NO_VERSION = 2**31 - 1
+#: The options of an address, by the names of Kafka's own clients, with their allowed values.
+_OPTIONS = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"),
     "ssl_cafile": (),
@@ -20,8 +35,9 @@ _PARAMETERS = {
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where the topic is. `client` goes to every client that is made; it holds the password."""
+class TopicAddress:
+    """`kafka://host:9092,other:9092/topic`. `client` holds the arguments for every client that
+    is made, with the password."""
 
     servers: list[str]
     topic: str
@@ -31,69 +47,44 @@ class Address:
         return f"kafka://{','.join(self.servers)}/{self.topic}"
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> TopicAddress:
     """Raises SettingInvalid."""
-    address = urlsplit(url)
-    login, _, hosts = address.netloc.rpartition("@")
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
     servers = [host for host in hosts.split(",") if host]
-    topic = unquote(address.path.removeprefix("/"))
+    topic = unquote(parts.path.removeprefix("/"))
     if not servers or not topic or "/" in topic:
         raise _invalid("it is not kafka://HOST:PORT/TOPIC")
-    given = dict(parse_qsl(address.query, keep_blank_values=True))
-    for name, value in given.items():
-        _check(name, value)
-    return Address(servers, topic, {"bootstrap_servers": servers, **given, **_login(login, given)})
-
-
-def _check(name: str, value: str) -> None:
-    if name not in _PARAMETERS:
-        raise _invalid(f"{name} is none of {', '.join(_PARAMETERS)}")
-    allowed = _PARAMETERS[name]
-    if allowed and value not in allowed:
-        raise _invalid(f"{name} is one of {', '.join(allowed)}")
-
-
-def _login(login: str, given: dict[str, str]) -> dict[str, str]:
-    if not login:
-        return {}
-    user, _, password = login.partition(":")
-    defaults = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"} | given
-    return {
-        "sasl_plain_username": unquote(user),
-        "sasl_plain_password": unquote(password),
-        "security_protocol": defaults["security_protocol"],
-        "sasl_mechanism": defaults["sasl_mechanism"],
-    }
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise _invalid(f"{name} is none of {', '.join(_OPTIONS)}")
+        if _OPTIONS[name] and value not in _OPTIONS[name]:
+            raise _invalid(f"{name} is one of {', '.join(_OPTIONS[name])}")
+    if login:
+        user, _, password = login.partition(":")
+        options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"} | options
+        options["sasl_plain_username"] = unquote(user)
+        options["sasl_plain_password"] = unquote(password)
+    return TopicAddress(servers, topic, {"bootstrap_servers": servers, **options})
 
 
 def _invalid(why: str) -> SettingInvalid:
     return SettingInvalid(name="log_url", origin="the settings", why=why)
 
 
-Headers = Sequence[tuple[str, bytes]]
-
-#: On records of the gateway.
-MARK: tuple[str, bytes] = ("penstock-value", b"1")
-#: On records of other producers; without them version 1 and the default tenant are meant.
-SCHEMA_HEADER = "penstock-schema-version"
-TENANT_HEADER = "penstock-tenant"
-
-#: A version that is no number: surely none that is known here.
-_NO_VERSION = 2**31 - 1
-
-
-def value_of(value: bytes | None, headers: Headers, timestamp_ms: int) -> bytes:
-    """The value of the log that a record is. Its own time is the time of arrival: the same each
-    time that the record is read."""
+def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestamp_ms: int) -> bytes:
+    """The value of the log that a record holds. The record's own time is the time of arrival:
+    it is the same each time that the record is read."""
     if MARK in headers:
         return value or b""
-    named = dict(headers)
-    tenant = named.get(TENANT_HEADER, TENANT_DEFAULT.encode()).decode(errors="replace")
-    version = _version(named.get(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION))
-    return encode_unjudged(value or b"", tenant, max(0, timestamp_ms) * 1000, version)
-
-
-def _version(header: bytes) -> int:
-    """Refused later, with its reason, when it is not known."""
-    text = header.decode(errors="replace").strip()
-    return int(text) if text.isdecimal() and len(text) < 10 else _NO_VERSION
+    texts = {name: header.decode(errors="replace") for name, header in headers}
+    tenant = texts.get(TENANT_HEADER, TENANT_DEFAULT)
+    version = texts.get(SCHEMA_HEADER, str(SCHEMA_VERSION)).strip()
+    known = version.isdecimal() and len(version) < 10
+    return encode_unjudged(
+        value or b"",
+        tenant,
+        max(0, timestamp_ms) * 1000,
+        int(version) if known else _NO_VERSION,
+    )
