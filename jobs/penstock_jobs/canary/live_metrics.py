@@ -23,6 +23,7 @@ from penstock.gate.sequential import Arm, Cell, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
+from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Period, Trial
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.definitions import DEFAULT
@@ -195,7 +196,7 @@ class _Found:
 
 def read_traffic(lake: Lake, trial: Trial, now_us: int) -> Traffic:
     """Raises what queries raise."""
-    quiet_us = now_us - round(lake.settings.canary_quiet_seconds * _SECOND_US)
+    quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * _SECOND_US)
     parameters = {
         "candidate": trial.candidate,
         "incumbent": trial.incumbent,

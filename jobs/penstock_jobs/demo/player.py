@@ -17,7 +17,7 @@ from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.running import register_suite
-from penstock_jobs.benchmarks.suite import read_suite
+from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
 from penstock_jobs.canary.step import gate
 from penstock_jobs.demo.place import Place
 from penstock_jobs.demo.server import Server
@@ -104,7 +104,7 @@ class Player:
         database, settings = self.lake.database, self.lake.settings
         for one in load_loop(self.place.loops / LEARN).bench:
             suite = read_suite(one.folder)
-            register_suite(database, TENANT_DEFAULT, suite, settings.benchmark_task_bytes_max)
+            register_suite(database, TENANT_DEFAULT, suite, TASK_BYTES_MAX)
         weights = self.place.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
         register(

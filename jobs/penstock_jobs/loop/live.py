@@ -7,6 +7,7 @@ from penstock.channels.channels import ChannelState
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement, parse
+from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.watch import Round, lease_of, watch_once
 from penstock_jobs.loop.stage import Work
@@ -23,7 +24,7 @@ def look(work: Work) -> Round:
     settings = work.lake.settings
     name = lease_of(work.tenant, work.loop.channel)
     owner = f"{work.actor}-{work.held.epoch}"[:64]
-    with leased(work.lake.database, name, owner, settings.lease_seconds) as mine:
+    with leased(work.lake.database, name, owner, settings.room(LakeSettings).lease_seconds) as mine:
         if mine:
             _compute_rewards(work)
             return watch_once(work.lake, work.tenant, work.loop.channel)

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, bindparam
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.lake.buckets import SessionId
-from penstock.lake.reward_tables import reward_definition, reward_due
 from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.tables import reward_definition, reward_due
 
 _KEY = ("definition_version", "tenant", "session_id")
 

@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.errors import ExtraMissing, SettingInvalid
+from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import HEADER_BYTES_MAX
 from penstock.settings import Settings
+
+#: How soon partitions that were added to a topic are seen.
+REFRESH_SECONDS = 5.0
 
 
 class Entry(NamedTuple):
@@ -93,29 +97,30 @@ class EventLog(Protocol):
 def open_log(settings: Settings) -> EventLog:
     """Open the log that the setting `log_url` names. Raises SettingInvalid, ExtraMissing, and the
     errors of the log itself."""
+    limits = settings.room(EventLogSettings)
     scheme, _, rest = settings.log_url.partition(":")
     if scheme == "local" and rest:
         from penstock.eventlog.local import LocalEventLog
 
         return LocalEventLog(
             Path(rest),
-            partitions=settings.log_partitions,
-            file_bytes_max=settings.log_file_bytes_max,
-            bytes_max=settings.log_bytes_max,
-            disk_reserve_bytes=settings.disk_reserve_bytes,
+            partitions=limits.log_partitions,
+            file_bytes_max=limits.log_file_bytes_max,
+            bytes_max=limits.log_bytes_max,
+            disk_reserve_bytes=limits.disk_reserve_bytes,
         )
     if scheme == "kafka":
         try:
             from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The event log {settings.log_url}") from error
-        limits = KafkaLimits(
-            partitions=settings.log_partitions,
-            value_bytes_max=settings.event_bytes_max + HEADER_BYTES_MAX,
-            request_s=settings.log_request_seconds_max,
-            refresh_s=settings.log_refresh_seconds,
+        topic_limits = KafkaLimits(
+            partitions=limits.log_partitions,
+            value_bytes_max=limits.event_bytes_max + HEADER_BYTES_MAX,
+            request_s=limits.log_request_seconds_max,
+            refresh_s=REFRESH_SECONDS,
         )
-        return KafkaEventLog(settings.log_url, limits)
+        return KafkaEventLog(settings.log_url, topic_limits)
     raise SettingInvalid(
         name="log_url",
         origin="the settings",

@@ -21,6 +21,8 @@ from penstock.events.validation import Rejection, ValidatedLines, validate_lines
 
 #: The room beside the event in a value of one event.
 HEADER_BYTES_MAX = 8 * 1024
+#: How much of a rejected line is stored.
+REJECTED_LINE_BYTES_MAX = 64 * 1024
 #: Rejected lines belong to no session.
 REJECTED_PARTITION = 0
 

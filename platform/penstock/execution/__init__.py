@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from penstock.errors import SettingInvalid
+from penstock.execution.settings import ExecutionSettings
 from penstock.settings import Settings
+
+#: How often a task whose worker is lost is tried.
+_ATTEMPTS_MAX = 3
+#: How many tasks of a run Ray has at a time.
+_INFLIGHT_MAX = 64
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -36,7 +42,7 @@ class Executor(Protocol):
         it may run more than once, even at the same time; it is yielded once. The first error
         ends the run: tasks under way are waited for and yielded, then it is raised. A
         PenstockError comes as it was raised, any other error as TaskFailed. Raises WorkerLost
-        after `executor_attempts_max` tries, InvalidInput, ExecutorUnreachable."""
+        after 3 tries, InvalidInput, ExecutorUnreachable."""
         ...
 
     def close(self) -> None:
@@ -55,7 +61,8 @@ INLINE = "inline"
 def open_executor(settings: Settings) -> Executor:
     """Open the executor that the setting `executor` names. Raises SettingInvalid,
     ExecutorUnreachable."""
-    name = settings.executor
+    limits = settings.room(ExecutionSettings)
+    name = limits.executor
     if name == INLINE:
         from penstock.execution.inline import InlineExecutor
 
@@ -63,9 +70,7 @@ def open_executor(settings: Settings) -> Executor:
     if name == "processes":
         from penstock.execution.processes import ProcessExecutor
 
-        return ProcessExecutor(
-            workers=settings.executor_workers, attempts_max=settings.executor_attempts_max
-        )
+        return ProcessExecutor(workers=limits.executor_workers, attempts_max=_ATTEMPTS_MAX)
     scheme, _, rest = name.partition(":")
     address = rest.removeprefix("//")
     if scheme == "ray" and address and "/" not in address:
@@ -73,9 +78,9 @@ def open_executor(settings: Settings) -> Executor:
 
         return RayExecutor(
             address,
-            attempts_max=settings.executor_attempts_max,
-            inflight_max=settings.executor_inflight_max,
-            task_memory_bytes=settings.executor_task_memory_bytes,
+            attempts_max=_ATTEMPTS_MAX,
+            inflight_max=_INFLIGHT_MAX,
+            task_memory_bytes=limits.executor_task_memory_bytes,
         )
     raise SettingInvalid(
         name="executor",

@@ -12,9 +12,10 @@ from penstock.errors import Backlogged, InvalidInput
 from penstock.ingest.errors import BodyUnreadable
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import WriterParts
+from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import read_next_offsets
-from penstock.lake.fresh import start_of
+from penstock.lake.fresh_events import start_of
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 
@@ -85,7 +86,9 @@ class FileImporter:
         summary, metrics = self.summary, self._metrics
         summary.by_server = not self._writer.drain()
         if summary.by_server:
-            patience_s = self._lake.settings.flush_seconds_max + _STORE_SECONDS_MAX
+            patience_s = (
+                self._lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
+            )
             summary.waiting = not wait_until_stored(self._lake, patience_s)
         summary.stored = int(metrics.value("events_stored_total", tenant=self._tenant))
         summary.duplicate = int(metrics.value("events_duplicate_total", tenant=self._tenant))

@@ -11,7 +11,7 @@ from penstock.events.event import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.ingest.errors import RejectedLimitReached
 from penstock.lake.commit import LedgerCounts, LedgerKey, RejectedRow
-from penstock.lake.known import SessionMemory, Told, tell_new
+from penstock.lake.duplicates import SessionMemory, Told, tell_new
 from penstock.lake.rows import Decoded, RowGroupLimits
 from penstock.lake.summary import Summariser
 

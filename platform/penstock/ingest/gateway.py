@@ -13,8 +13,14 @@ import pyarrow as pa
 
 from penstock.errors import Backlogged, TooManyRequests
 from penstock.eventlog import EventLog
+from penstock.eventlog.settings import EventLogSettings
 from penstock.events.bodies import split_body
-from penstock.events.frames import HEADER_BYTES_MAX, FramePacker, encode_values
+from penstock.events.frames import (
+    HEADER_BYTES_MAX,
+    REJECTED_LINE_BYTES_MAX,
+    FramePacker,
+    encode_values,
+)
 from penstock.events.validation import Rejection, validate_lines
 from penstock.http.errors import BodyTooLarge
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
@@ -97,9 +103,9 @@ class Acceptor:
         return cls(
             tenant=tenant,
             partitions=log.partitions,
-            event_bytes_max=min(settings.event_bytes_max, event_bytes_max),
+            event_bytes_max=min(settings.room(EventLogSettings).event_bytes_max, event_bytes_max),
             # Rejected lines are stored as JSON, where they take more room.
-            rejected_line_bytes_max=min(settings.rejected_line_bytes_max, event_bytes_max // 2),
+            rejected_line_bytes_max=min(REJECTED_LINE_BYTES_MAX, event_bytes_max // 2),
             value_bytes_max=log.value_bytes_max,
         )
 

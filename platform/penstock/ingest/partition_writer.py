@@ -23,14 +23,16 @@ from penstock.ingest.flush import (
     decode_frames,
     plan_flush,
 )
+from penstock.ingest.settings import IngestSettings
 from penstock.lake import commit, partitions
 from penstock.lake.commit import Advance
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.fresh import arrivals_of
-from penstock.lake.known import KnownEvents
+from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.partitions import Claim, LogState
-from penstock.lake.rows import RowGroupLimits
+from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.summary import Summariser
 from penstock.metrics import Metrics
 from penstock.settings import Settings
@@ -86,15 +88,19 @@ class PartitionWriter:
         self._parts = parts
         self._partition = partition
         self._log = log
-        self._settings = settings = parts.settings
+        settings = parts.settings
+        self._lease_s = settings.room(LakeSettings).lease_seconds
         self._decoder = arrivals_of(log.partitions, settings)
         self._owner = owner
         self._known = known
         self._rejections = rejections
+        limits = settings.room(IngestSettings)
         self._limits = FlushLimits(
-            settings.flush_rows_max, settings.flush_bytes_max, settings.flush_seconds_max
+            limits.flush_rows_max, limits.flush_bytes_max, limits.flush_seconds_max
         )
-        self._groups = RowGroupLimits(settings.row_group_rows_max, settings.row_group_bytes_max)
+        self._groups = RowGroupLimits(
+            settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX
+        )
         #: The last read brought so much that there is probably more.
         self.behind = False
         #: False when the partition is another writer's share.
@@ -182,7 +188,7 @@ class PartitionWriter:
             log=self._log,
             bounds=bounds,
             expires=parts.log.expires,
-            lease_s=self._settings.lease_seconds,
+            lease_s=self._lease_s,
             sure=held is Held.MINE,
         )
         if claim is None:
@@ -203,9 +209,9 @@ class PartitionWriter:
 
     def _renew_when_due(self, claim: Claim) -> None:
         now_s = self._parts.clock.elapsed_s()
-        if now_s - self._renewed_s > self._settings.lease_seconds / 3:
+        if now_s - self._renewed_s > self._lease_s / 3:
             self._refuse_gap()
-            partitions.renew_claim(self._parts.database, claim, self._settings.lease_seconds)
+            partitions.renew_claim(self._parts.database, claim, self._lease_s)
             self._renewed_s = now_s
 
     def _refuse_gap(self) -> None:
@@ -288,9 +294,8 @@ class PartitionWriter:
         self._report(flush_input, plan, segment, time.perf_counter() - started)
 
     def _commit(self, claim: Claim, change: Advance) -> Claim:
-        lease_s = self._settings.lease_seconds
         try:
-            return commit.advance(self._parts.database, claim, change, lease_s=lease_s)
+            return commit.advance(self._parts.database, claim, change, lease_s=self._lease_s)
         except FencedOff:
             if change.segment is not None:
                 discard(self._parts.store, change.segment.name)

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from penstock.clock import Clock
 from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
+from penstock.eventlog.settings import EventLogSettings
 from penstock.events.validation import EventInvalid, validate_line
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import Lake
@@ -88,7 +89,7 @@ def _accept_again(
 ) -> None:
     if entry.truncated:
         raise EventInvalid("only its beginning was kept")
-    validate_line(entry.raw, lake.settings.event_bytes_max)
+    validate_line(entry.raw, lake.settings.room(EventLogSettings).event_bytes_max)
     acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
     for piece in acceptor.accept(entry.raw, clock.now_us()):
         for partition, piece_values in piece.values.items():

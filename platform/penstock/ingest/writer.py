@@ -15,10 +15,15 @@ from penstock.eventlog.errors import LogCorrupt
 from penstock.ingest.errors import LogTruncated, RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
+from penstock.ingest.settings import IngestSettings
 from penstock.lake import partitions
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.known import KnownEvents
 from penstock.lake.partitions import LogState, agree_on
+from penstock.lake.settings import LakeSettings
+
+#: How often the writer looks for events of others.
+_POLL_SECONDS = 0.05
 
 log_line = structlog.get_logger()
 
@@ -45,12 +50,18 @@ class Writer:
 
     def __init__(self, parts: WriterParts) -> None:
         self._parts = parts
-        self._settings = settings = parts.settings
+        self._settings = settings = parts.settings.room(IngestSettings)
+        self._lease_s = parts.settings.room(LakeSettings).lease_seconds
         self.owner = uuid.uuid4().hex
         # Shared by the partitions, so that both limits hold for the process.
-        self._known = KnownEvents(parts.database, parts.store, bytes_max=settings.known_bytes_max)
+        self._known = KnownEvents(
+            parts.database,
+            parts.store,
+            bytes_max=parts.settings.room(LakeSettings).known_bytes_max,
+        )
         self._rejections = RejectionLimit(
-            settings.rejected_ratio_max, settings.rejected_window_lines
+            settings.rejected_ratio_max,
+            settings.rejected_window_lines,
         )
         self._log_seen: tuple[str, int] | None = None
         self._log: LogState | None = None
@@ -75,7 +86,7 @@ class Writer:
         has not ended: it still uses the lake, and the process should just exit."""
         self.end_soon()
         if self._thread.is_alive():
-            self._thread.join(self._settings.shutdown_seconds_max)
+            self._thread.join(self._parts.settings.shutdown_seconds_max)
         return not self._thread.is_alive()
 
     def state(self) -> WriterState:
@@ -113,7 +124,7 @@ class Writer:
             for partition in self._partitions:
                 partition.wanted = partition.claimed
             # Half of the time, because the last flush begun in it has to end in time too.
-            self.drain(self._settings.shutdown_seconds_max / 2)
+            self.drain(self._parts.settings.shutdown_seconds_max / 2)
             if self._shares:
                 partitions.leave(self._parts.database, self.owner)
         except Exception as error:  # noqa: BLE001 whatever it is, the events are in the log
@@ -127,7 +138,7 @@ class Writer:
                 self._succeed()
                 # Events that come within a pause cost one read of the log together.
                 behind = any(partition.behind for partition in self._partitions)
-                pause_s = 0.0 if behind else self._settings.poll_seconds
+                pause_s = 0.0 if behind else _POLL_SECONDS
             except _NEEDS_A_PERSON as error:
                 log_line.error("writer stopped", why=str(error))
                 self._problem, self._stopped = str(error), True
@@ -167,9 +178,9 @@ class Writer:
             return
         self._shares = True
         now_s = self._parts.clock.elapsed_s()
-        if now_s - self._surveyed_s < self._settings.lease_seconds / _SURVEYS_A_LEASE:
+        if now_s - self._surveyed_s < self._lease_s / _SURVEYS_A_LEASE:
             return
-        survey = partitions.survey(self._parts.database, self.owner, self._settings.lease_seconds)
+        survey = partitions.survey(self._parts.database, self.owner, self._lease_s)
         self._surveyed_s = now_s
         division = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
         for number, partition in enumerate(self._partitions):

@@ -12,11 +12,15 @@ from penstock.database.engine import Database
 from penstock.eventlog import EventLog, open_log
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import INLINE, Executor, open_executor
+from penstock.execution.settings import ExecutionSettings
 from penstock.lake.pinned_files import Tails
 from penstock.lake.query import Answer, OwnQuery, QueryEngine
 from penstock.lake.summary import Summariser
-from penstock.settings import Settings, load_settings
+from penstock.settings import MIB, Settings, load_settings
 from penstock.storage import ObjectStore, open_store
+
+#: Memory for the ends of files that queries read from S3.
+TAILS_BYTES_MAX = 32 * MIB
 
 
 class Lake:
@@ -26,7 +30,7 @@ class Lake:
         self.settings = settings
         self.database = Database.of(settings)
         self.store: ObjectStore = open_store(settings)
-        self.tails = Tails(settings.store_tails_bytes_max)
+        self.tails = Tails(TAILS_BYTES_MAX)
         self.summariser = Summariser()
         self._log: EventLog | None = None
         self._executor: Executor | None = None
@@ -41,7 +45,7 @@ class Lake:
     def executor(self) -> Executor | None:
         """Where the settings say that heavy work goes; None is here, with what is open already.
         Raises ExecutorUnreachable."""
-        if self._executor is None and self.settings.executor != INLINE:
+        if self._executor is None and self.settings.room(ExecutionSettings).executor != INLINE:
             self._executor = open_executor(self.settings)
         return self._executor
 

@@ -22,6 +22,9 @@ from penstock.events.event import (
 )
 from penstock.events.frames import Frame, RejectedLine
 
+#: In a row group, before compression.
+ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 #: The columns of a segment, sorted by tenant, session_id, ts, seq.

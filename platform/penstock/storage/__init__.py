@@ -10,6 +10,10 @@ import pyarrow as pa
 
 from penstock.errors import SettingInvalid
 from penstock.settings import Settings
+from penstock.storage.settings import StorageSettings
+
+#: A store that takes longer to accept a connection is away.
+_CONNECT_SECONDS_MAX = 5.0
 
 
 class StoredObject(NamedTuple):
@@ -65,9 +69,9 @@ def open_store(settings: Settings) -> ObjectStore:
         from penstock.storage.s3 import S3Store, S3Timeouts, parse_s3_address
 
         timeouts = S3Timeouts(
-            connect_seconds_max=settings.store_connect_seconds_max,
-            silence_seconds_max=settings.store_silence_seconds_max,
-            attempts_max=settings.store_attempts_max,
+            connect_seconds_max=_CONNECT_SECONDS_MAX,
+            silence_seconds_max=settings.room(StorageSettings).store_silence_seconds_max,
+            attempts_max=settings.room(StorageSettings).store_attempts_max,
         )
         return S3Store(parse_s3_address(address), timeouts, Path(settings.data) / "tmp")
     raise SettingInvalid(

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 import sqlalchemy as sa
 
 from penstock.database.engine import Database, insert_of
-from penstock.lake.reward_tables import judge_spending
+from penstock_jobs.rewards.tables import judge_spending
 
 
 class Spent(NamedTuple):
