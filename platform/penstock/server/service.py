@@ -164,7 +164,7 @@ class Service:
         """One look serves all that wait for it: whoever guesses keys waits, and costs little."""
         asked_s = self.clock.elapsed_s()
         async with self._looking:
-            if not self.keys.looked_since(asked_s):
+            if not self.keys.refreshed_since(asked_s):
                 await asyncio.sleep(self.keys.pause_s())
                 await asyncio.to_thread(self.keys.refresh)
 
