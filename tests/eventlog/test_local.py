@@ -11,7 +11,7 @@ from penstock.eventlog.local_partition import make_offset, split_offset
 from penstock.eventlog.settings import EventLogSettings
 from penstock.settings import Settings
 from tests.eventlog.conftest import Open
-from tests.eventlog.local_reading import KIB, MIB, append_until_full, entries_of, files, values_of
+from tests.eventlog.local_contents import KIB, MIB, append_until_full, entries_of, files, values_of
 from tests.eventlog.processes import finish, start
 
 # Rolling, trimming, limits

@@ -1,4 +1,4 @@
-"""What all tables share: their names' pattern, and numbers that count by themselves."""
+"""What the tables of all rooms share, and the database's own: revisions and leases."""
 
 from importlib.metadata import entry_points
 
@@ -14,7 +14,7 @@ NAMES = {
 
 metadata = MetaData(naming_convention=NAMES)
 
-# SQLite numbers rows by itself only in a column that is exactly INTEGER.
+# SQLite numbers rows only in a column that is exactly INTEGER.
 Number = BigInteger().with_variant(Integer, "sqlite")
 
 #: Tables whose rows are never changed or deleted: the database itself refuses it.
@@ -28,7 +28,7 @@ def all_tables() -> MetaData:
     return metadata
 
 
-#: The revisions whose code the database suits: see `database.upgrade`.
+#: The revisions whose code suits the database: see `migrations`.
 supported_revision = Table(
     "supported_revision",
     metadata,

@@ -29,7 +29,7 @@ REJECTED_PARTITION = 0
 _CHUNK_BYTES = 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
-#: `unjudged` lines came into the log past the gateway; whoever reads them validates them first.
+#: `unjudged` lines came into the log past the gateway; their reader validates them first.
 Kind = Literal["events", "rejected", "unjudged"]
 
 
@@ -172,7 +172,7 @@ class FramePacker:
 
 def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
     """The same events for a log that has so many partitions by now. Unreadable lines stay in
-    their current partition: whoever stores them will report them."""
+    their current partition: the writer will report them."""
     header = msgspec.structs.replace(frame.header, partitions=partitions)
     lines = frame.body.split(b"\n")
     origins = [_origin(line) for line in lines]

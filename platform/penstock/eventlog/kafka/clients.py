@@ -124,11 +124,14 @@ def _close(producer: KafkaProducer, timeout_s: float) -> None:
         producer._sender.force_close()
 
 
-def make_consumer(address: TopicAddress, request_s: float) -> KafkaConsumer:
-    """A consumer without a group: the database decides who reads what."""
+def make_consumer(
+    address: TopicAddress, request_s: float, group: str | None = None
+) -> KafkaConsumer:
+    """Readers have no group: the database decides who reads what."""
     request_ms = round(request_s * 1000)
     return KafkaConsumer(
         **address.client,
+        group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="none",  # to read on from anywhere else would lose or repeat events
         isolation_level="read_committed",

@@ -268,28 +268,20 @@ class _LagHint:
 
     def __init__(self, address: TopicAddress, request_s: float) -> None:
         self._address = address
-        self._request_ms = round(request_s * 1000)
+        self._request_s = request_s
         self._consumer: KafkaConsumer | None = None
 
     def commit(self, partition: int, offset: int) -> None:
         """Never fails."""
         topic_partition = TopicPartition(self._address.topic, partition)
         try:
-            self._open().commit_async({topic_partition: OffsetAndMetadata(offset, "", -1)})
+            if self._consumer is None:
+                group = _GROUP_PREFIX + self._address.topic
+                self._consumer = make_consumer(self._address, self._request_s, group)
+            self._consumer.commit_async({topic_partition: OffsetAndMetadata(offset, "", -1)})
         except KafkaError as error:
             log_line.debug("the lag hint was not taken", why=str(error))
 
     def close(self) -> None:
         if self._consumer is not None:
             self._consumer.close(autocommit=False)
-
-    def _open(self) -> KafkaConsumer:
-        if self._consumer is None:
-            self._consumer = KafkaConsumer(
-                **self._address.client,
-                group_id=_GROUP_PREFIX + self._address.topic,
-                enable_auto_commit=False,
-                request_timeout_ms=self._request_ms,
-                bootstrap_timeout_ms=self._request_ms,
-            )
-        return self._consumer
