@@ -1,25 +1,22 @@
 """Sidecars as processes: by the database and over HTTP, killed, and told to end."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+import json
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
+
 from penstock.access.keys import create_key
 from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.settings import Settings
 from penstock_jobs.demo.server import running_server
-from tests.fleet.following import Fleet
-from tests.fleet.following import JOURNAL
-from tests.fleet.following import add_large
-from tests.fleet.following import next_event
-from tests.fleet.following import process
+from tests.fleet.following import JOURNAL, Fleet, add_large, next_event, process
 from tests.support.checkpoint_factory import rollback
 from tests.support.servers.postgres import PostgresServer
 from tests.support.waiting import eventually
-import json
-import pytest
-import signal
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

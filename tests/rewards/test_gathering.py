@@ -1,30 +1,24 @@
 """A bucket with only the columns that its rewards read says what one with all says."""
 
-from collections.abc import Iterator
-from datetime import UTC
-from datetime import datetime
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.buckets import plan_buckets
-from penstock.lake.buckets import read_bucket
-from penstock.lake.catalog import current
-from penstock_jobs.rewards.collecting import uncollected
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.gathering import as_bucket
-from penstock_jobs.rewards.gathering import columns_of
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.rows import Parameters
-from penstock_jobs.rewards.rows import TABLES
-from penstock_jobs.rewards.scoring import score
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.reward_events import DAY_US
-from tests.support.traffic import batches
-from tests.support.traffic import generate_sessions
 import gc
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock_jobs.rewards.collecting import uncollected
+from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.gathering import as_bucket, columns_of
+from penstock_jobs.rewards.registry import Reward
+from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
+from penstock_jobs.rewards.scoring import score
+from tests.support.lakes import START_US, hand_lake
+from tests.support.reward_events import DAY_US
+from tests.support.traffic import batches, generate_sessions
 
 DEFINITION = find_definition()
 SHIPPED = [term.reward for term in DEFINITION.terms]

@@ -1,30 +1,22 @@
 """When simulated events arrive, and where they go: a file, a gateway, a topic."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+import heapq
+import http.client
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from penstock.errors import ExtraMissing
-from penstock.errors import InvalidInput
-from penstock.errors import SettingInvalid
-from penstock.events.event import SCHEMA_VERSION
-from penstock.events.event import TENANT_DEFAULT
+from typing import BinaryIO, Protocol
+
+from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.http.address import HttpAddress
 from penstock.http.errors import ServerUnreachable
 from penstock.settings import without_secrets
 from penstock_jobs.simulator.client import Client
 from penstock_jobs.simulator.grammar import Dice
-from penstock_jobs.simulator.production import Production
-from penstock_jobs.simulator.production import SimulatedSession
+from penstock_jobs.simulator.production import Production, SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
-from typing import BinaryIO
-from typing import Protocol
-import heapq
-import http.client
-import time
-
 
 _LATE_S = (60, 6 * 3_600)
 _AGAIN_S = (0, 3_600)
