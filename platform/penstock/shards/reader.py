@@ -4,40 +4,33 @@ The shard, the seed and the epoch decide which samples come, in which order and 
 batches. The number of ranks, of threads and of batches made ahead does not.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Self
+
 from penstock.errors import InvalidInput
-from penstock.settings import Settings
-from penstock.settings import load_settings
+from penstock.settings import Settings, load_settings
 from penstock.shards.balance import BatchBudget
-from penstock.shards.batches import Batch
-from penstock.shards.batches import RankShare
-from penstock.shards.batches import check_columns
-from penstock.shards.batches import make_batch
+from penstock.shards.batches import Batch, RankShare, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
 from penstock.shards.order import Order
-from penstock.shards.prefetch import Prefetch
-from penstock.shards.prefetch import PrefetchClosed
+from penstock.shards.prefetch import Prefetch, PrefetchClosed
 from penstock.shards.settings import ShardSettings
-from penstock.shards.sources import Exhausted
-from penstock.shards.sources import Mixture
-from penstock.shards.sources import OpenShard
-from penstock.shards.sources import ShardCursor
-from penstock.shards.sources import ShardPosition
-from penstock.shards.sources import global_batches
+from penstock.shards.sources import (
+    Exhausted,
+    Mixture,
+    OpenShard,
+    ShardCursor,
+    ShardPosition,
+    global_batches,
+)
 from penstock.storage import open_store
-from typing import Any
-from typing import Self
-
 
 BATCH_SAMPLES = 64
 #: Batches made ahead, and threads that decode, where the caller does not say.
