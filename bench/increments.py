@@ -8,10 +8,9 @@ from bench.measure import cpu_seconds
 from bench.traffic import make_traffic
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.merging import merge_each
+from penstock.lake.merging import SEGMENTS, choose_merges, merge_each
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
-from penstock_jobs.upkeep.compaction import choose_merges
 from tests.support.lakes import HandLake, hand_lake
 
 _HISTORY_EVENTS = 20_000
@@ -55,5 +54,5 @@ def _take_in(lake: HandLake, events: int, seed: int) -> None:
     settings = lake.lake.settings
     live = current(lake.lake.database).segments
     groups = choose_merges(live, settings.compaction_segments_min, settings.compaction_bytes_target)
-    for _ in merge_each(lake.lake, groups):
+    for _ in merge_each(lake.lake, SEGMENTS, groups):
         pass

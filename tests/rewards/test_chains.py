@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.lake.buckets import SessionId
+from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import current
-from penstock.lake.changes import read_changes
 from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import Part, Place, credit_rows, share, standings, together
 from penstock_jobs.rewards.definition import parse_definition

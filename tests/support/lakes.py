@@ -25,7 +25,7 @@ from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import agree_on
+from penstock.lake.partitions import agree_on_shape
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
 
@@ -92,7 +92,7 @@ class HandLake:
         parts = self.parts(crash_point, database)
         known = KnownEvents(parts.database, parts.store, bytes_max=settings.known_bytes_max)
         rejections = RejectionLimit(settings.rejected_ratio_max, settings.rejected_window_lines)
-        log = agree_on(parts.database, parts.log.id, parts.log.partitions)
+        log = agree_on_shape(parts.database, parts.log.id, parts.log.partitions)
         return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)
 
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from penstock.lake.buckets import Bucket, SessionId
+from penstock.lake.buckets import Bucket, SessionId, read_changes
 from penstock.lake.catalog import Pin
-from penstock.lake.changes import read_changes
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change
 from penstock_jobs.rewards.chains import chains_of, remember_links

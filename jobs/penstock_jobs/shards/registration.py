@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_new, insert_of
 from penstock.events.identity import session_key
-from penstock.lake import filters
+from penstock.lake import segments
 from penstock.lake.buckets import SessionId
-from penstock.lake.commit import NO_PARTITION, SHARD, announce, next_snap
+from penstock.lake.commit import NO_PARTITION, SHARD, announce_file, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
@@ -43,7 +43,7 @@ class AnnouncingStore:
         self._store.check()
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        announce(self._database, name, NO_PARTITION, self._owner)
+        announce_file(self._database, name, NO_PARTITION, self._owner)
         return self._store.create(name)
 
     def open(self, name: str) -> pa.NativeFile:
@@ -131,7 +131,7 @@ def register(database: Database, entry: Entry) -> bool:
             raise FileLost(name=lost.name)
         connection.execute(sa.delete(segment_intent).where(announced))
         snap = next_snap(connection, SHARD)
-        row = facts | {"session_filter": filters.make_filter(keys), "created_at": now_us()}
+        row = facts | {"session_filter": segments.make_filter(keys), "created_at": now_us()}
         connection.execute(sa.insert(shard).values(**row, added_snap=snap))
         files = [{"name": name, "shard": entry.id} for name in entry.files]
         connection.execute(sa.insert(shard_file), files)
@@ -183,13 +183,13 @@ def mark_sessions(
 def _mark_of(
     database: Database, store: ObjectStore, tenant: str, ids: list[str], reason: str
 ) -> int:
-    wanted = filters.prefixes([session_key(tenant, one) for one in ids])
+    wanted = segments.session_prefixes([session_key(tenant, one) for one in ids])
     columns = (shard.c.id, shard.c.session_filter)
     with database.read() as connection:
         rows = connection.execute(sa.select(*columns).where(shard.c.tenant == tenant)).all()
     marks = []
     for row in rows:
-        hits = filters.may_hold(filters.read_filter(row.session_filter), wanted)
+        hits = segments.may_hold(segments.read_filter(row.session_filter), wanted)
         held = {ids[at] for at in np.flatnonzero(hits)}
         marks += [(row.id, one) for one in sorted(held and held & _sessions_of(store, row.id))]
     return sum(_mark(database, tenant, mark, reason) for mark in marks)

@@ -14,7 +14,7 @@ import typer
 
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.tenants import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import encode, say
 

@@ -15,7 +15,7 @@ import typer
 from penstock.errors import InvalidInput
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.fleet.fleet import PartName
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.output import encode

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from penstock.events.envelope import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.lake.commit import LedgerCounts, LedgerKey, RejectedRow
-from penstock.lake.duplicates import SessionMemory, Told, tell_new
-from penstock.lake.rows import Decoded
+from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
+from penstock.lake.rows import DecodedEvents
 
 HOUR_US = 3_600_000_000
 
@@ -33,7 +33,7 @@ class FlushLimits:
 class Gathered:
     """The frames of a flush, decoded."""
 
-    decoded: Decoded
+    decoded: DecodedEvents
     rejected: list[RejectedRow]
     accepted: Counter[LedgerKey]
 
@@ -46,14 +46,14 @@ class Gathered:
 class Flush:
     """What a flush will store."""
 
-    told: Told
+    told: NewEvents
     counts: dict[LedgerKey, LedgerCounts]
 
 
 def gather(frames: Iterable[Frame], sieve: Sieve | None = None) -> Gathered:
     """Decode frames; what cannot be read, or stays in the sieve, joins what the gateway
     refused."""
-    gathered = Gathered(Decoded(), [], Counter())
+    gathered = Gathered(DecodedEvents(), [], Counter())
     for frame in frames:
         if frame.header.kind == "rejected":
             gathered.rejected.extend(_rejected_rows(frame, _refused_lines(frame)))
@@ -73,7 +73,7 @@ def gather(frames: Iterable[Frame], sieve: Sieve | None = None) -> Gathered:
 def plan(gathered: Gathered, memories: dict[str, SessionMemory]) -> Flush:
     """Tell new events from repeated ones, and count. Adds the new ones to the memories."""
     decoded = gathered.decoded
-    told = tell_new(decoded, memories)
+    told = find_new(decoded, memories)
     counts: defaultdict[LedgerKey, LedgerCounts] = defaultdict(LedgerCounts)
     for key, count in gathered.accepted.items():
         counts[key].accepted += count
@@ -93,7 +93,7 @@ def _others(chosen: Sequence[int], total: int) -> Sequence[int]:
     return [i for i in range(total) if i not in taken]
 
 
-def _count(decoded: Decoded, chosen: Sequence[int]) -> Counter[LedgerKey]:
+def _count(decoded: DecodedEvents, chosen: Sequence[int]) -> Counter[LedgerKey]:
     """Count first what is the same to the microsecond: that leaves few times to make hours of."""
     exact = Counter(
         (decoded.tenants[i], decoded.events[i].source or "", decoded.received_us[i]) for i in chosen

@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.ingest.importing import Importer, find_files
-from penstock.lake.directory import open_or_make
+from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json

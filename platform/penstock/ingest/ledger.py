@@ -12,10 +12,10 @@ from penstock.eventlog import EventLog
 from penstock.events.arrivals import Arrivals
 from penstock.events.frames import Header
 from penstock.ingest.flush import HOUR_US
-from penstock.lake.catalog import Covered, read_next_offsets
+from penstock.lake.catalog import CoveredOffset, read_next_offsets
 from penstock.lake.fresh_events import arrivals_of, start_of
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import Gap, read_gaps
+from penstock.lake.partitions import LogGap, read_gaps
 from penstock.lake.tables import ledger, segment
 
 _READ_BYTES = 4 * 1024 * 1024
@@ -42,7 +42,7 @@ class LedgerReport:
     #: Sentences, each something that does not add up.
     discrepancies: list[str]
     #: Those that somebody accepted included.
-    gaps: list[Gap]
+    gaps: list[LogGap]
 
 
 def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
@@ -72,8 +72,8 @@ class _Counted:
 
     rows: Sequence[sa.Row[Any]]
     live_rows: int
-    gaps: list[Gap]
-    next_offsets: dict[int, Covered]
+    gaps: list[LogGap]
+    next_offsets: dict[int, CoveredOffset]
 
 
 def _count(lake: Lake) -> _Counted:
@@ -105,7 +105,7 @@ def _row(key: _Key, stored: sa.Row[Any] | None, waiting: int, waiting_rejected: 
     )
 
 
-def _sentence(gap: Gap) -> str:
+def _sentence(gap: LogGap) -> str:
     lost = f"from offset {gap.from_offset} to {gap.to_offset}"
     if gap.to_offset == gap.from_offset:
         lost = f"from offset {gap.from_offset}"
@@ -113,7 +113,7 @@ def _sentence(gap: Gap) -> str:
 
 
 def _waiting(
-    log: EventLog, arrivals: Arrivals, next_offsets: dict[int, Covered]
+    log: EventLog, arrivals: Arrivals, next_offsets: dict[int, CoveredOffset]
 ) -> tuple[Counter[_Key], Counter[_Key], bool]:
     """Counts of what lies in the log beyond the lake: events, and refused lines. And whether
     the log let go of some of it meanwhile."""

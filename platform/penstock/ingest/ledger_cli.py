@@ -6,8 +6,7 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.ingest.ledger import LedgerReport, read_ledger
-from penstock.lake.directory import open_existing
-from penstock.lake.lake import Lake
+from penstock.lake.lake import Lake, open_existing
 from penstock.lake.partitions import accept_gap as enter_acceptance
 from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, time_of

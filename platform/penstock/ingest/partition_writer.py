@@ -18,14 +18,13 @@ from penstock.ingest.flush import Flush, FlushLimits, Gathered, gather, plan
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.sieve import UNFIT, Sieve
 from penstock.lake import commit, partitions
-from penstock.lake.commit import Advance
+from penstock.lake.commit import PartitionAdvance
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.partitions import Claim, LogState
+from penstock.lake.partitions import LogShape, PartitionClaim
 from penstock.lake.rows import RowGroupLimits
-from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
-from penstock.lake.summary import Summariser
+from penstock.lake.segments import SegmentFile, SegmentWriter, Summariser, discard, new_name
 from penstock.metrics import Metrics
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
@@ -71,7 +70,7 @@ class PartitionWriter:
         self,
         parts: Parts,
         partition: int,
-        log: LogState,
+        log: LogShape,
         *,
         owner: str,
         known: KnownEvents,
@@ -93,7 +92,7 @@ class PartitionWriter:
         self.behind = False
         #: False when the partition is another writer's share.
         self.wanted = True
-        self._claim: Claim | None = None
+        self._claim: PartitionClaim | None = None
         self._owned = False
         self._try_again_s = -math.inf
         self._renewed_s = 0.0
@@ -154,7 +153,7 @@ class PartitionWriter:
             lag = self._parts.log.bytes_beyond(self._partition, self._covered)
             self._parts.metrics.set("log_lag_bytes", lag, partition=str(self._partition))
 
-    def _try_claim(self) -> Claim | None:
+    def _try_claim(self) -> PartitionClaim | None:
         now_s = self._parts.clock.elapsed_s()
         if now_s < self._try_again_s:
             return None
@@ -164,7 +163,7 @@ class PartitionWriter:
             self._try_again_s = now_s + _CLAIM_SECONDS
         return claim
 
-    def _claim_now(self) -> Claim | None:
+    def _claim_now(self) -> PartitionClaim | None:
         parts = self._parts
         held = parts.log.hold(self._partition)
         if held is Held.TAKEN or (held is Held.UNKNOWN and not self.wanted):
@@ -184,7 +183,7 @@ class PartitionWriter:
             self._begin(claim, bounds)
         return claim
 
-    def _begin(self, claim: Claim, bounds: Bounds) -> None:
+    def _begin(self, claim: PartitionClaim, bounds: Bounds) -> None:
         if bounds.end < claim.next_offset:
             raise LogTruncated(partition=self._partition, end=bounds.end, covered=claim.next_offset)
         self._known.forget()  # another may have committed since this one last did
@@ -192,13 +191,13 @@ class PartitionWriter:
         self._parts.log.trim(self._partition, claim.next_offset)  # it may have died before it could
         self._take(claim)
 
-    def _take(self, claim: Claim) -> None:
+    def _take(self, claim: PartitionClaim) -> None:
         self._claim = claim
         self._covered = claim.next_offset
         self._renewed_s = self._parts.clock.elapsed_s()
         self._buffer = _Buffer(claim.next_offset)
 
-    def _renew_when_due(self, claim: Claim) -> None:
+    def _renew_when_due(self, claim: PartitionClaim) -> None:
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._renewed_s > self._parts.settings.lease_seconds / 3:
             self._refuse_gap()
@@ -253,7 +252,7 @@ class PartitionWriter:
             self._parts.log.append(strays)
             self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
 
-    def _flush(self, claim: Claim) -> None:
+    def _flush(self, claim: PartitionClaim) -> None:
         try:
             self._store(claim, gather(self._buffer.frames))
         except UNFIT as error:
@@ -261,13 +260,13 @@ class PartitionWriter:
             self._known.forget()
             self._store(claim, gather(self._buffer.frames, Sieve(self._parts.summariser)))
 
-    def _store(self, claim: Claim, gathered: Gathered) -> None:
+    def _store(self, claim: PartitionClaim, gathered: Gathered) -> None:
         started = time.perf_counter()
         reason = gathered.rejected[-1].reason if gathered.rejected else ""
         self._rejections.check(gathered.seen, len(gathered.rejected), reason)
         flush = plan(gathered, self._known.recall(set(gathered.decoded.sessions)))
         segment = self._write_segment(claim, gathered, flush) if flush.told.new else None
-        change = Advance(
+        change = PartitionAdvance(
             to_offset=self._buffer.position,
             segment=segment,
             counts=flush.counts,
@@ -283,7 +282,7 @@ class PartitionWriter:
         self._parts.log.trim(self._partition, moved.next_offset)
         self._report(gathered, flush, segment, time.perf_counter() - started)
 
-    def _commit(self, claim: Claim, change: Advance) -> Claim:
+    def _commit(self, claim: PartitionClaim, change: PartitionAdvance) -> PartitionClaim:
         lease_s = self._parts.settings.lease_seconds
         try:
             return commit.advance(self._parts.database, claim, change, lease_s=lease_s)
@@ -292,10 +291,12 @@ class PartitionWriter:
                 discard(self._parts.store, change.segment.name)
             raise
 
-    def _write_segment(self, claim: Claim, gathered: Gathered, flush: Flush) -> SegmentFile:
+    def _write_segment(
+        self, claim: PartitionClaim, gathered: Gathered, flush: Flush
+    ) -> SegmentFile:
         parts = self._parts
         name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commit.announce(parts.database, name, self._partition, self._owner, claim.epoch)
+        commit.announce_file(parts.database, name, self._partition, self._owner, claim.epoch)
         parts.crash_point("intent written")
         writer = SegmentWriter(parts.store, name, self._groups, parts.summariser)
         with writer:

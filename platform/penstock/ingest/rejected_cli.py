@@ -6,7 +6,7 @@ import typer
 
 from penstock.clock import SystemClock
 from penstock.ingest.rejected import list_rejected, replay, show_rejected
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 

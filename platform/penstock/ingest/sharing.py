@@ -50,7 +50,7 @@ class Sharing:
         now_s = self._clock.elapsed_s()
         if now_s - self._looked_s < self._lease_s / _LOOKS_A_LEASE:
             return None
-        found = partitions.survey(self._database, self._owner, self._lease_s)
+        found = partitions.survey_writers(self._database, self._owner, self._lease_s)
         self._looked_s = now_s
         return divide(found.writers, found.owners, self._owner, count)
 
@@ -58,4 +58,4 @@ class Sharing:
         self._looked_s = -math.inf
 
     def leave(self) -> None:
-        partitions.leave(self._database, self._owner)
+        partitions.remove_writer(self._database, self._owner)

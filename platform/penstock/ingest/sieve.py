@@ -10,9 +10,9 @@ import duckdb
 import pyarrow as pa
 
 from penstock.events.frames import Frame, RejectedLine
-from penstock.lake.duplicates import SessionMemory, tell_new
-from penstock.lake.rows import Decoded, RowGroupLimits
-from penstock.lake.summary import Summariser
+from penstock.lake.duplicates import SessionMemory, find_new
+from penstock.lake.rows import DecodedEvents, RowGroupLimits
+from penstock.lake.segments import Summariser
 
 #: What such a line may raise, wherever it is noticed. Nothing here comes from a disk or a
 #: network: a line is never refused because of an outage. Nor from a slip in the code, mostly.
@@ -43,10 +43,10 @@ class Sieve:
         return Frame(frame.header, b"\n".join(fit)), unfit
 
     def _why_unfit(self, alone: Frame) -> str | None:
-        decoded = Decoded()
+        decoded = DecodedEvents()
         try:
             decoded.add(alone)
-            told = tell_new(decoded, {one: SessionMemory() for one in decoded.sessions})
+            told = find_new(decoded, {one: SessionMemory() for one in decoded.sessions})
             for rows in decoded.to_tables(told.new, told.consents, _ONE_ROW):
                 self.summariser.summarise(rows)
         except UNFIT as error:

@@ -17,7 +17,7 @@ from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.sharing import Sharing
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.partitions import LogState, agree_on
+from penstock.lake.partitions import LogShape, agree_on_shape
 
 log_line = structlog.get_logger()
 
@@ -50,7 +50,7 @@ class Writer:
             settings.rejected_ratio_max, settings.rejected_window_lines
         )
         self._log_seen: tuple[str, int] | None = None
-        self._log: LogState | None = None
+        self._log: LogShape | None = None
         self._partitions: list[PartitionWriter] = []
         self._sharing: Sharing | None = None
         self._stopping = threading.Event()
@@ -126,7 +126,7 @@ class Writer:
         seen = (self._parts.log.id, self._parts.log.partitions)
         if seen == self._log_seen:
             return
-        log = agree_on(self._parts.database, *seen)
+        log = agree_on_shape(self._parts.database, *seen)
         if log != self._log:
             self._known.forget()
             self._partitions = [

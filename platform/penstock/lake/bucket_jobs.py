@@ -36,7 +36,7 @@ Commit = Callable[[Connection, Bucket, Any], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class BucketJob:
     """`version` changes when the function's results would. `parameters` are plain JSON."""
 
     function: BucketFunction
@@ -51,7 +51,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class JobReport:
+class BucketJobReport:
     """What one run did; `read_results` gives what the job found."""
 
     id: str
@@ -75,8 +75,8 @@ class BucketTask:
 
 
 def run_job(
-    lake: Lake, executor: Executor, job: Job, *, as_of: str | None = None, again: bool = False
-) -> JobReport:
+    lake: Lake, executor: Executor, job: BucketJob, *, as_of: str | None = None, again: bool = False
+) -> BucketJobReport:
     """Do what is not done of it yet. Without `as_of` that is the job's newest unfinished run,
     of whatever snap, else the lake as it is now. A finished job is not done again, unless
     `again`. Raises what the executor raises; what was committed before stays."""
@@ -99,7 +99,7 @@ def run_job(
             committed += _commit(lake, id_, job, done.task.bucket, done.result)
         _finish(lake, id_, family)
     events = sum(one.rows for one in pin.segments)
-    return JobReport(id_, pin.snap, events, len(buckets), committed, len(buckets) - committed)
+    return BucketJobReport(id_, pin.snap, events, len(buckets), committed, len(buckets) - committed)
 
 
 def run_bucket(task: BucketTask) -> bytes:
@@ -165,7 +165,7 @@ def _committed(lake: Lake, id_: str) -> set[int]:
         return set(connection.execute(query).scalars())
 
 
-def _commit(lake: Lake, id_: str, job: Job, bucket: Bucket, result: bytes) -> bool:
+def _commit(lake: Lake, id_: str, job: BucketJob, bucket: Bucket, result: bytes) -> bool:
     """Whether this result is the one that counts."""
     row = {"job": id_, "bucket": bucket.number, "result": result}
     with lake.database.write() as connection:

@@ -55,7 +55,7 @@ class ConsentChange:
 
 
 @dataclass(frozen=True)
-class Covered:
+class CoveredOffset:
     """How far the lake covers a partition of a log; another log may be there by now."""
 
     log_id: str
@@ -70,7 +70,7 @@ class Pin:
     snap: int
     segments: tuple[Segment, ...]
     consents: tuple[ConsentChange, ...]
-    next_offsets: dict[int, Covered]
+    next_offsets: dict[int, CoveredOffset]
     moment: int | None
 
 
@@ -162,9 +162,9 @@ def _pin(connection: Connection, snap: int, moment: int | None) -> Pin:
     )
 
 
-def read_next_offsets(connection: Connection) -> dict[int, Covered]:
+def read_next_offsets(connection: Connection) -> dict[int, CoveredOffset]:
     rows = connection.execute(sa.select(log_partition))
-    return {row.partition: Covered(row.log_id, row.next_offset) for row in rows}
+    return {row.partition: CoveredOffset(row.log_id, row.next_offset) for row in rows}
 
 
 # Snapshots

@@ -22,12 +22,13 @@ from penstock.lake.tables import (
     segment_intent,
     snapshot,
 )
+from penstock.metrics import Metrics
 
 _COLLECTOR = "collection"
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectionReport:
     """What a round of collection did."""
 
     #: Replaced files, by folder.
@@ -40,7 +41,7 @@ class Collected:
         return self.replaced["events"]
 
 
-def collect(lake: Lake, grace_s: float | None = None) -> Collected:
+def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
     """Delete what nobody needs. A killed round is finished by the next."""
     grace_s = lake.settings.collection_grace_seconds if grace_s is None else grace_s
     tables = file_tables()
@@ -55,7 +56,15 @@ def collect(lake: Lake, grace_s: float | None = None) -> Collected:
         }
         uncommitted = _give_up_intents(connection, grace_s)
     _delete_given_up(lake, grace_s)
-    return Collected(replaced, uncommitted, leases)
+    return CollectionReport(replaced, uncommitted, leases)
+
+
+def clean_up(lake: Lake, metrics: Metrics) -> str | None:
+    """A round of upkeep."""
+    report = collect(lake)
+    deleted = sum(report.replaced.values()) + report.uncommitted
+    metrics.add("files_collected_total", 2 * deleted)
+    return f"deleted {deleted} files that nobody needs" if deleted else None
 
 
 def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -> int:

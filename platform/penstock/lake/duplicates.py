@@ -21,9 +21,14 @@ from penstock.events.consent import UNKNOWN, strongest
 from penstock.events.identity import session_key
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.filters import Prefixes, may_hold, prefixes, read_filter
-from penstock.lake.rows import Decoded
-from penstock.lake.segments import open_segment
+from penstock.lake.rows import DecodedEvents
+from penstock.lake.segments import (
+    SessionPrefixes,
+    may_hold,
+    open_segment,
+    read_filter,
+    session_prefixes,
+)
 from penstock.lake.tables import lake_head, segment
 from penstock.storage import ObjectStore
 
@@ -45,7 +50,7 @@ class SessionMemory:
 
 
 @dataclass(frozen=True)
-class Told:
+class NewEvents:
     """Which of some decoded events are new, and what is known of their sessions now."""
 
     new: list[int]
@@ -54,7 +59,7 @@ class Told:
     stricter: dict[tuple[str, str], str]
 
 
-def tell_new(decoded: Decoded, memories: dict[str, SessionMemory]) -> Told:
+def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewEvents:
     """The first of each identity that no memory holds. Adds them to the memories."""
     stored_before = {session for session, memory in memories.items() if memory.keys}
     new = []
@@ -71,7 +76,9 @@ def tell_new(decoded: Decoded, memories: dict[str, SessionMemory]) -> Told:
             tenant, _, session_id = session.partition("\0")
             stricter[tenant, session_id] = consent
         memory.consent = consent
-    return Told(new, {session: memory.consent for session, memory in memories.items()}, stricter)
+    return NewEvents(
+        new, {session: memory.consent for session, memory in memories.items()}, stricter
+    )
 
 
 class KnownEvents:
@@ -90,7 +97,7 @@ class KnownEvents:
         self._bytes_max = bytes_max
         self._covered: set[int] | None = None
         self._partitions = 1
-        self._filters: dict[str, Prefixes] = {}
+        self._filters: dict[str, SessionPrefixes] = {}
         self._snap = -1
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
         self._bytes = 0
@@ -186,7 +193,7 @@ class KnownEvents:
     def _read(self, sessions: list[str]) -> dict[str, SessionMemory]:
         """Raises LakeDamaged, FileNotFoundError."""
         memories = {one: SessionMemory() for one in sessions}
-        wanted = prefixes(sessions)
+        wanted = session_prefixes(sessions)
         for name, filter_ in self._filters.items():
             hits = may_hold(filter_, wanted)
             if hits.any():

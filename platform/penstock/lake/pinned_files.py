@@ -35,7 +35,7 @@ _IDLE_MAX = 32
 
 
 @dataclass(frozen=True)
-class Tail:
+class FileTail:
     """A file's size and its last bytes."""
 
     size: int
@@ -47,22 +47,22 @@ class Tail:
 
 
 @dataclass
-class Tails:
+class FileTails:
     """The ends of files read lately, so that the next query need not fetch them. Files never
     change, and names are never used twice."""
 
     bytes_max: int
-    _kept: OrderedDict[str, Tail] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[str, FileTail] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, name: str) -> Tail | None:
+    def get(self, name: str) -> FileTail | None:
         with self._lock:
             if found := self._kept.get(name):
                 self._kept.move_to_end(name)
             return found
 
-    def put(self, name: str, tail: Tail) -> None:
+    def put(self, name: str, tail: FileTail) -> None:
         with self._lock:
             if name not in self._kept:
                 self._kept[name] = tail
@@ -141,7 +141,7 @@ class PinnedFiles:
     """The files of one connection. What went wrong while it read stays in `failure`."""
 
     store: ObjectStore
-    tails: Tails
+    tails: FileTails
     failure: PenstockError | None = None
     spans: _Spans = field(default_factory=_Spans)
     idle: _Idle = field(default_factory=_Idle)
@@ -188,13 +188,13 @@ class _PinnedFile:
             content: bytes = source.read_at(length, start)
         return content
 
-    def _tail(self) -> Tail:
+    def _tail(self) -> FileTail:
         tails = self._pinned.tails
         if (found := tails.get(self.name)) is None:
             with self._source() as source:
                 size = source.size()
                 length = min(size, _TAIL_BYTES)
-                found = Tail(size, source.read_at(length, size - length))
+                found = FileTail(size, source.read_at(length, size - length))
             tails.put(self.name, found)
         return found
 

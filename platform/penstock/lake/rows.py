@@ -56,7 +56,7 @@ class RowGroupLimits:
 
 
 @dataclass
-class Decoded:
+class DecodedEvents:
     """Events in the order of the log. The lists have one element an event."""
 
     events: list[Envelope] = field(default_factory=list)

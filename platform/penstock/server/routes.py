@@ -16,7 +16,7 @@ from penstock.ingest.acceptance import Acceptance
 from penstock.ingest.bodies import decompress
 from penstock.lake import answer_formats
 from penstock.lake.errors import QueryLimitReached
-from penstock.lake.lake import Query
+from penstock.lake.lake import LakeQuery
 from penstock.server.registry_routes import REGISTRY_ROUTES
 from penstock.server.schema import (
     ARROW_STREAM,
@@ -153,13 +153,13 @@ def _query_request(body: bytes) -> QueryRequest:
         raise InvalidInput(what="The request body", why=str(error)) from None
 
 
-def _arrow_answer(query: Query, bytes_max: int) -> bytes:
+def _arrow_answer(query: LakeQuery, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
         answer_formats.write(answer.batches, "arrow", out)
         return out.getvalue()
 
 
-def _json_answer(query: Query, bytes_max: int) -> bytes:
+def _json_answer(query: LakeQuery, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
         columns = answer_formats.encode(answer.batches.schema.names).decode()
         out.write(f'{{"columns": {columns}, "rows": '.encode())
@@ -170,9 +170,9 @@ def _json_answer(query: Query, bytes_max: int) -> bytes:
 
 
 @contextmanager
-def _bounded(bytes_max: int) -> Iterator[answer_formats.Bounded]:
+def _bounded(bytes_max: int) -> Iterator[answer_formats.BoundedBuffer]:
     try:
-        yield answer_formats.Bounded(bytes_max)
+        yield answer_formats.BoundedBuffer(bytes_max)
     except answer_formats.AnswerTooLarge:
         raise QueryLimitReached(
             limit=f"{bytes_max} bytes of answer", setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX"

@@ -8,7 +8,7 @@ import typer
 
 from penstock.clock import SystemClock
 from penstock.events.tenants import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import show_json, show_table
 from penstock_jobs.rewards.commands import options as options_of
