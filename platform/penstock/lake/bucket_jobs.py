@@ -90,25 +90,25 @@ def run_job(
         there = _committed(lake, id_)
         name = name_of(job.function)
         tasks = (
-            BucketTask(lake.settings, name, dict(job.parameters), one)
-            for one in buckets
-            if one.number not in there
+            BucketTask(lake.settings, name, dict(job.parameters), bucket)
+            for bucket in buckets
+            if bucket.number not in there
         )
         committed = 0
         for done in executor.run(run_bucket, tasks):
             committed += _commit(lake, id_, job, done.task.bucket, done.result)
         _finish(lake, id_, family)
-    events = sum(one.rows for one in pin.segments)
+    events = sum(segment.rows for segment in pin.segments)
     return BucketJobReport(id_, pin.snap, events, len(buckets), committed, len(buckets) - committed)
 
 
 def run_bucket(task: BucketTask) -> bytes:
     """On a worker: the function's result as JSON. Raises JobResultTooLarge, JobResultUnfit."""
     with Lake(task.settings) as lake:
-        found = function_named(task.function)(lake, task.bucket, task.parameters)
+        value = function_named(task.function)(lake, task.bucket, task.parameters)
     facts = {"function": task.function, "bucket": task.bucket.number}
     try:
-        result = msgspec.json.encode(found)
+        result = msgspec.json.encode(value)
     except (TypeError, ValueError) as error:
         raise JobResultUnfit(**facts, why=str(error)) from None
     if len(result) > (limit := task.settings.job_result_bytes_max):

@@ -15,6 +15,8 @@ from penstock.settings import Settings
 
 @dataclass(frozen=True)
 class FreshEvents:
+    """Rows that a query sees beside the segments, and what they change of sessions' consent."""
+
     rows: pa.Table
     consents: tuple[ConsentChange, ...]
     #: The newest events are missing: the log holds more than a query may read.
@@ -51,16 +53,16 @@ def read_fresh(
     cut_off = left <= 0
     if not decoded.events:
         return FreshEvents(NOTHING_FRESH.rows, (), cut_off, overtaken)
-    told = find_new(decoded, known.recall(set(decoded.sessions), snap))
-    changes = (ConsentChange(*session, consent) for session, consent in told.stricter.items())
-    tables = decoded.to_tables(told.new, told.consents, _IN_ONE_PIECE)
+    news = find_new(decoded, known.recall(set(decoded.sessions), snap))
+    changes = (ConsentChange(*session, consent) for session, consent in news.stricter.items())
+    tables = decoded.to_tables(news.new, news.consents, _IN_ONE_PIECE)
     rows = pa.concat_tables([NOTHING_FRESH.rows, *tables])
     return FreshEvents(rows, tuple(changes), cut_off, overtaken)
 
 
 def start_of(log: EventLog, partition: int, next_offsets: Mapping[int, CoveredOffset]) -> int:
-    """Where what the lake does not cover begins. After reading on from there see whether the
-    log's `first` has moved beyond it: then the lake covers more by now, and the log let go."""
+    """The first offset that the lake does not cover. When the log's `first` is beyond it after
+    reading on from there, the log let go of events that the lake covers by now."""
     covered = next_offsets.get(partition)
     if covered is None or covered.log_id != log.id:
         return log.bounds(partition).first

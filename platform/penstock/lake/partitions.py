@@ -1,4 +1,4 @@
-"""Who takes a partition of the event log into the lake, and how far that has come.
+"""Claims of the log's partitions: which writer takes each into the lake, and how far it has come.
 
 A partition's row names its owner's epoch and the next offset to store. An owner moves the
 offset on only from the epoch and offset that it believes in; whoever lost the partition changes
@@ -63,9 +63,9 @@ def check_shape(connection: Connection, log: LogShape) -> None:
     """Raises LogGrew. After this, and until the transaction ends, nobody can change the shape,
     given that the head is locked already: no session is stored by two shapes at a time."""
     query = sa.select(log_shape.c.partitions).where(log_shape.c.log_id == log.log_id)
-    found = connection.execute(query).scalar_one()
-    if found != log.partitions:
-        raise LogGrew(found=found, believed=log.partitions)
+    agreed = connection.execute(query).scalar_one()
+    if agreed != log.partitions:
+        raise LogGrew(found=agreed, believed=log.partitions)
 
 
 def lock_head(connection: Connection) -> None:
@@ -144,25 +144,25 @@ def _make_row(connection: Connection, partition: int, log: LogShape, bounds: Bou
 
 
 def _start(
-    connection: Connection, found: sa.Row[Any], log: LogShape, bounds: Bounds, *, expires: bool
+    connection: Connection, row: sa.Row[Any], log: LogShape, bounds: Bounds, *, expires: bool
 ) -> int:
     """Where the claim begins."""
-    if found.log_id != log.log_id:
-        lost_to = found.next_offset
+    if row.log_id != log.log_id:
+        lost_to = row.next_offset
         reason = "the event log was replaced; what it still held from this offset on is unknown"
-    elif expires and bounds.first > found.next_offset:
+    elif expires and bounds.first > row.next_offset:
         lost_to = bounds.first
         reason = "the event log let go of these offsets before the lake had them"
     else:
-        return int(found.next_offset)
-    _enter_gap(connection, found, lost_to, reason)
+        return int(row.next_offset)
+    _enter_gap(connection, row, lost_to, reason)
     connection.execute(
         sa.update(log_partition)
-        .where(log_partition.c.partition == found.partition)
+        .where(log_partition.c.partition == row.partition)
         .values(log_id=log.log_id, next_offset=bounds.first)
     )
-    if found.log_id != log.log_id:  # whoever still reads the old log stores nothing more
-        old = sa.update(log_partition).where(log_partition.c.log_id == found.log_id)
+    if row.log_id != log.log_id:  # whoever still reads the old log stores nothing more
+        old = sa.update(log_partition).where(log_partition.c.log_id == row.log_id)
         connection.execute(old.values(epoch=log_partition.c.epoch + 1, lease_until=0))
     return bounds.first
 
@@ -209,12 +209,12 @@ def accept_gap(database: Database, gap_id: int, why: str) -> bool:
     return accepted.rowcount == 1
 
 
-def _enter_gap(connection: Connection, found: sa.Row[Any], to_offset: int, reason: str) -> None:
+def _enter_gap(connection: Connection, row: sa.Row[Any], to_offset: int, reason: str) -> None:
     connection.execute(
         sa.insert(log_gap).values(
-            partition=found.partition,
-            log_id=found.log_id,
-            from_offset=found.next_offset,
+            partition=row.partition,
+            log_id=row.log_id,
+            from_offset=row.next_offset,
             to_offset=to_offset,
             reason=reason,
             found_at=now_us(),

@@ -90,7 +90,7 @@ class QueryEngine:
                 sources = ViewSources(
                     connection, files, self.database, tenant, pin.snap, pin.moment
                 )
-                with _limits(connection, self.settings), files.telling():
+                with _limits(connection, self.settings), files.failures_raised():
                     self._prepare(sources, query.views, pin, fresh)
                     result = connection.sql(query.sql, params=query.parameters or None)
                     batches = result.to_arrow_reader(BATCH_ROWS)
