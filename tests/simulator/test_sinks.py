@@ -15,11 +15,11 @@ from penstock.http.errors import ServerUnreachable
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.simulator.delivery import (
     Delivery,
+    EventLine,
     FileSink,
     HttpSink,
     KafkaSink,
-    Line,
-    Pace,
+    SendRate,
     Sink,
     deliver,
 )
@@ -32,9 +32,9 @@ LINES = list(deliver(Production(7), 40, delivery=Delivery(late=0.1, repeated=0.1
 DIFFERENT = len(set(LINES))
 
 
-def send(sink: Sink, lines: list[Line] = LINES) -> int:
+def send(sink: Sink, lines: list[EventLine] = LINES) -> int:
     with closing(sink):
-        return sum(sink.send(batch) for batch in Pace(None).batches(lines))
+        return sum(sink.send(batch) for batch in SendRate(None).batches(lines))
 
 
 def events(lake: HandLake) -> int:
@@ -105,7 +105,7 @@ def test_an_address_that_is_no_topic_is_refused(url: str) -> None:
 
 def test_a_topic_leads_each_event_into_the_lake_once(broker: Broker, tmp_path: Path) -> None:
     url = f"kafka://{broker.address}/{uuid.uuid4().hex}"
-    with hand_lake(tmp_path, log_url=url, log_partitions=3, log_refresh_seconds=0) as lake:
+    with hand_lake(tmp_path, log_url=url, log_partitions=3) as lake:
         assert lake.lake.log.partitions == 3  # the topic is there
         assert send(KafkaSink(url)) == 0
         assert send(KafkaSink(url)) == 0

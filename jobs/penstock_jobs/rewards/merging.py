@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.lake.merging import Merger, choose_groups, merge_each
+from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.reward_files import (
     MadeBy,
     RewardFile,
@@ -19,17 +20,22 @@ from penstock_jobs.rewards.reward_files import (
     write_rewards,
 )
 
+#: Rows of a merged file.
+_FILE_ROWS_MAX = 1_000_000
+
 
 def merge_small(lake: Lake, version: str) -> None:
     """Merge the files of a definition that are worth it. Raises LakeDamaged, FileLost, what the
     store raises."""
     settings = lake.settings
-    with pinned(lake.database, None, settings.reader_lease_seconds, renewed=True) as pin:
+    with pinned(
+        lake.database, None, settings.room(LakeSettings).reader_lease_seconds, renewed=True
+    ) as pin:
         groups = choose_groups(
             rewards_at(lake.database, pin.snap, version),
             attrgetter("rows"),
-            settings.rewards_file_rows_max,
-            settings.compaction_segments_min,
+            _FILE_ROWS_MAX,
+            settings.room(LakeSettings).compaction_segments_min,
         )
         for _ in merge_each(lake, Merger(write_merged, replace_merged), groups):
             pass

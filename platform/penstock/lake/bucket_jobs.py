@@ -22,17 +22,21 @@ from penstock.execution import Executor
 from penstock.execution.calls import function_named, name_of
 from penstock.lake.buckets import Bucket, digest_of, plan_buckets
 from penstock.lake.catalog import Pin, pinned
-from penstock.lake.errors import HistoryRemoved, JobResultTooLarge, JobResultUnfit
+from penstock.lake.errors import HistoryRemoved, JobResultUnfit
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result
 from penstock.settings import Settings
 
+#: The size of a result, for one bucket.
+RESULT_BYTES_MAX = 64 * 1024
+
 Parameters = Mapping[str, Any]
-#: What a job does with a bucket. It stands at the top of a module; its result is plain JSON.
+#: What a job does with a bucket: a function at the top of a module. Its result is plain JSON.
 BucketFunction = Callable[[Lake, Bucket, Parameters], Any]
-#: What else becomes true when a result is kept: part of the same transaction.
-Commit = Callable[[Connection, Bucket, Any], None]
+#: What else is stored with a result, in the same transaction.
+ResultCommit = Callable[[Connection, Bucket, Any], None]
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class BucketJob:
     function: BucketFunction
     version: str
     parameters: Parameters = field(default_factory=dict)
-    commit: Commit | None = None
+    commit: ResultCommit | None = None
 
     def family(self) -> str:
         """This job, over whatever snap."""
@@ -103,7 +107,7 @@ def run_job(
 
 
 def run_bucket(task: BucketTask) -> bytes:
-    """On a worker: the function's result as JSON. Raises JobResultTooLarge, JobResultUnfit."""
+    """On a worker: the function's result as JSON. Raises JobResultUnfit."""
     with Lake(task.settings) as lake:
         value = function_named(task.function)(lake, task.bucket, task.parameters)
     facts = {"function": task.function, "bucket": task.bucket.number}
@@ -111,8 +115,9 @@ def run_bucket(task: BucketTask) -> bytes:
         result = msgspec.json.encode(value)
     except (TypeError, ValueError) as error:
         raise JobResultUnfit(**facts, why=str(error)) from None
-    if len(result) > (limit := task.settings.job_result_bytes_max):
-        raise JobResultTooLarge(**facts, found=len(result), limit=limit)
+    if len(result) > RESULT_BYTES_MAX:
+        why = f"it has {len(result)} bytes, the limit is {RESULT_BYTES_MAX}"
+        raise JobResultUnfit(**facts, why=why)
     return result
 
 
@@ -130,7 +135,7 @@ def read_results(lake: Lake, job: str) -> Iterator[Any]:
 
 
 def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
-    lease_s = lake.settings.reader_lease_seconds
+    lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
     if as_of is None:
         query = (
             sa.select(job_table.c.snap)

@@ -27,6 +27,7 @@ from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.segments import open_segment, session_prefixes, sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import segment
 from penstock.storage import ObjectStore
 
@@ -89,14 +90,14 @@ class SessionRange:
 def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
     """Buckets of about `bucket_bytes_target` that together are the pinned lake; a session larger
     than that is a bucket. The same for the same snap, whoever asks. Raises LakeDamaged."""
-    target = lake.settings.bucket_bytes_target
+    target = lake.settings.room(LakeSettings).bucket_bytes_target
     ranges: list[SessionRange] = []
     samples: list[SizeSample] = []
-    for one in pin.segments:
-        if (sessions := _read_sessions(lake, one)).num_rows:
+    for stored in pin.segments:
+        if (sessions := _read_sessions(lake, stored)).num_rows:
             first, last = _session_at(sessions, 0), _session_at(sessions, -1)
-            ranges.append(SessionRange(one.name, first, last))
-            samples += sample(sessions, one.bytes, target / _SAMPLES_PER_BUCKET)
+            ranges.append(SessionRange(stored.name, first, last))
+            samples += sample(sessions, stored.bytes, target / _SAMPLES_PER_BUCKET)
     return make_buckets(cut_points(samples, target), ranges, pin)
 
 
@@ -130,9 +131,10 @@ def make_buckets(
     if not ranges:
         return []
     names: list[list[str]] = [[] for _ in range(len(points) + 1)]
-    for one in ranges:
-        for number in range(bisect_right(points, one.first), bisect_right(points, one.last) + 1):
-            names[number].append(one.name)
+    for stored in ranges:
+        first, last = bisect_right(points, stored.first), bisect_right(points, stored.last)
+        for number in range(first, last + 1):
+            names[number].append(stored.name)
     consents: list[list[ConsentChange]] = [[] for _ in names]
     for change in pin.consents:
         session = SessionId(change.tenant, change.session_id)
@@ -177,7 +179,7 @@ def _find_parts(
     """Where these sorted sessions are. Only segments whose filters name one are looked at."""
     parts: dict[SessionId, list[SessionPart]] = {}
     wanted = session_prefixes([session_key(*session) for session in sessions])
-    pinned = {one.name: one for one in pin.segments}
+    pinned = {stored.name: stored for stored in pin.segments}
     with lake.database.read() as connection:
         columns = (segment.c.name, segment.c.session_filter)
         holding = sorted(
@@ -188,10 +190,10 @@ def _find_parts(
     ids = pa.array([session.session_id for session in sessions], pa.string())
     wanted_sessions = set(sessions)
     for name in holding:
-        one = pinned[name]
-        rows = _read_sessions(lake, one)
+        stored = pinned[name]
+        rows = _read_sessions(lake, stored)
         rows = rows.filter(pc.is_in(rows["session_id"], ids))
-        event_bytes = one.bytes / max(one.rows, 1)
+        event_bytes = stored.bytes / max(stored.rows, 1)
         for tenant, id_, events in zip(
             *(column.to_pylist() for column in rows.columns), strict=True
         ):
@@ -222,8 +224,8 @@ def digest_of(buckets: Iterable[Bucket]) -> str:
     return digest.hexdigest()
 
 
-def _read_sessions(lake: Lake, one: Segment) -> pa.Table:
-    with open_events(lake, sessions_name(one.name)) as file:
+def _read_sessions(lake: Lake, stored: Segment) -> pa.Table:
+    with open_events(lake, sessions_name(stored.name)) as file:
         return file.read(["tenant", "session_id", "events"])
 
 
@@ -374,7 +376,7 @@ def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
     """A row of CHANGES for each session of which an event came with a commit after `after`, in
     the order of segments. Reads only what changed, and the summaries of merges with it. Raises
     LakeDamaged, what the store raises."""
-    tables = [_changes_of(store, one, after) for one in pin.segments if one.changed_at > after]
+    tables = [_changes_of(store, s, after) for s in pin.segments if s.changed_at > after]
     parts = pa.concat_tables([CHANGES.empty_table(), *tables])
     changes = parts.group_by(_SESSION).aggregate(_GROUPED)
     changes = changes.rename_columns([n.removesuffix("_max") for n in changes.column_names])
@@ -386,18 +388,18 @@ def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[st
     """The newest commit that brought an event of each session of these segments. Raises
     LakeDamaged, what the store raises."""
     newest: dict[tuple[str, str], int] = {}
-    for one in merged:
-        rows = _changes_of(store, one, -1)
+    for stored in merged:
+        rows = _changes_of(store, stored, -1)
         columns = (rows[name].to_pylist() for name in ("tenant", "session_id", "changed_snap"))
         for tenant, session, snap in zip(*columns, strict=True):
             newest[tenant, session] = max(newest.get((tenant, session), snap), snap)
     return newest
 
 
-def _changes_of(store: ObjectStore, one: Segment, after: int) -> pa.Table:
-    with open_segment(store, sessions_name(one.name)) as file:
+def _changes_of(store: ObjectStore, stored: Segment, after: int) -> pa.Table:
+    with open_segment(store, sessions_name(stored.name)) as file:
         rows = file.read(CHANGES.names)
-    snaps = pc.fill_null(rows["changed_snap"], one.added_snap)
+    snaps = pc.fill_null(rows["changed_snap"], stored.added_snap)
     for name, values in (("changed_snap", snaps), ("last_ts", rows["last_ts"].cast(pa.int64()))):
         rows = rows.set_column(CHANGES.names.index(name), CHANGES.field(name), values)
     return rows.filter(pc.greater(rows["changed_snap"], after)).cast(CHANGES)

@@ -1,7 +1,7 @@
 """Deleting files that nobody needs: those that merges replaced, and those never committed.
 
-Nothing is deleted because it looks old or unknown. A replaced file goes when no snapshot, no
-reader and no grace holds it; an uncommitted file when its intent can never be fulfilled.
+A replaced file is deleted when no snapshot and no reader needs it and its grace is over; an
+uncommitted file when its writer can never commit it. A file that only looks old stays.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from penstock.lake.catalog import claim_files, file_tables
 from penstock.lake.commit import NO_PARTITION
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import (
     lake_commit,
     lake_head,
@@ -43,7 +44,9 @@ class CollectionReport:
 
 def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
     """Delete what nobody needs. A killed round is finished by the next."""
-    grace_s = lake.settings.collection_grace_seconds if grace_s is None else grace_s
+    grace_s = (
+        lake.settings.room(LakeSettings).collection_grace_seconds if grace_s is None else grace_s
+    )
     tables = file_tables()
     with lake.database.write() as connection:
         claim_files(connection, to_collect=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, S
 from contextlib import closing
 from dataclasses import dataclass, field
 from math import floor, gcd, inf, log
+from operator import attrgetter
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -24,8 +25,9 @@ from penstock.lake.catalog import Segment, current
 from penstock.lake.commit import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.rows import RowGroupLimits
+from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import MergeMemory, in_row_groups, merge_sorted
 from penstock.lake.tables import segment
 from penstock.lake.verification import check_files
@@ -123,11 +125,11 @@ def choose_merges(
     """Groups of one partition, of no more segments than can well be read side by side."""
     return choose_groups(
         segments,
-        lambda one: one.bytes,
+        attrgetter("bytes"),
         bytes_target,
         segments_min,
         files_max=SEGMENTS_MAX,
-        apart=lambda one: one.partition,
+        apart=attrgetter("partition"),
     )
 
 
@@ -140,7 +142,11 @@ def compact(lake: Lake, metrics: Metrics) -> str | None:
     live = current(lake.database).segments
     metrics.set("segments_live", len(live))
     settings = lake.settings
-    groups = choose_merges(live, settings.compaction_segments_min, settings.compaction_bytes_target)
+    groups = choose_merges(
+        live,
+        settings.room(LakeSettings).compaction_segments_min,
+        settings.room(LakeSettings).compaction_bytes_target,
+    )
     if not groups:
         return None
     sizes = []
@@ -240,16 +246,16 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     partition = segments[0].partition
     name = new_name(partition, "merged")
     announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
-    limits = RowGroupLimits(settings.row_group_rows_max, settings.row_group_bytes_max)
-    ahead = settings.compaction_memory_bytes_max // _MEMORY_TO_AHEAD
+    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
+    ahead = settings.room(LakeSettings).compaction_memory_bytes_max // _MEMORY_TO_AHEAD
     memory = MergeMemory(ahead, Path(settings.data) / "tmp")
-    rows = merge_sorted(lake.store, [one.name for one in segments], memory)
+    rows = merge_sorted(lake.store, [stored.name for stored in segments], memory)
     changed = read_changed(lake.store, segments)
     with SegmentWriter(lake.store, name, limits, lake.summariser, changed=changed) as writer:
         for group in in_row_groups(rows, limits):
             writer.write(group)
     merged = writer.finished
-    expected = sum(one.rows for one in segments)
+    expected = sum(stored.rows for stored in segments)
     if merged.rows != expected:
         raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
     return merged
@@ -258,9 +264,9 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
 def _check_inputs(lake: Lake, segments: Sequence[Segment]) -> None:
     """A merged segment gets a checksum of its own: damage that went through here could never be
     found again."""
-    for one in segments:
+    for stored in segments:
         with lake.database.read() as connection:
-            live = (segment.c.id == one.id) & segment.c.removed_snap.is_(None)
+            live = (segment.c.id == stored.id) & segment.c.removed_snap.is_(None)
             row = connection.execute(sa.select(segment).where(live)).one_or_none()
         if row is None:
             raise CompactionConflict
@@ -273,7 +279,7 @@ def replace_segments(
 ) -> None:
     """In one transaction. Raises CompactionConflict."""
     snap = next_snap(connection, COMPACT)
-    ids = segment.c.id.in_([one.id for one in segments])
+    ids = segment.c.id.in_([stored.id for stored in segments])
     shapes = connection.execute(sa.select(segment.c.log_partitions).where(ids).distinct()).scalars()
     live = segment.c.removed_snap.is_(None)
     replaced = connection.execute(sa.update(segment).where(ids, live).values(removed_snap=snap))
@@ -286,7 +292,7 @@ def replace_segments(
         kind=COMPACT,
         partition=segments[0].partition,
         log_partitions=_common_shape(shapes.all()),
-        changed_snap=max(one.changed_at for one in segments),
+        changed_snap=max(stored.changed_at for stored in segments),
     )
 
 

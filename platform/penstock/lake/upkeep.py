@@ -1,5 +1,5 @@
-"""Upkeep while serving: what `penstock_jobs` registers runs every few seconds, one by one, and
-in one process at a time."""
+"""Upkeep while serving: the jobs of the entry point group `penstock.upkeep` run in rounds, one
+after another, and in one process at a time."""
 
 import threading
 import time
@@ -15,6 +15,7 @@ from penstock.database.leases import leased
 from penstock.errors import PenstockError
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 
 #: A job: takes the lake, gives back a line for the log, or nothing when there was nothing to do.
@@ -29,18 +30,20 @@ log_line = structlog.get_logger()
 
 
 def upkeep_jobs() -> dict[str, UpkeepJob]:
-    """The jobs by name. They are found, not imported: the platform does not know them."""
+    """The jobs by name: merging, collecting, and what rooms above the lake add."""
     return {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
 
 
 @contextmanager
 def upkeep_lease(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
-    """Whether no other process does upkeep on this lake until the block ends; waits so long for
-    another to finish its round."""
+    """Gives True if no other process does upkeep on this lake until the block ends. Waits so long
+    for another to finish its round."""
     owner = uuid.uuid4().hex
     deadline = time.monotonic() + wait_s
     while True:
-        with leased(lake.database, _LEASE, owner, lake.settings.lease_seconds) as mine:
+        with leased(
+            lake.database, _LEASE, owner, lake.settings.room(LakeSettings).lease_seconds
+        ) as mine:
             if mine or time.monotonic() >= deadline:
                 yield mine
                 return
@@ -57,7 +60,7 @@ def upkeep_by_hand(lake: Lake) -> Iterator[None]:
 
 
 class Upkeep:
-    """Runs on a thread of its own."""
+    """Runs the jobs on a thread of its own."""
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class Upkeep:
         return list(self._problems.values())
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._lake.settings.upkeep_seconds):
+        while not self._stopping.wait(self._lake.settings.room(LakeSettings).upkeep_seconds):
             self._try("looking for jobs", self._round)
 
     def _round(self) -> None:

@@ -204,7 +204,7 @@ def test_without_an_address_there_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_a_judge_needs_a_model_and_its_key_stays_secret(tmp_path: Path) -> None:
-    with pytest.raises(SettingInvalid, match="no model to ask there"):
+    with pytest.raises(SettingInvalid, match="judge_url is set, and judge_model is not"):
         load_settings(tmp_path, {"PENSTOCK_JUDGE_URL": "http://127.0.0.1/v1"})
     assert "geheim" not in repr(load_settings(tmp_path, {"PENSTOCK_JUDGE_KEY": "geheim"}))
     (tmp_path / "penstock.toml").write_text("judge_key = 4711")
