@@ -1,43 +1,32 @@
 """What is left when a writer dies, is paused, or does not know whether it committed."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.ingest.errors import LogTruncated
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import PartitionWriter
-from penstock.lake.catalog import create_snapshot
-from penstock.lake.catalog import current
-from penstock.lake.catalog import pinned
+from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.collection import collect
-from penstock.lake.errors import CompactionConflict
-from penstock.lake.errors import FencedOff
-from penstock.lake.merging import SEGMENTS
-from penstock.lake.merging import merge
-from penstock.lake.merging import swap
-from penstock.lake.merging import write_merged
-from penstock.lake.segments import SegmentFile
-from penstock.lake.segments import sessions_name
-from penstock.lake.tables import lake_commit
-from penstock.lake.tables import log_partition
-from penstock.lake.tables import segment_intent
+from penstock.lake.errors import CompactionConflict, FencedOff
+from penstock.lake.merging import SEGMENTS, merge, swap, write_merged
+from penstock.lake.segments import SegmentFile, sessions_name
+from penstock.lake.tables import lake_commit, log_partition, segment_intent
 from penstock.lake.verification import verify
-from sqlalchemy import Connection
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.producers import is_whole
-import os
-import pytest
-import signal
-import sqlalchemy as sa
-import subprocess
-import sys
-import textwrap
-
 
 pytestmark = pytest.mark.usefixtures("each_database")
 
