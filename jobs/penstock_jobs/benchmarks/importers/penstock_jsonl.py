@@ -11,9 +11,9 @@ from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import (
     MEASURES,
+    ImportedTrial,
     ReadOptions,
     ReadResults,
-    Trial,
     TrialCollection,
     distinct,
     scored,
@@ -113,7 +113,7 @@ def _read(text: bytes | None) -> dict[str, Any]:
     return line
 
 
-def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") -> Trial:
+def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") -> ImportedTrial:
     score: float | None = None
     error: str | None = "it has no score"
     if line.get("error") is not None:
@@ -121,7 +121,7 @@ def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") 
     elif line.get("score") is not None:
         score, error = scored(line["score"])
     facts = {name: line[name] for name in MEASURES if line.get(name) is not None}
-    return Trial(
+    return ImportedTrial(
         result=Attempt(task=line["task"], attempt=0, score=score, error=error, **facts),
         identity=identity,
         where=where,
