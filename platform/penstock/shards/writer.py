@@ -4,29 +4,22 @@ A part ends where a group ends. So does a row group, unless a single group is la
 callers cut the rows into tables changes nothing. The version of Arrow does: it is in each file.
 """
 
-from contextlib import AbstractContextManager
-from contextlib import ExitStack
-from dataclasses import dataclass
-from dataclasses import field
-from penstock.errors import InvalidInput
-from penstock.lake.segments import DigestingFile
-from penstock.settings import MIB
-from penstock.shards.files import part_name
-from penstock.shards.files import routes_name
-from penstock.shards.manifest import PartFile
-from penstock.shards.manifest import RoutesFile
-from penstock.shards.rows import group_starts
-from penstock.shards.schema import ROUTE_ROWS
-from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.schema import SORTED_BY
-from typing import BinaryIO
-from typing import Protocol
-from typing import Self
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol, Self
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.errors import InvalidInput
+from penstock.lake.segments import DigestingFile
+from penstock.settings import MIB
+from penstock.shards.files import part_name, routes_name
+from penstock.shards.manifest import PartFile, RoutesFile
+from penstock.shards.rows import group_starts
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
 
 ZSTD_LEVEL = 3
 #: What a row takes beside its tokens and texts, about.
