@@ -1,23 +1,26 @@
 """What the metadata database takes: commits of writers, of which all number themselves in turn, and
 the look at the lake that each query begins with."""
 
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-
-import sqlalchemy as sa
-
 from penstock.database.engine import Database
-from penstock.database.limits import Limits
-from penstock.database.upgrade import upgrade
-from penstock.eventlog import Bounds
+from penstock.database.limits import DatabaseLimits
+from penstock.database.migrations import upgrade
+from penstock.eventlog import OffsetBounds
 from penstock.lake import commit
 from penstock.lake.catalog import current
-from penstock.lake.commit import LedgerCounts, LedgerKey, PartitionAdvance
-from penstock.lake.partitions import LogShape, agree_on_shape, claim_partition
+from penstock.lake.commit import LedgerCounts
+from penstock.lake.commit import LedgerKey
+from penstock.lake.commit import PartitionAdvance
+from penstock.lake.partitions import LogShape
+from penstock.lake.partitions import agree_on_shape
+from penstock.lake.partitions import claim_partition
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment
 from tests.support.servers.postgres import PostgresServer
+import sqlalchemy as sa
+import threading
+import time
+
 
 _LEASE_SECONDS = 600
 _COMMITS_EACH = 200
@@ -29,7 +32,7 @@ _FILTER_BYTES = 4_000
 def commits_per_second(postgres: PostgresServer, writers: int) -> float:
     """Writers that do nothing but commit, each on a partition of its own."""
     with postgres.database() as url:
-        database = Database(url, Limits(connections_max=writers))
+        database = Database(url, DatabaseLimits(connections_max=writers))
         upgrade(database)
         log = agree_on_shape(database, "bench", writers)
         together = threading.Barrier(writers + 1)
@@ -40,7 +43,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
                 partition,
                 f"writer-{partition}",
                 log=log,
-                bounds=Bounds(0, 0),
+                bounds=OffsetBounds(0, 0),
                 expires=True,
                 lease_s=_LEASE_SECONDS,
                 sure=True,
@@ -67,7 +70,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
 def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:
     """What a query spends to learn which segments are the lake, of so many."""
     with postgres.database() as url:
-        database = Database(url, Limits())
+        database = Database(url, DatabaseLimits())
         upgrade(database)
         log = agree_on_shape(database, "bench", 1)
         rows = [_row(number, log) for number in range(segments)]

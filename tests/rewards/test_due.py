@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.combine import Standing, combine
 from penstock_jobs.rewards.credit import standings

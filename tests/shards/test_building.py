@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.errors import InvalidInput
-from penstock.execution import Done
+from penstock.execution import TaskResult
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
@@ -148,7 +148,7 @@ class CutOff(Exception):
 class Stops(InlineExecutor):
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
+    ) -> Iterator[TaskResult[Task, Result]]:
         for number, done in enumerate(super().run(function, tasks)):
             if number == 1:
                 raise CutOff
@@ -417,7 +417,7 @@ def test_two_builds_at_once_make_one_shard(
     class Slow(InlineExecutor):
         def run(
             self, function: Callable[[Task], Result], tasks: Iterable[Task]
-        ) -> Iterator[Done[Task, Result]]:
+        ) -> Iterator[TaskResult[Task, Result]]:
             yield from super().run(function, tasks)
             if not inner:
                 inner.append(built(lake, recipe()))

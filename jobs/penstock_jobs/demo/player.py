@@ -12,8 +12,8 @@ from penstock.channels import channels
 from penstock.channels.assignment import assign
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.checkpoints import register
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.execution.opening import open_executor
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.run import register_suite

@@ -1,32 +1,41 @@
 """The lake as one thing: what commands, the server and users' scripts open."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
-
-import pyarrow as pa
-import sqlalchemy as sa
-
 from penstock.database import upgrade
-from penstock.database.engine import Database, address_of
+from penstock.database.engine import Database
+from penstock.database.engine import address_of
 from penstock.directories import make_directory
 from penstock.errors import InvalidInput
 from penstock.eventlog import EventLog
-from penstock.eventlog.opening import open_log
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.eventlog import open_log
+from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import Executor
-from penstock.execution.opening import INLINE, open_executor
+from penstock.execution import INLINE
+from penstock.execution import open_executor
 from penstock.execution.settings import ExecutionSettings
 from penstock.lake.errors import LakeMissing
 from penstock.lake.pinned_files import FileTails
-from penstock.lake.query import Answer, OwnQuery, QueryEngine
+from penstock.lake.query import Answer
+from penstock.lake.query import OwnQuery
+from penstock.lake.query import QueryEngine
 from penstock.lake.segments import Summariser
-from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
-from penstock.settings import MIB, Settings, load_settings
+from penstock.lake.tables import lake_head
+from penstock.lake.tables import segment
+from penstock.lake.tables import segment_intent
+from penstock.lake.tables import snapshot
+from penstock.settings import MIB
+from penstock.settings import Settings
+from penstock.settings import load_settings
 from penstock.storage import ObjectStore
-from penstock.storage.opening import open_store
+from penstock.storage import open_store
+from typing import Self
+import pyarrow as pa
+import sqlalchemy as sa
+
 
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB

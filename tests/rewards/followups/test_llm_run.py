@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.errors import InvalidInput
-from penstock.execution.opening import open_executor
+from penstock.execution import open_executor
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.running import Report, Work, run
