@@ -1,26 +1,23 @@
 """What the metadata database takes: commits of writers, of which all number themselves in turn, and
 the look at the lake that each query begins with."""
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+
+import sqlalchemy as sa
+
 from penstock.database.engine import Database
 from penstock.database.limits import DatabaseLimits
 from penstock.database.migrations import upgrade
 from penstock.eventlog import OffsetBounds
 from penstock.lake import commit
 from penstock.lake.catalog import current
-from penstock.lake.commit import LedgerCounts
-from penstock.lake.commit import LedgerKey
-from penstock.lake.commit import PartitionAdvance
-from penstock.lake.partitions import LogShape
-from penstock.lake.partitions import agree_on_shape
-from penstock.lake.partitions import claim_partition
+from penstock.lake.commit import LedgerCounts, LedgerKey, PartitionAdvance
+from penstock.lake.partitions import LogShape, agree_on_shape, claim_partition
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment
 from tests.support.servers.postgres import PostgresServer
-import sqlalchemy as sa
-import threading
-import time
-
 
 _LEASE_SECONDS = 600
 _COMMITS_EACH = 200

@@ -2,26 +2,28 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from penstock.access.errors import KeyRefused
-from penstock.access.errors import RoleMissing
-from penstock.access.keys import Grant
-from penstock.access.keys import KeyRing
-from penstock.access.keys import ROLES
-from penstock.access.keys import Role
-from penstock.access.keys import create_first_key
-from penstock.access.keys import create_key
-from penstock.access.keys import list_keys
-from penstock.access.keys import may_be_key
-from penstock.access.keys import revoke_key
+
+import pytest
+
+from penstock.access.errors import KeyRefused, RoleMissing
+from penstock.access.keys import (
+    ROLES,
+    Grant,
+    KeyRing,
+    Role,
+    create_first_key,
+    create_key,
+    list_keys,
+    may_be_key,
+    revoke_key,
+)
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
-from tests.support.servers.interleaving import Stopped
-from tests.support.servers.interleaving import waiting_or_done
+from tests.support.servers.interleaving import Stopped, waiting_or_done
 from tests.support.servers.postgres import PostgresServer
-import pytest
 
 
 @pytest.fixture

@@ -1,31 +1,27 @@
 """What is accepted, what is refused and why, and that nothing of an event is lost on the way."""
 
+import json
 from collections.abc import Callable
 from datetime import datetime
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
-from penstock.events.event import FIELDS
-from penstock.events.event import ID_CHARS_MAX
-from penstock.events.event import microseconds
-from penstock.events.frames import Frame
-from penstock.events.frames import FrameHeader
-from penstock.events.frames import decode_frame
-from penstock.events.frames import encode_frame
-from penstock.events.payloads import PAYLOADS
-from penstock.events.validation import EventInvalid
-from penstock.events.validation import NESTING_MAX
-from penstock.events.validation import REASON_CHARS_MAX
-from penstock.events.validation import Rejection
-from penstock.events.validation import ValidatedLines
-from penstock.events.validation import validate_line
-from penstock.events.validation import validate_lines
-from penstock.lake.rows import DecodedEvents
-from penstock.lake.rows import RowGroupLimits
 from typing import Any
-import json
-import pytest
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.events.event import FIELDS, ID_CHARS_MAX, microseconds
+from penstock.events.frames import Frame, FrameHeader, decode_frame, encode_frame
+from penstock.events.payloads import PAYLOADS
+from penstock.events.validation import (
+    NESTING_MAX,
+    REASON_CHARS_MAX,
+    EventInvalid,
+    Rejection,
+    ValidatedLines,
+    validate_line,
+    validate_lines,
+)
+from penstock.lake.rows import DecodedEvents, RowGroupLimits
 
 Event = dict[str, Any]
 

@@ -1,38 +1,32 @@
 """A job over buckets: the same anywhere, and each result kept once."""
 
+import subprocess
+import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.ray import RayExecutor
-from penstock.lake.bucket_jobs import BucketJob
-from penstock.lake.bucket_jobs import RESULT_BYTES_MAX
-from penstock.lake.bucket_jobs import read_results
-from penstock.lake.bucket_jobs import run_job
+from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob, read_results, run_job
 from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
 from penstock.lake.errors import JobResultUnfit
 from penstock.lake.merging import merge
 from penstock.lake.tables import job as job_table
-from penstock.lake.tables import job_result
-from penstock.lake.tables import rejected
-from sqlalchemy import Connection
+from penstock.lake.tables import job_result, rejected
 from tests.execution import bucket_functions as functions
-from tests.execution.conftest import living_nodes
-from tests.execution.conftest import wait_for_nodes
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
+from tests.execution.conftest import living_nodes, wait_for_nodes
+from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.servers.ray_cluster import RayCluster
-import pytest
-import sqlalchemy as sa
-import subprocess
-import sys
-import threading
-import time
-
 
 COUNT = BucketJob(functions.count_sessions, version="1")
 INLINE = InlineExecutor()

@@ -1,44 +1,33 @@
 """A merge is the same wherever it is written, and it is committed once."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from penstock.execution import Executor
-from penstock.execution import TaskResult
+from typing import Any, Self
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.execution import Executor, TaskResult
 from penstock.execution.errors import WorkerLost
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake import merging as compaction
-from penstock.lake.catalog import Segment
-from penstock.lake.catalog import current
+from penstock.lake.catalog import Segment, current
 from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.merging import MergeTask
-from penstock.lake.merging import SEGMENTS
-from penstock.lake.merging import merge
-from penstock.lake.merging import merge_each
-from penstock.lake.merging import write_on_worker
+from penstock.lake.merging import SEGMENTS, MergeTask, merge, merge_each, write_on_worker
 from penstock.lake.segments import SegmentFile
-from penstock.lake.tables import segment
-from penstock.lake.tables import segment_intent
+from penstock.lake.tables import segment, segment_intent
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from penstock_jobs.demo.server import running_server
 from tests.execution import merging
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.servers.ports import free_port
 from tests.support.servers.ray_cluster import RayCluster
 from tests.support.waiting import eventually
-from typing import Any
-from typing import Self
-import os
-import pytest
-import sqlalchemy as sa
-import subprocess
-import sys
-
 
 EVENTS = 6 * 20
 

@@ -1,38 +1,30 @@
 """The path into the lake over a real broker: who else writes to the topic, and what becomes of
 the topic, must not cost an event nor store one twice."""
 
+import json
+import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from kafka import KafkaAdminClient
-from kafka import KafkaProducer
-from kafka import TopicPartition
 from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+
 from penstock import eventlog
 from penstock.eventlog.errors import LogUnsuitable
 from penstock.events.frames import partition_of
 from penstock.ingest.errors import LogExpired
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
-from penstock.lake.errors import FencedOff
-from penstock.lake.errors import LogGrew
-from penstock.lake.partitions import agree_on_shape
-from penstock.lake.partitions import survey_writers
+from penstock.lake.errors import FencedOff, LogGrew
+from penstock.lake.partitions import agree_on_shape, survey_writers
 from penstock.lake.tables import log_partition
-from tests.support.lakes import Event
-from tests.support.lakes import HandLake
-from tests.support.lakes import body_of
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
+from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
 from tests.support.servers.broker import Broker
 from tests.support.waiting import eventually
-import json
-import pytest
-import sqlalchemy as sa
-import uuid
-
 
 Headers = list[tuple[str, bytes]]
 VERSION_1: Headers = [("penstock-schema-version", b"1")]

@@ -2,12 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.events.event import session_key
-from penstock.lake.segments import make_filter
-from penstock.lake.segments import may_hold
-from penstock.lake.segments import read_filter
-from penstock.lake.segments import session_prefixes
 
+from penstock.events.event import session_key
+from penstock.lake.segments import make_filter, may_hold, read_filter, session_prefixes
 
 sessions = st.sets(st.builds(session_key, st.text(), st.text()), max_size=200)
 

@@ -1,26 +1,24 @@
-from collections.abc import Callable
-from collections.abc import Iterator
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
+
 from penstock.access.keys import create_key
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
-from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.server import running_server
-from penstock_jobs.simulator.client import Client
-from penstock_jobs.simulator.client import Reply
+from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.client import Client, Reply
 from tests.server.registering import Registry
 from tests.support.servers.postgres import PostgresServer
-from typing import Any
-import http.client
-import json
-import pytest
-import socket
-import time
-
 
 _WAIT_SECONDS_MAX = 20.0
 

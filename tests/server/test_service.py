@@ -1,12 +1,16 @@
 """Starting and stopping in one process, and what a request waits for."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
-from litestar.exceptions import HTTPException
 from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from litestar.exceptions import HTTPException
+
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import Backlogged
-from penstock.errors import PenstockError
-from penstock.errors import TooManyRequests
+from penstock.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
 from penstock.http import body
 from penstock.http.errors import BodyTooLarge
@@ -15,13 +19,7 @@ from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import open_or_make
 from penstock.server import service
 from penstock.server.service import Service
-from penstock.settings import Settings
-from penstock.settings import load_settings
-from typing import Any
-from typing import cast
-import asyncio
-import pytest
-import threading
+from penstock.settings import Settings, load_settings
 
 
 @pytest.fixture

@@ -1,20 +1,16 @@
 """`penstock loop run | status | history`."""
 
 from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.interruption import ended_as_by_ctrl_c
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
-from threading import Event
-from typing import Annotated
-from typing import Any
-from typing import TYPE_CHECKING
-import typer
-
+from penstock.terminal.output import say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock_jobs.loop.cycles import Cycle, CycleStage

@@ -1,23 +1,23 @@
 """`penstock promote` and `penstock rollback`."""
 
-from penstock.channels.actor import By
-from penstock.channels.actor import CHANNEL_DEFAULT
-from penstock.channels.actor import Channel
-from penstock.channels.actor import CheckpointName
-from penstock.channels.actor import Key
-from penstock.channels.actor import Reason
-from penstock.channels.actor import actor
-from penstock.channels.actor import check_override
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.channels.actor import (
+    CHANNEL_DEFAULT,
+    By,
+    Channel,
+    CheckpointName,
+    Key,
+    Reason,
+    actor,
+    check_override,
+)
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from typing import Annotated
-from typing import Any
-from typing import TYPE_CHECKING
-import typer
-
+from penstock.terminal.output import say, show_json
 
 if TYPE_CHECKING:
     from penstock.gate.verdicts import Verdict

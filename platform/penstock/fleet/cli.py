@@ -1,23 +1,19 @@
 """`penstock channels fleet`."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.follow_cli import Url
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from typing import Annotated
-from typing import Any
-import time
-import typer
-
+from penstock.terminal.output import say, show_json, show_table
 
 _LOOK_SECONDS = 0.5
 

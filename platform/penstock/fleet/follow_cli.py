@@ -1,11 +1,17 @@
 """`penstock channels follow`."""
 
+import signal
+import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextlib import suppress
-from datetime import UTC
-from datetime import datetime
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.fleet import PartName
@@ -13,15 +19,6 @@ from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.output import encode
-from threading import Lock
-from typing import Annotated
-from typing import Any
-from typing import TYPE_CHECKING
-import signal
-import socket
-import sys
-import typer
-
 
 if TYPE_CHECKING:
     from penstock.fleet.sidecar import Sidecar

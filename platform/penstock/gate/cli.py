@@ -1,19 +1,15 @@
 """`penstock gate`."""
 
 from pathlib import Path
-from penstock.events.event import TENANT_DEFAULT
-from penstock.gate.verdict_tables import show_text
-from penstock.gate.verdict_tables import show_verdict
-from penstock.lake.lake import open_existing
-from penstock.terminal import options
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from typing import Annotated
-from typing import Any
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
+from penstock.events.event import TENANT_DEFAULT
+from penstock.gate.verdict_tables import show_text, show_verdict
+from penstock.lake.lake import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.database.engine import Database

@@ -5,40 +5,31 @@ together and a job reads the lake about once. Buckets of a hash would be spread 
 group: n buckets would read much of the lake n times.
 """
 
-from bisect import bisect_left
-from bisect import bisect_right
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+import hashlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from penstock.events.event import session_key
-from penstock.lake import segments
-from penstock.lake.catalog import ConsentChange
-from penstock.lake.catalog import Pin
-from penstock.lake.catalog import Segment
-from penstock.lake.catalog import visible_at
-from penstock.lake.errors import LakeDamaged
-from penstock.lake.lake import Lake
-from penstock.lake.rows import EVENT_ROWS
-from penstock.lake.rows import SORTED_BY
-from penstock.lake.segments import open_segment
-from penstock.lake.segments import session_prefixes
-from penstock.lake.segments import sessions_name
-from penstock.lake.settings import LakeSettings
-from penstock.lake.tables import segment
-from penstock.storage import ObjectStore
 from typing import NamedTuple
-import hashlib
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
+from penstock.events.event import session_key
+from penstock.lake import segments
+from penstock.lake.catalog import ConsentChange, Pin, Segment, visible_at
+from penstock.lake.errors import LakeDamaged
+from penstock.lake.lake import Lake
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY
+from penstock.lake.segments import open_segment, session_prefixes, sessions_name
+from penstock.lake.settings import LakeSettings
+from penstock.lake.tables import segment
+from penstock.storage import ObjectStore
 
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.
 _SAMPLES_PER_BUCKET = 16

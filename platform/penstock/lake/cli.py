@@ -1,45 +1,30 @@
 """`penstock query`, `penstock snapshots`, `penstock lake` and `penstock db`."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from penstock.database import upgrade as migrations
+from typing import Annotated, BinaryIO, Literal
+
+import typer
+
+from penstock.database import migrations
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
-from penstock.lake.answer_formats import Format
-from penstock.lake.answer_formats import rows_of
-from penstock.lake.answer_formats import write
-from penstock.lake.catalog import create_snapshot
-from penstock.lake.catalog import drop_snapshot
-from penstock.lake.catalog import list_snapshots
+from penstock.lake.answer_formats import Format, rows_of, write
+from penstock.lake.catalog import create_snapshot, drop_snapshot, list_snapshots
 from penstock.lake.collection import collect
 from penstock.lake.errors import SnapshotUnknown
-from penstock.lake.lake import Lake
-from penstock.lake.lake import LakeQuery
-from penstock.lake.lake import make_data_directory
-from penstock.lake.lake import open_existing
-from penstock.lake.lake import read_statistics
+from penstock.lake.lake import Lake, LakeQuery, make_data_directory, open_existing, read_statistics
 from penstock.lake.query import Answer
-from penstock.lake.upkeep import upkeep_by_hand
-from penstock.lake.upkeep import upkeep_jobs
-from penstock.lake.verification import verify
-from penstock.lake.verification import verify_deep
+from penstock.lake.upkeep import upkeep_by_hand, upkeep_jobs
+from penstock.lake.verification import verify, verify_deep
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.output import facts
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
-from typing import Annotated
-from typing import BinaryIO
-from typing import Literal
-import sys
-import typer
-
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 lake_app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
 snapshots_app = typer.Typer(

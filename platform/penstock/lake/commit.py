@@ -5,33 +5,28 @@ A commit moves a partition's offset on and stores what lies between, or does not
 segment nor an intent names was not made here.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import replace
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, bindparam
+
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.database.leases import repeating
 from penstock.lake.errors import FencedOff
-from penstock.lake.partitions import PartitionClaim
-from penstock.lake.partitions import check_shape
-from penstock.lake.partitions import move_offset
+from penstock.lake.partitions import PartitionClaim, check_shape, move_offset
 from penstock.lake.segments import SegmentFile
-from penstock.lake.tables import consent_change
-from penstock.lake.tables import lake_commit
-from penstock.lake.tables import lake_head
-from penstock.lake.tables import ledger
-from penstock.lake.tables import rejected
-from penstock.lake.tables import segment
-from penstock.lake.tables import segment_intent
-from sqlalchemy import Connection
-from sqlalchemy import bindparam
-from typing import Any
-import sqlalchemy as sa
-
+from penstock.lake.tables import (
+    consent_change,
+    lake_commit,
+    lake_head,
+    ledger,
+    rejected,
+    segment,
+    segment_intent,
+)
 
 INGEST, COMPACT, SHARD = "ingest", "compact", "shard"
 #: In the intent of a file that belongs to no partition.

@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.events.consent import UNKNOWN, strongest
-from penstock.events.identity import session_key
+from penstock.events.event import CONSENT_UNKNOWN, session_key, strictest_consent
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import DecodedEvents
@@ -43,7 +42,7 @@ class SessionMemory:
     """What is known of one session: the identities of its events, and its consent."""
 
     keys: set[bytes] = field(default_factory=set)
-    consent: str = UNKNOWN
+    consent: str = CONSENT_UNKNOWN
 
     def size(self) -> int:
         return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys)
@@ -71,7 +70,7 @@ def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewE
     stricter = {}
     for session, started_with in decoded.started_consents(new).items():
         memory = memories[session]
-        consent = strongest((memory.consent, started_with))
+        consent = strictest_consent((memory.consent, started_with))
         if consent != memory.consent and session in stored_before:
             tenant, _, session_id = session.partition("\0")
             stricter[tenant, session_id] = consent
@@ -205,7 +204,7 @@ class KnownEvents:
             memory = memories.get(session_key(tenant, session_id))
             if memory is not None:
                 memory.keys.add(key)
-                memory.consent = strongest((memory.consent, consent))
+                memory.consent = strictest_consent((memory.consent, consent))
 
 
 def _groups_holding(metadata: pq.FileMetaData, sessions: Iterable[str]) -> list[int]:

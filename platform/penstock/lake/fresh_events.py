@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
-from penstock.events.arrivals import Arrivals
-from penstock.events.packing import REJECTED_LINE_BYTES_MAX
+from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder
 from penstock.lake.catalog import ConsentChange, CoveredOffset
 from penstock.lake.duplicates import KnownEvents, find_new
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
@@ -31,9 +30,9 @@ _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), (), cut_off=False, overtaken=False)
 
 
-def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
+def arrivals_of(partitions: int, settings: Settings) -> FrameDecoder:
     """How the values of a log of so many partitions are read."""
-    return Arrivals(
+    return FrameDecoder(
         partitions,
         settings.room(EventLogSettings).event_bytes_max,
         REJECTED_LINE_BYTES_MAX,
@@ -42,7 +41,7 @@ def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
 
 def read_fresh(
     log: EventLog,
-    arrivals: Arrivals,
+    arrivals: FrameDecoder,
     *,
     next_offsets: Mapping[int, CoveredOffset],
     known: KnownEvents,
@@ -83,7 +82,7 @@ def _entries(log: EventLog, partition: int, start: int, bytes_max: int) -> Itera
         start = entries[-1].next_offset
 
 
-def _decode(values: Iterable[bytes], arrivals: Arrivals, decoded: DecodedEvents) -> int:
+def _decode(values: Iterable[bytes], arrivals: FrameDecoder, decoded: DecodedEvents) -> int:
     size = 0
     for value in values:
         size += len(value)

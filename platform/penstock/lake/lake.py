@@ -1,41 +1,29 @@
 """The lake as one thing: what commands, the server and users' scripts open."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from penstock.database import upgrade
-from penstock.database.engine import Database
-from penstock.database.engine import address_of
-from penstock.directories import make_directory
-from penstock.errors import InvalidInput
-from penstock.eventlog import EventLog
-from penstock.eventlog import open_log
-from penstock.events.event import TENANT_DEFAULT
-from penstock.execution import Executor
-from penstock.execution import INLINE
-from penstock.execution import open_executor
-from penstock.execution.settings import ExecutionSettings
-from penstock.lake.errors import LakeMissing
-from penstock.lake.pinned_files import FileTails
-from penstock.lake.query import Answer
-from penstock.lake.query import OwnQuery
-from penstock.lake.query import QueryEngine
-from penstock.lake.segments import Summariser
-from penstock.lake.tables import lake_head
-from penstock.lake.tables import segment
-from penstock.lake.tables import segment_intent
-from penstock.lake.tables import snapshot
-from penstock.settings import MIB
-from penstock.settings import Settings
-from penstock.settings import load_settings
-from penstock.storage import ObjectStore
-from penstock.storage import open_store
 from typing import Self
+
 import pyarrow as pa
 import sqlalchemy as sa
 
+from penstock.database import migrations
+from penstock.database.engine import Database, parse_database_address
+from penstock.directories import make_directory
+from penstock.errors import InvalidInput
+from penstock.eventlog import EventLog, open_log
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import INLINE, Executor, open_executor
+from penstock.execution.settings import ExecutionSettings
+from penstock.lake.errors import LakeMissing
+from penstock.lake.pinned_files import FileTails
+from penstock.lake.query import Answer, OwnQuery, QueryEngine
+from penstock.lake.segments import Summariser
+from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
+from penstock.settings import MIB, Settings, load_settings
+from penstock.storage import ObjectStore, open_store
 
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB
@@ -162,15 +150,15 @@ def _open_checked(settings: Settings, *, upgraded: bool = False) -> Lake:
     with ExitStack() as closing:
         lake = closing.enter_context(Lake(settings))
         if upgraded:
-            upgrade.upgrade(lake.database)
+            migrations.upgrade(lake.database)
         else:
-            upgrade.check(lake.database)
+            migrations.check(lake.database)
         closing.pop_all()
     return lake
 
 
 def _embedded_file(settings: Settings) -> Path | None:
-    url = address_of(settings.database_url)
+    url = parse_database_address(settings.database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
-from penstock.eventlog import Bounds
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.eventlog import OffsetBounds
 from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.tables import lake_head, log_gap, log_partition, log_shape, writer
 
@@ -82,7 +81,7 @@ def claim_partition(
     owner: str,
     *,
     log: LogShape,
-    bounds: Bounds,
+    bounds: OffsetBounds,
     expires: bool,
     lease_s: float,
     sure: bool,
@@ -132,7 +131,7 @@ def move_offset(
         raise FencedOff(partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset)
 
 
-def _make_row(connection: Connection, partition: int, log: LogShape, bounds: Bounds) -> None:
+def _make_row(connection: Connection, partition: int, log: LogShape, bounds: OffsetBounds) -> None:
     insert: Any = insert_of(connection)(log_partition).values(
         partition=partition,
         log_id=log.log_id,
@@ -144,7 +143,7 @@ def _make_row(connection: Connection, partition: int, log: LogShape, bounds: Bou
 
 
 def _start(
-    connection: Connection, row: sa.Row[Any], log: LogShape, bounds: Bounds, *, expires: bool
+    connection: Connection, row: sa.Row[Any], log: LogShape, bounds: OffsetBounds, *, expires: bool
 ) -> int:
     """Where the claim begins."""
     if row.log_id != log.log_id:

@@ -4,43 +4,31 @@ The second file holds a summary row a session, so that listing sessions does not
 session filter, kept in the database, says which sessions a segment holds.
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
+import builtins
+import hashlib
+import io
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from itertools import starmap
-from penstock.errors import PenstockError
-from penstock.events.event import SCHEMA_VERSION
-from penstock.events.event import session_key
-from penstock.events.identity import session_hash
-from penstock.lake.errors import LakeDamaged
-from penstock.lake.rows import EVENT_ROWS
-from penstock.lake.rows import RowGroupLimits
-from penstock.lake.rows import SORTED_BY
-from penstock.lake.rows import TIMESTAMP
-from penstock.lake.rows import cut
-from penstock.lake.rows import payload_sizes
-from penstock.storage import ObjectStore
-from typing import BinaryIO
-from typing import Self
-import builtins
+from typing import BinaryIO, Self
+
 import duckdb
-import hashlib
-import io
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import threading
-import uuid
 
+from penstock.errors import PenstockError
+from penstock.events.event import SCHEMA_VERSION, session_hash, session_key
+from penstock.lake.errors import LakeDamaged
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY, TIMESTAMP, RowGroupLimits, cut, payload_sizes
+from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
 #: Summaries are made of so many rows at once: planning one costs as much as some thousand rows.

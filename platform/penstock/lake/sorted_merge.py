@@ -7,28 +7,21 @@ each, up to a row group; and a query engine's sort, to which they are a heap of 
 memory by the rows of its vectors, whatever the size of their payloads.
 """
 
-from bisect import bisect_left
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from penstock.directories import make_directory
-from penstock.events.event import SEQ_MAX
-from penstock.lake.rows import EVENT_ROWS
-from penstock.lake.rows import RowGroupLimits
-from penstock.lake.rows import SORTED_BY
-from penstock.lake.rows import cut
-from penstock.lake.rows import payload_sizes
-from penstock.lake.segments import open_segment
-from penstock.storage import ObjectStore
 from tempfile import SpooledTemporaryFile
-from typing import IO
-from typing import NamedTuple
+from typing import IO, NamedTuple
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.directories import make_directory
+from penstock.events.event import SEQ_MAX
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
+from penstock.lake.segments import open_segment
+from penstock.storage import ObjectStore
 
 _PIECE_ROWS = 1024
 #: What is read ahead of a segment is so many pieces, since not all of it is given out at once.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.events.identity import session_key
+from penstock.events.event import session_key
 from penstock.execution import Executor
 from penstock.lake.bucket_jobs import BucketJob, Parameters, read_results, run_job
 from penstock.lake.buckets import (

@@ -1,17 +1,15 @@
 """`penstock rewards compare | rates`: definitions side by side, and checkpoints."""
 
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
+from penstock.terminal.output import say, show_json, show_table
 from penstock.terminal.times import since_us
 from penstock_jobs.rewards.commands import options as options_of
-from typing import Annotated
-from typing import TYPE_CHECKING
-import typer
-
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.rates import CheckpointRates

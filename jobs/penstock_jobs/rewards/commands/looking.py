@@ -1,16 +1,17 @@
 """`penstock rewards list | show | judge`: what there is, and what a session is worth."""
 
 from dataclasses import replace
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
 from penstock.clock import SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
+from penstock.terminal.output import show_json, show_table
 from penstock_jobs.rewards.commands import options as options_of
-from typing import Annotated
-from uuid import uuid4
-import typer
 
 
 def list_(

@@ -1,18 +1,17 @@
 """`penstock rewards run | backfill`: compute the rewards of the lake, and keep them."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from penstock.errors import InvalidInput
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
+from penstock.terminal.output import say, show_json
 from penstock.terminal.progress import progress_of
 from penstock.terminal.times import since_us
 from penstock_jobs.rewards.commands import options as options_of
-from typing import Annotated
-from typing import TYPE_CHECKING
-import typer
-
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.running import Report, Work
