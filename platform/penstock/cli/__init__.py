@@ -15,7 +15,6 @@ from penstock.fleet import cli as fleet
 from penstock.fleet import follow_cli
 from penstock.gate import cli as gate
 from penstock.ingest import cli as ingest
-from penstock.lake import cli
 from penstock.lake import cli as lake
 from penstock.server import cli as server
 from penstock.terminal.output import show_error
@@ -31,14 +30,14 @@ app = typer.Typer(
 
 app.command("serve")(server.serve)
 app.command("import")(ingest.import_)
-app.command("query")(cli.query)
+app.command("query")(lake.query)
 app.command("ledger")(ingest.ledger)
 app.command("config")(config.config)
 app.command("promote")(promotion_cli.promote)
 app.command("rollback")(promotion_cli.rollback)
 app.add_typer(ingest.rejected_app, name="rejected")
 app.add_typer(lake.lake_app, name="lake")
-app.add_typer(cli.snapshots_app, name="snapshots")
+app.add_typer(lake.snapshots_app, name="snapshots")
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(gate.app, name="gate")
 channels.app.command("watch")(watch_cli.watch)
@@ -47,7 +46,7 @@ channels.app.command("fleet")(fleet.fleet)
 app.add_typer(channels.app, name="channels")
 app.add_typer(webhooks_cli.app, name="webhooks")
 app.add_typer(access.app, name="keys")
-app.add_typer(cli.database_app, name="db")
+app.add_typer(lake.database_app, name="db")
 for entry in entry_points(group="penstock.commands"):
     found = entry.load()
     if isinstance(found, typer.Typer):
