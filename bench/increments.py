@@ -9,8 +9,8 @@ from bench.traffic import make_traffic
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
 from penstock.lake.compaction import merge_each
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import Work, run
 from penstock_jobs.upkeep.compaction import choose_merges
 from tests.support.lakes import HandLake, hand_lake
 

@@ -12,11 +12,11 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.buckets import Bucket, plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.collecting import uncollected
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.gathering import as_bucket, columns_of
-from penstock_jobs.rewards.scoring import score
+from penstock_jobs.rewards.bucket import as_bucket
+from penstock_jobs.rewards.credit import score
+from penstock_jobs.rewards.definition import Definition, find_definition
+from penstock_jobs.rewards.reward import columns_of
+from penstock_jobs.rewards.runs import uncollected
 from tests.support.lakes import hand_lake
 
 _GOAL = 20_000

@@ -13,7 +13,7 @@ from penstock_jobs.canary.measuring import Measured, Traffic, measure, read_traf
 from penstock_jobs.canary.metrics import COLUMNS, find_metric
 from penstock_jobs.canary.trials import Trial
 from penstock_jobs.rewards.rates import RATES
-from penstock_jobs.rewards.registry import all_rewards
+from penstock_jobs.rewards.reward import all_rewards
 from tests.canary.traffic import (
     CHANNEL,
     HOUR,

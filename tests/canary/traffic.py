@@ -10,7 +10,7 @@ from penstock.channels import channels
 from penstock.channels.assignment import choose_arm
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.runs import Work, run
 from tests.registry.promoting import TENANT, add, promote, set_policy
 from tests.support.lakes import Event, HandLake, make_event
 

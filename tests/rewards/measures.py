@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from penstock_jobs.rewards.bucket import Bucket, Parameters
 from penstock_jobs.rewards.measures.edit_no_revert import edit_no_revert
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
 from penstock_jobs.rewards.measures.four_gram_presence import four_gram_presence
 from penstock_jobs.rewards.measures.four_gram_range import four_gram_range
 from penstock_jobs.rewards.measures.line_survival import line_survival
 from penstock_jobs.rewards.measures.self_rework import self_rework
-from penstock_jobs.rewards.rows import Bucket, Parameters
 from tests.rewards.stories import Story, bucket, found
 
 Measure = Callable[[Bucket, Parameters], pa.Table]

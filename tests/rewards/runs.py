@@ -2,7 +2,7 @@
 
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.running import Report, Work, run
+from penstock_jobs.rewards.runs import Report, Work, run
 from tests.rewards.lakes import answered, edited, said
 from tests.support.lakes import START_US, Event, HandLake, make_event
 

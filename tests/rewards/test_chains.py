@@ -13,7 +13,7 @@ from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import Part, Place, credit_rows, share, standings, together
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.outcomes import Outcome
-from penstock_jobs.rewards.rows import REWARD_ROWS, State
+from penstock_jobs.rewards.reward import REWARD_ROWS, State
 from tests.rewards.lakes import answered, said, tool
 from tests.rewards.runs import run_at, thumbs, whole
 from tests.support.lakes import Event, HandLake, hand_lake, make_event

@@ -10,12 +10,11 @@ import pytest
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
-from penstock_jobs.rewards.collecting import uncollected
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.gathering import as_bucket, columns_of
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
-from penstock_jobs.rewards.scoring import score
+from penstock_jobs.rewards.bucket import TABLES, Bucket, Parameters, as_bucket
+from penstock_jobs.rewards.credit import score
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.reward import Reward, columns_of
+from penstock_jobs.rewards.runs import uncollected
 from tests.rewards.lakes import DAY_US
 from tests.support.lakes import START_US, hand_lake
 from tests.support.sessions import batches, generate_sessions

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.rewards.combine import Standing, combine
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.local import LocalJudge
+from penstock_jobs.rewards.bucket import Parameters
+from penstock_jobs.rewards.definition import Standing, combine, parse_definition
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.edit_no_revert import edit_no_revert
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
 from penstock_jobs.rewards.measures.line_survival import line_survival
-from penstock_jobs.rewards.registry import all_rewards
-from penstock_jobs.rewards.rows import Parameters
+from penstock_jobs.rewards.reward import all_rewards
 from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.rewards.measures import state, value
 from tests.rewards.stories import Story, bucket, found

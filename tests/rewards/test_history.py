@@ -28,13 +28,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.history import Repository, history_events, with_history
+from penstock_jobs.rewards.bucket import Bucket, Parameters
+from penstock_jobs.rewards.git_history import Repository, history_events, with_history
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
 from penstock_jobs.rewards.measures.line_survival import line_survival
-from penstock_jobs.rewards.registry import all_rewards
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.texts.changes import ink
-from penstock_jobs.rewards.texts.lines import surviving_lines, written_lines
+from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
 from tests.rewards.stories import LATER_US, SECOND, START_US, Row, Story, bucket, found
 

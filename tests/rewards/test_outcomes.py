@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.combine import UNKNOWN, Standing
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.outcomes import RULES, Facts, Limits, Outcome, decide, outcomes
-from penstock_jobs.rewards.rows import Bucket
 from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.support.lakes import START_US, Event, make_event
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.combine import Standing
+from penstock_jobs.rewards.definition import Standing
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rates import (
     RATES,

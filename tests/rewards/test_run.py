@@ -13,8 +13,8 @@ from penstock.lake.collection import collect
 from penstock.lake.compaction import merge
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.planning import Wanted
-from penstock_jobs.rewards.running import Work, commit, run
+from penstock_jobs.rewards.progress import Wanted
+from penstock_jobs.rewards.runs import Work, commit, run
 from tests.rewards.runs import (
     CURRENT,
     DAY_US,

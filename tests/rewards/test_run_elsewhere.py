@@ -9,8 +9,8 @@ import pytest
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.verification import verify
-from penstock_jobs.rewards.planning import Wanted
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.progress import Wanted
+from penstock_jobs.rewards.runs import Work, run
 from tests.rewards.runs import (
     CURRENT,
     DAY_US,

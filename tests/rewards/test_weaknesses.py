@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock_jobs.rewards.rows import Parameters
+from penstock_jobs.rewards.bucket import Parameters
 from tests.rewards.measures import MEASURES, state, value
 from tests.rewards.stories import Story, bucket, found
 

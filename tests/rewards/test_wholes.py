@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.wholes import NOT_DUE, PENDING, SCORED, Parts, Standings, wholes
+from penstock_jobs.rewards.edit_scores import NOT_DUE, PENDING, SCORED, Parts, Standings, wholes
 
 
 class Part(NamedTuple):

@@ -7,8 +7,8 @@ import pyarrow as pa
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock.shards.files import read_rows
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import Work, run
 from penstock_jobs.shards.building import Built, build
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs

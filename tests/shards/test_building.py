@@ -20,8 +20,8 @@ from penstock.lake.collection import collect
 from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.verification import verify
 from penstock.shards.errors import ShardDamaged, ShardUnknown
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import Work, run
 from penstock_jobs.shards.building import Built, build
 from penstock_jobs.shards.diffing import diff_shards
 from penstock_jobs.shards.errors import NothingToBuild, RewardsPending

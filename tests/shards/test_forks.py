@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import Work, run
 from penstock_jobs.shards.registering import mark_consent, marks_of
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs

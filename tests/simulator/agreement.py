@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.definition import Definition, find_definition, parse_definition
 from penstock_jobs.rewards.rates import Difference, Values, welch
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.runs import Work, run
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Lived, Production
 from penstock_jobs.simulator.truth import SessionTruth

@@ -7,8 +7,8 @@ import pytest
 
 import penstock
 from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import Work, run
 from penstock_jobs.shards.building import build
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.simulator.policy import END, POLICIES, TASK_IDS

@@ -13,9 +13,8 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
 from penstock.toml_document import unknown
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.definitions import DEFAULT
-from penstock_jobs.rewards.keeping import definition_known_as
+from penstock_jobs.rewards.definition import DEFAULT, parse_definition
+from penstock_jobs.rewards.progress import definition_known_as
 from penstock_jobs.rewards.rates import RATES
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]

@@ -24,7 +24,7 @@ from penstock_jobs.demo.traffic import Traffic, Worked
 from penstock_jobs.loop.keeping import Cycle
 from penstock_jobs.loop.loopfile import load_loop
 from penstock_jobs.loop.running import Runner
-from penstock_jobs.rewards import running as rewards
+from penstock_jobs.rewards import runs as rewards
 from penstock_jobs.simulator.policy import policy_of
 from penstock_jobs.simulator.production import Checkpoint
 

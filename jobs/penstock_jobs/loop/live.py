@@ -10,10 +10,15 @@ from penstock.gate.policy import LiveRequirement, parse
 from penstock_jobs.canary.metrics import COLUMNS
 from penstock_jobs.canary.watching import Round, lease_of, watch_once
 from penstock_jobs.loop.stage import Work
-from penstock_jobs.rewards import running
-from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.definitions import DEFAULT, find_definition, shipped
-from penstock_jobs.rewards.keeping import definition_known_as
+from penstock_jobs.rewards import runs
+from penstock_jobs.rewards.definition import (
+    DEFAULT,
+    Definition,
+    find_definition,
+    parse_definition,
+    shipped,
+)
+from penstock_jobs.rewards.progress import definition_known_as
 
 
 def look(work: Work) -> Round:
@@ -50,7 +55,7 @@ def _compute_rewards(work: Work) -> None:
     if definitions := list(_definitions(work, live)):
         with work.executor() as executor:
             for one in definitions:
-                running.run(work.lake, executor, running.Work(one))
+                runs.run(work.lake, executor, runs.Work(one))
 
 
 def _definitions(work: Work, live: tuple[LiveRequirement, ...]) -> Iterator[Definition]:

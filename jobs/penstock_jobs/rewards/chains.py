@@ -14,9 +14,13 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.database.inserting import insert_of
-from penstock.lake.buckets import SessionId
+from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
+from penstock.lake.catalog import pinned
+from penstock.lake.lake import Lake
 from penstock.lake.tables import session_link
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from penstock_jobs.rewards.credit import Place
+from penstock_jobs.rewards.errors import SessionUnknown
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"
@@ -114,3 +118,17 @@ def _read(
             for row in connection.execute(query):
                 parent = SessionId(tenant, row.parent_session)
                 yield SessionId(tenant, row.session_id), Link(parent, row.link == SUBAGENT)
+
+
+def gather_chain(lake: Lake, session: SessionId, as_of_us: int) -> tuple[Bucket, dict[str, Place]]:
+    """A session with the others of its chain, as the segments have them now, and their places in
+    it; what only the log holds is not in it. Links are known of sessions that a run has seen.
+    Raises SessionUnknown, LakeDamaged, what the store raises."""
+    chains, places = chains_of(lake.database, [session])
+    with pinned(lake.database, None, lake.settings.reader_lease_seconds) as pin:
+        [bucket] = plan_sessions(lake, pin, chains, lake.settings.rewards_bucket_bytes_target)
+        rows = read_bucket(lake, bucket)
+    if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
+        raise SessionUnknown(session=session.session_id, tenant=session.tenant)
+    of_tenant = {one.session_id: place for one, place in places.items()}
+    return as_bucket(rows, session.tenant, as_of_us), of_tenant

@@ -7,20 +7,21 @@ chain, and for every call in them, summaries included. A session that is negativ
 whole chain so, except that what befell a subagent befell it alone. One that must not be learned
 from excludes the whole chain: the others go on with what was said in it.
 
-The rows are named `reward`. An outcome that is excluded is censored there: nobody trains on it.
-"""
+The rows are named `reward`. An outcome that is excluded is censored there: nobody trains on it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.combine import NAME, Standing, combine
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.outcomes import Outcome, no_train
-from penstock_jobs.rewards.rows import REWARD_ROWS, State, latest_due
+from penstock_jobs.rewards.bucket import Bucket, Parameters
+from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine
+from penstock_jobs.rewards.outcomes import Limits, Outcome, no_train, outcomes
+from penstock_jobs.rewards.rates import Tally, tallies
+from penstock_jobs.rewards.reward import REWARD_ROWS, State, latest_due
 
 
 class Part(NamedTuple):
@@ -163,3 +164,53 @@ def _columns_of(one: Outcome) -> tuple[State, float | None, str | None, int | No
     if one.kind in ("negative_by_rule", "excluded"):
         reason = f"{one.kind}: {one.reason}"
     return _STATES[one.kind], one.value, reason, one.due_us
+
+
+_PERSISTENCE = "edit_persistence"
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    #: REWARD_ROWS, of the definition's rewards and of what it makes of them.
+    rewards: pa.Table
+    #: One for each session, and it counted.
+    outcomes: list[tuple[Outcome, Tally]]
+    #: When a session has to be looked at again though nothing new came, in microseconds.
+    due_us: dict[str, int]
+
+
+def score(
+    bucket: Bucket,
+    definition: Definition,
+    *,
+    places: Mapping[str, Place] | None = None,
+    consents: Mapping[str, str] | None = None,
+) -> Scored:
+    """`places` and `consents` are by session."""
+    places = places or {}
+    rows = rewards_of(bucket, definition.terms)
+    known = standings(definition, rows, places)
+    found = share(outcomes(bucket, known, consents or {}, _limits(definition)), places)
+    rewards = pa.concat_tables([rows, credit_rows(found, bucket.model_calls)])
+    return Scored(rewards, list(zip(found, tallies(bucket, found), strict=True)), _due(rewards))
+
+
+def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
+    """The rows of these rewards alone."""
+    tables = [term.reward.compute(bucket, term.parameters) for term in terms]
+    return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
+
+
+def _limits(definition: Definition) -> Limits:
+    """With the definition's horizons: then texts are compared only once."""
+    for term in definition.terms:
+        if term.reward.name == _PERSISTENCE and isinstance(term.parameters, Parameters):
+            return Limits(persistence=term.parameters)
+    return Limits()
+
+
+def _due(rewards: pa.Table) -> dict[str, int]:
+    waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
+    first = waiting.group_by("session_id").aggregate([("due_us", "min")])
+    columns = (first[name].to_pylist() for name in ("session_id", "due_us_min"))
+    return dict(zip(*columns, strict=True))

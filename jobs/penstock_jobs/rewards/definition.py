@@ -1,12 +1,12 @@
 """A definition: which rewards are computed, how, and how they make up the reward of a session.
 
 It is a TOML file; its digest is its version, so that what was computed by one is never taken for
-what was computed by another.
-"""
+what was computed by another."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,7 +23,7 @@ from penstock.toml_document import (
     text,
     unknown,
 )
-from penstock_jobs.rewards.registry import Reward, all_rewards
+from penstock_jobs.rewards.reward import Reward, State, all_rewards, latest_due
 
 Combine = Literal["mean", "sum"]
 Missing = Literal["leave_out", "censor"]
@@ -187,3 +187,78 @@ def _clip(found: Mapping[str, Any], where: str) -> tuple[float, float] | None:
     if low > high:
         raise InvalidInput(what=where, why=f"clip has its ends the wrong way round: {value!r}")
     return low, high
+
+
+DEFAULT = "default"
+
+
+_HERE = files("penstock_jobs.rewards") / "definitions"
+
+
+def shipped() -> list[str]:
+    """Their names."""
+    found = (entry.name for entry in _HERE.iterdir())
+    return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
+
+
+def find_definition(text: str = DEFAULT) -> Definition:
+    """A file, or by name one that comes with Penstock. Raises InvalidInput."""
+    if text in shipped():
+        return parse_definition(_HERE.joinpath(f"{text}.toml").read_text(encoding="utf-8"), text)
+    return load_definition(Path(text))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A reward of a session, at the horizon that counts."""
+
+    state: State
+    value: float | None = None
+    reason: str | None = None
+    #: As in REWARD_ROWS.
+    due_us: int | None = None
+
+
+#: The name of the rows that a definition's sum makes.
+NAME = "reward"
+UNKNOWN = Standing("censored", reason="no_rows")
+
+
+def combine(definition: Definition, found: Mapping[str, Standing]) -> Standing:
+    """`found` is by the rewards' names."""
+    standings = [(term, found.get(term.reward.name, UNKNOWN)) for term in definition.counted()]
+    waiting = {term.reward.name: one for term, one in standings if one.state == "pending"}
+    if waiting:
+        due_us = latest_due(one.due_us for one in waiting.values())
+        return Standing("pending", reason=_names(waiting), due_us=due_us)
+    missing = [(term, one) for term, one in standings if one.state != "scored"]
+    for term, one in missing:
+        if term.missing == "censor":
+            return Standing("censored", reason=f"{term.reward.name}: {one.reason}")
+    scored = [(term, one.value) for term, one in standings if one.value is not None]
+    known = {term.reward.name for term, _ in scored}
+    needed = set(definition.needs_any)
+    if not known or (needed and not known & needed):
+        asked = [(term.reward.name, one.reason) for term, one in missing]
+        reasons = {f"{name}: {reason}" for name, reason in asked if not needed or name in needed}
+        return Standing("censored", reason="; ".join(sorted(reasons)))
+    left_out = [term.reward.name for term, _ in missing]
+    reason = f"without {_names(left_out)}" if left_out else None
+    return Standing("scored", _total(definition, scored), reason)
+
+
+def _total(definition: Definition, scored: list[tuple[Term, float]]) -> float:
+    total = sum(term.weight * _clipped(value, term.clip) for term, value in scored)
+    if definition.combine == "mean":
+        total /= sum(abs(term.weight) for term, _ in scored)
+    return _clipped(total, definition.clip)
+
+
+def _clipped(value: float, bounds: tuple[float, float] | None) -> float:
+    if bounds is None:
+        return value
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

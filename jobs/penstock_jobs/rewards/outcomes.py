@@ -17,9 +17,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.combine import UNKNOWN, Standing
+from penstock_jobs.rewards.bucket import TABLES, Bucket, Parameters
+from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
-from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
 from penstock_jobs.rewards.texts.trail import SECOND
 
 Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]

@@ -8,22 +8,26 @@ The alarm compares two checkpoints by Welch's test on the sessions' rates. A 0 a
 either side for its variance (Agresti and Caffo's correction, also for rates between 0 and 1), and
 the standard error is no less than that of all sessions taken together: so nothing is certain
 because it was the same in the few sessions seen. The p-values of all watched rates are corrected
-together, by Holm's way: `alpha` bounds how often any is called moved when none has.
-"""
+together, by Holm's way: `alpha` bounds how often any is called moved when none has."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from importlib.resources import files
 from math import atan, erfc, exp, lgamma, log, pi, sqrt
+from statistics import median_low
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
+from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.measures.asked_instead import asks
 from penstock_jobs.rewards.outcomes import Kind, Outcome
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import turn_facts
+from penstock_jobs.rewards.turn_scores import turn_facts
 
 Values = NDArray[np.float64]
 Verdict = Literal["moved", "steady", "unknown"]
@@ -264,3 +268,52 @@ def t_quantile(tails: float, degrees: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if t_tails(middle, degrees) > tails else (low, middle)
     return high
+
+
+_HERE = files("penstock_jobs.rewards")
+Row = dict[str, Any]
+
+
+def compare_definitions(lake: Lake, before: str, after: str, tenant: str) -> list[Row]:
+    """A row a reward and horizon, over the sessions that both versions have computed."""
+    parameters = {"before": before, "after": after}
+    return _ask(lake, "compare.sql", frozenset({"rewards"}), parameters, tenant)
+
+
+def read_rates(
+    lake: Lake, version: str, tenant: str, since_us: int | None = None
+) -> list[CheckpointRates]:
+    """Of each checkpoint, in the order of the times when its sessions began, in the middle; of
+    sessions that had several or told none last."""
+    parameters = {"version": version, "since_us": since_us}
+    rows = _ask(lake, "rates.sql", frozenset({"outcomes"}), parameters, tenant)
+    began: defaultdict[str | None, list[datetime]] = defaultdict(list)
+    for row in rows:
+        began[row["checkpoint"]].append(row["first_ts"])
+    middle = {name: median_low(times) for name, times in began.items()}
+    found = checkpoint_rates(map(_tally_of_row, rows))
+    return sorted(found.values(), key=lambda one: (one.checkpoint is None, middle[one.checkpoint]))
+
+
+def _tally_of_row(row: Row) -> Tally:
+    return Tally(
+        row["checkpoint"],
+        row["outcome"],
+        row["reason"],
+        turns=row["turns"],
+        edited=row["edited_turns"],
+        answered=row["answered_turns"],
+        asked=row["asking_turns"],
+        calls=row["tool_calls"],
+        invalid_calls=row["invalid_tool_calls"],
+    )
+
+
+def _ask(
+    lake: Lake, name: str, views: frozenset[str], parameters: Mapping[str, object], tenant: str
+) -> list[Row]:
+    sql = _HERE.joinpath(name).read_text(encoding="utf-8")
+    found: list[Row] = (
+        lake.query(OwnQuery(sql, views, parameters), tenant=tenant).arrow().to_pylist()
+    )
+    return found

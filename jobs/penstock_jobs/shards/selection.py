@@ -19,10 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.combine import Standing
 from penstock_jobs.rewards.credit import Part, Place, standings, together
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definitions import find_definition, shipped
+from penstock_jobs.rewards.definition import Definition, Standing, find_definition, shipped
 from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import Pending, Recipe

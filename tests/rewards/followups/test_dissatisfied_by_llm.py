@@ -11,12 +11,16 @@ import pytest
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
-from penstock_jobs.rewards.definition import Definition, load_definition, parse_definition
-from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.definition import (
+    Definition,
+    find_definition,
+    load_definition,
+    parse_definition,
+)
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.followups.llm.answers import prompt_version
-from penstock_jobs.rewards.followups.llm.budget import spent
-from penstock_jobs.rewards.followups.opening import check_judge, open_judge
+from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge, prompt_version
+from penstock_jobs.rewards.followups.llm_requests import spent
 from penstock_jobs.rewards.measures.dissatisfied_by_llm import (
     REWARD,
     Parameters,
@@ -24,8 +28,7 @@ from penstock_jobs.rewards.measures.dissatisfied_by_llm import (
 )
 from penstock_jobs.rewards.measures.dissatisfied_follow_up import Parameters as OfLocal
 from penstock_jobs.rewards.measures.dissatisfied_follow_up import dissatisfied_follow_up
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.showing import compute
+from penstock_jobs.rewards.report import compute
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.rewards.lakes import answered, bucket_of, edited, said
 from tests.support.lakes import Event, hand_lake, make_event

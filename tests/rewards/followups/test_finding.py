@@ -7,9 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock_jobs.rewards.followups.finding import FollowUp, Tables, follow_ups, silences
-from penstock_jobs.rewards.followups.judging import Judgement
-from penstock_jobs.rewards.followups.labels import Label
+from penstock_jobs.rewards.followups.follow_ups import FollowUp, Tables, follow_ups, silences
+from penstock_jobs.rewards.followups.judge import Judgement, Label
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -11,12 +11,17 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.followups.judging import Judgement, Message
-from penstock_jobs.rewards.followups.llm.answers import Answer, answer_in, asked
-from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
-from penstock_jobs.rewards.followups.llm.caching import DatabaseCache
-from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, version_of
-from penstock_jobs.rewards.followups.llm.judge import Limits, LlmJudge
+from penstock_jobs.rewards.followups.judge import Judgement, Message
+from penstock_jobs.rewards.followups.llm_judge import (
+    Answer,
+    DatabaseCache,
+    Limits,
+    LlmJudge,
+    answer_in,
+    asked,
+    version_of,
+)
+from penstock_jobs.rewards.followups.llm_requests import DatabaseBudget, Endpoint, spent
 from tests.rewards.followups.completions import (
     Completions,
     Fault,

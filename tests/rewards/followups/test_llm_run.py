@@ -13,7 +13,7 @@ from penstock.execution.opening import open_executor
 from penstock.lake.reward_tables import judge_spending
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.running import Report, Work, run
+from penstock_jobs.rewards.runs import Report, Work, run
 from tests.rewards.followups.completions import Completions, running_completions
 from tests.rewards.lakes import answered, said
 from tests.support.commands import penstock

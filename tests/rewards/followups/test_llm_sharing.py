@@ -17,11 +17,9 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput, SettingInvalid
 from penstock.lake.reward_tables import judge_answer
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.llm.answers import Answer
-from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
-from penstock_jobs.rewards.followups.llm.caching import DatabaseCache
-from penstock_jobs.rewards.followups.opening import open_judge
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.llm_judge import Answer, DatabaseCache, open_judge
+from penstock_jobs.rewards.followups.llm_requests import DatabaseBudget, spent
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import hand_lake
 from tests.support.servers.child import end_child, start_child
@@ -46,8 +44,8 @@ JUDGE = """
 import json, sys
 from penstock.database.engine import Database
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.opening import open_judge
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.llm_judge import open_judge
 settings = load_settings(sys.argv[1])
 judge = open_judge(settings, Database.of(settings), sys.argv[2])
 found = judge.judge([Message(text=text) for text in json.loads(sys.argv[3])])

@@ -10,7 +10,7 @@ from penstock_jobs.loop.fresh import Fresh, count_fresh
 from penstock_jobs.loop.keeping import database_now, newest_begun, newest_made
 from penstock_jobs.loop.loopfile import LoopFile, Start
 from penstock_jobs.loop.stage import Answer, Done, Facts, NotYet, Work
-from penstock_jobs.rewards import running
+from penstock_jobs.rewards import runs
 
 NAME = "rewards"
 _SECOND_US = 1_000_000
@@ -38,7 +38,7 @@ def run(work: Work, inputs: Facts) -> Answer:
     lake = work.lake
     definition = work.loop.load_definition()
     with work.executor() as executor:
-        report = running.run(lake, executor, running.Work(definition))
+        report = runs.run(lake, executor, runs.Work(definition))
     # The channel first: what it is at now may have sessions by the snap, never the other way round.
     state = channels.state(lake.database, work.tenant, work.loop.channel)
     if state.checkpoint is None:

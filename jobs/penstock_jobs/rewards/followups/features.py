@@ -16,9 +16,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock_jobs.rewards.followups.cues import cue_names, find_cues
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.prose import SHAPES, Parts, plain, take_apart
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.prose import (
+    SHAPES,
+    Parts,
+    cue_names,
+    find_cues,
+    plain,
+    take_apart,
+)
 
 CHARACTER_COLUMNS = 1 << 13
 WORD_COLUMNS = 1 << 12

@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.settings import Settings
+from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.followups.judging import Unjudged
-from penstock_jobs.rewards.followups.llm.answers import prompt_version
-from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, version_of
-from penstock_jobs.rewards.followups.scoring import score_follow_ups
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
+from penstock_jobs.rewards.followups.judge import Unjudged
+from penstock_jobs.rewards.followups.llm_judge import prompt_version, version_of
+from penstock_jobs.rewards.followups.llm_requests import Endpoint
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts.trail import SECOND
 
 _NAME = "dissatisfied_by_llm"

@@ -26,10 +26,10 @@ from functools import cache
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.followups.local import LocalJudge
-from penstock_jobs.rewards.followups.scoring import score_follow_ups
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
+from penstock_jobs.rewards.followups.local_judge import LocalJudge
+from penstock_jobs.rewards.reward import Reward
 
 
 @cache

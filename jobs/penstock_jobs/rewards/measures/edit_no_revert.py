@@ -24,9 +24,9 @@ To game it: insert, and never replace; or replace by text that is like the old o
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.bucket import Bucket, Parameters
+from penstock_jobs.rewards.edit_scores import Score, score_edits
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts.similarity import code_units, no_revert_range
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit, ranges_now
 

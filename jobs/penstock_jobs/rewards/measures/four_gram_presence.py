@@ -20,9 +20,9 @@ To game it: write what is in the file anyway.
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits, units_written
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.bucket import Bucket, Parameters
+from penstock_jobs.rewards.edit_scores import Score, score_edits, units_written
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import similarity
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
 

@@ -21,9 +21,9 @@ To game it: as edit_persistence; and edits that only take away are always 1, wit
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits, units_written
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.bucket import Bucket, Parameters
+from penstock_jobs.rewards.edit_scores import Score, score_edits, units_written
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import similarity
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit, ranges_now
 

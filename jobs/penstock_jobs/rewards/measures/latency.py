@@ -20,9 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.turn_scores import Score, score_turns
 
 
 @dataclass(frozen=True)

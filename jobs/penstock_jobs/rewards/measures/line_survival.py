@@ -21,10 +21,10 @@ from functools import cache
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
-from penstock_jobs.rewards.texts.lines import surviving_lines, written_lines
+from penstock_jobs.rewards.bucket import Bucket, Parameters
+from penstock_jobs.rewards.edit_scores import Score, score_edits
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
 
 NAME = "line_survival"

@@ -23,8 +23,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, RewardRows, TargetKind
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import Reward, RewardRows, TargetKind
 
 _NAME = "open_todos"
 _TOOLS = (

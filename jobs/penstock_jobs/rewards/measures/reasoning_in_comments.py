@@ -27,9 +27,9 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, RewardRows, by_session
-from penstock_jobs.rewards.texts.ordering import Row, named
+from penstock_jobs.rewards.bucket import Bucket, by_session
+from penstock_jobs.rewards.reward import Reward, RewardRows
+from penstock_jobs.rewards.texts.trail import Row, named
 
 _NAME = "reasoning_in_comments"
 _BEGINNINGS: dict[str, tuple[str, ...]] = {

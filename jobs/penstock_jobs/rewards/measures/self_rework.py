@@ -19,9 +19,9 @@ for watching, and for reading edit_persistence rightly; as a penalty it teaches 
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, ink_size, score_deletion, score_edits
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.bucket import Bucket, Parameters
+from penstock_jobs.rewards.edit_scores import Score, ink_size, score_deletion, score_edits
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts.changes import Work
 from penstock_jobs.rewards.texts.survival import reworked_ink, survivors
 from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit

@@ -2,16 +2,112 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
-from penstock_jobs.rewards.texts.changes import Change, TooExpensive, Work
-from penstock_jobs.rewards.texts.files import KnownFile, Loose, State, arrived, lost, reclaim
-from penstock_jobs.rewards.texts.provenance import OTHERS
+from penstock_jobs.rewards.texts.changes import Change, TooExpensive, Work, compare, find_moves, ink
+from penstock_jobs.rewards.texts.provenance import OTHERS, KnownFile, Run, State, between, cut
 from penstock_jobs.rewards.texts.trail import SECOND
 
 #: Text that vanishes and appears again so soon, or within the same turn, has moved.
 MOVE_US = 60 * SECOND
 #: How many stretches are looked through for where moved text came from: the latest.
 REMEMBERED = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Loose:
+    """Lines in a row that went from a text or came into it: where they are in the state."""
+
+    state: State
+    start: int
+    end: int
+
+    @cached_property
+    def raw(self) -> list[str]:
+        """A blank line belongs to the line before it; before the first it is left out."""
+        lines: list[str] = []
+        for line in self.state.text[self.start : self.end].splitlines(keepends=True):
+            if lines and line.isspace():
+                lines[-1] += line
+            elif not line.isspace():
+                lines.append(line)
+        return lines
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Where each line begins."""
+        first = self.end - sum(map(len, self.raw))
+        return [*accumulate(map(len, self.raw), initial=first)][:-1]
+
+    def owners(self, line: int, start: int, size: int) -> list[Run]:
+        """Of a stretch of a line."""
+        at = self.places[line] + start
+        return cut(self.state.runs, self.state.starts, at, at + size)
+
+    @cached_property
+    def ink(self) -> list[str]:
+        return [ink(line) for line in self.raw]
+
+    @cached_property
+    def distinct(self) -> frozenset[str]:
+        return frozenset(self.ink)
+
+
+def lost(state: State, change: Change, ink_min: int) -> list[Loose]:
+    """Stretches of lines with text of an edit that the change took away, if they are so long that
+    they can be told again."""
+    if not state.pieces:
+        return []
+    blocks = [(block.i, block.n) for block in change.kept + change.moved]
+    gaps = _uncovered(blocks, state.text, ink_min)
+    return [
+        Loose(state, start, end)
+        for start, end in gaps
+        if any(run.owner for run in cut(state.runs, state.starts, start, end))
+    ]
+
+
+def arrived(state: State, change: Change | None, ink_min: int) -> list[Loose]:
+    """Stretches of lines that came into the text by the change, or all of it."""
+    blocks = change.kept + change.moved if change else []
+    gaps = _uncovered([(block.j, block.n) for block in blocks], state.text, ink_min)
+    return [Loose(state, start, end) for start, end in gaps]
+
+
+def reclaim(
+    state: State, came: Loose, gone: Loose, *, ink_min: int, work: Work, maker: int
+) -> State | None:
+    """The state with the owners of `gone` where it came again, if it did, in text that belongs
+    to `maker` so far."""
+    if gone.distinct.isdisjoint(came.distinct):
+        return None
+    blocks: list[tuple[int, int, list[Run]]] = []
+    for i, j, n in find_moves(gone.ink, came.ink, ink_min):
+        for k in range(n):
+            old, new = gone.raw[i + k], came.raw[j + k]
+            for start, to, size in compare(old, new, work).kept:
+                place = came.places[j + k] + to
+                owners = gone.owners(i + k, start, size)
+                free = cut(state.runs, state.starts, place, place + size)
+                if all(run.owner == maker for run in free):
+                    blocks.append((place, size, owners))
+    if not blocks:
+        return None
+    runs: list[Run] = []
+    done = 0
+    for place, size, owners in sorted(blocks, key=lambda block: block[0]):
+        runs += cut(state.runs, state.starts, done, place)
+        runs += owners
+        done = place + size
+    runs += cut(state.runs, state.starts, done, len(state.text))
+    return State(state.text, runs, state.ranges, state.whole)
+
+
+def _uncovered(covered: list[tuple[int, int]], text: str, ink_min: int) -> list[tuple[int, int]]:
+    found = between(sorted(covered), len(text))
+    return [(start, end) for start, end in found if len(ink(text[start:end])) >= ink_min]
 
 
 class Moves:

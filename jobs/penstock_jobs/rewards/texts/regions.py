@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Block, Change, TooExpensive, Work, find_moves
-from penstock_jobs.rewards.texts.files import (
+from penstock_jobs.rewards.texts.moves import Loose, reclaim
+from penstock_jobs.rewards.texts.provenance import (
+    OTHERS,
     KnownFile,
-    Loose,
+    Run,
     State,
     changed,
     first_state,
-    reclaim,
 )
-from penstock_jobs.rewards.texts.provenance import OTHERS, Run
 
 #: Lines in a row that a region shares with an earlier one: fewer are chance, since code repeats.
 ROW_MIN = 3

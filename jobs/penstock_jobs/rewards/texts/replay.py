@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Change, TooExpensive, Work, compare, gaps, ink
-from penstock_jobs.rewards.texts.files import (
+from penstock_jobs.rewards.texts.moves import Moves
+from penstock_jobs.rewards.texts.provenance import (
+    OTHERS,
     KnownFile,
     State,
     between,
@@ -21,11 +23,18 @@ from penstock_jobs.rewards.texts.files import (
     shifted,
     together,
 )
-from penstock_jobs.rewards.texts.moves import Moves
-from penstock_jobs.rewards.texts.ordering import EditNames, Row, in_order
-from penstock_jobs.rewards.texts.provenance import OTHERS
 from penstock_jobs.rewards.texts.regions import recall, widen
-from penstock_jobs.rewards.texts.trail import SECOND, Range, Seen, Terms, TrackedEdit, Trail
+from penstock_jobs.rewards.texts.trail import (
+    SECOND,
+    EditNames,
+    Range,
+    Row,
+    Seen,
+    Terms,
+    TrackedEdit,
+    Trail,
+    in_order,
+)
 from penstock_jobs.rewards.texts.watches import Watches
 
 #: Observations so close together are of one moment: a file that vanished may be seen to have

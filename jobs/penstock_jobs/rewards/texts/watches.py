@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from penstock_jobs.rewards.texts.changes import Change
-from penstock_jobs.rewards.texts.files import KnownFile, State, between
-from penstock_jobs.rewards.texts.provenance import OTHERS, Run, cut
+from penstock_jobs.rewards.texts.provenance import OTHERS, KnownFile, Run, State, between, cut
 from penstock_jobs.rewards.texts.trail import Seen, Terms, TrackedEdit
 
 

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 import duckdb
 import pyarrow as pa
 
-from penstock_jobs.rewards.rows import Bucket, RewardRows
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import RewardRows
 
 _SQL = files("penstock_jobs.rewards").joinpath("turn_facts.sql").read_text(encoding="utf-8")
 _TABLES = ("turns", "model_calls", "tool_calls", "edits", "feedback", "events")

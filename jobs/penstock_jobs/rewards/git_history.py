@@ -28,7 +28,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.texts.trail import SECOND
 
 _REGULAR = ("100644", "100755", "100664")

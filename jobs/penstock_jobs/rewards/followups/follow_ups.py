@@ -1,12 +1,11 @@
 """The follow-ups of a bucket of sessions: which messages came after the agent acted.
 
 Pure: Arrow tables in, as the views turns, model_calls, edits and events give them, all rows of
-each session of the bucket.
-"""
+each session of the bucket."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -15,9 +14,11 @@ from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock_jobs.rewards.followups.judging import Judgement, Message, Tests
-from penstock_jobs.rewards.followups.labels import DISSATISFIED
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Message, Tests
+from penstock_jobs.rewards.turn_scores import Score, score_turns
 
 #: Of the view events only these types are looked at; the rest need not be in the table.
 EVENT_TYPES = ("interrupt", "session_end", "test_result")
@@ -275,3 +276,54 @@ def _tests(payload: dict[str, Any]) -> Tests | None:
     if ok is True or payload.get("passed"):
         return "passed"
     return None
+
+
+_Scores = dict[tuple[str, int], Score]
+
+
+def score_follow_ups(
+    name: str, bucket: Bucket, judge: Judge, no_train: Collection[str] = ()
+) -> pa.Table:
+    """− the probability of dissatisfied of each turn that the agent acted in, as the judge sees
+    it, and of its session. Messages of the sessions `no_train` are not shown to the judge."""
+    events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
+    tables = Tables(
+        turns=bucket.turns, model_calls=bucket.model_calls, edits=bucket.edits, events=events
+    )
+    scores = _judged(tables, judge, no_train) | _silent(tables)
+    return score_turns(name, bucket, lambda turn: scores.get(_key(turn)))
+
+
+def _judged(tables: Tables, judge: Judge, no_train: Collection[str]) -> _Scores:
+    found = follow_ups(tables)
+    shown = [one for one in found if one.session_id not in no_train]
+    scores: _Scores = {
+        (one.session_id, one.turn_before): Score(None, "no_train")
+        for one in found
+        if one.session_id in no_train
+    }
+    judgements = judge.judge([one.message for one in shown])
+    for one, judgement in zip(shown, judgements, strict=True):
+        if judgement.unjudged is not None:
+            score = Score(None, judgement.unjudged)
+        else:
+            score = Score(0.0 - judgement.dissatisfied)
+        turn = (one.session_id, one.target_turn(judgement))
+        scores[turn] = min(scores.get(turn, score), score, key=_badness)
+    return scores
+
+
+def _silent(tables: Tables) -> _Scores:
+    return {
+        (one.session_id, one.turn): Score(-1.0) if one.evidence else Score(None, "silence")
+        for one in silences(tables)
+    }
+
+
+def _badness(score: Score) -> float:
+    """What is not known is no worse than what is."""
+    return 1.0 if score.value is None else score.value
+
+
+def _key(turn: dict[str, Any]) -> tuple[str, int]:
+    return turn["session_id"], turn["turn"]

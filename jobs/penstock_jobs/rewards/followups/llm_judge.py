@@ -1,0 +1,269 @@
+"""What the model is asked, and what counts as an answer."""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+import msgspec
+import sqlalchemy as sa
+import structlog
+
+from penstock.database.engine import Database, now_us
+from penstock.database.inserting import insert_of
+from penstock.lake.reward_tables import judge_answer
+from penstock.settings import Settings
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.followups.judge import LABELS, Judgement, Label, Message, Unjudged
+from penstock_jobs.rewards.followups.llm_requests import (
+    Asker,
+    Budget,
+    DatabaseBudget,
+    Endpoint,
+    Reply,
+    address_of,
+    endpoint_of,
+)
+
+_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
+
+
+_FIELDS = {"label", "confidence", "dissatisfied"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    label: Label
+    confidence: float
+    dissatisfied: float
+
+
+@cache
+def prompt() -> str:
+    source = files("penstock_jobs.rewards.followups") / "prompt.md"
+    return source.read_text(encoding="utf-8")
+
+
+@cache
+def prompt_version() -> str:
+    return hashlib.sha256(prompt().encode()).hexdigest()[:12]
+
+
+def asked(message: Message, chars_max: int) -> str:
+    """The message as the model sees it: one JSON object, in which no text can end its string."""
+    return json.dumps(
+        {
+            "user_message": _bounded(message.text, chars_max),
+            "agent_message": _bounded(message.agent, chars_max // 4),
+            "earlier_user_message": _bounded(message.previous, chars_max // 4),
+            "agent_edited_files": message.edited,
+            "tests": message.tests,
+        },
+        ensure_ascii=False,
+    )
+
+
+def answer_in(content: object) -> Answer | None:
+    """None unless it is one object with exactly the three fields, each in its range."""
+    if not isinstance(content, str):
+        return None
+    fenced = _FENCED.match(content)
+    try:
+        found = json.loads(fenced[1] if fenced else content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.keys() != _FIELDS or found["label"] not in LABELS:
+        return None
+    confidence, dissatisfied = _share(found["confidence"]), _share(found["dissatisfied"])
+    if confidence is None or dissatisfied is None:
+        return None
+    return Answer(found["label"], confidence, dissatisfied)
+
+
+#: Below what any of the databases takes in one statement.
+_KEYS_A_QUERY = 500
+
+
+class Cache(Protocol):
+    """Shared by the processes of all runs."""
+
+    def get(self, keys: Iterable[str]) -> dict[str, Answer]:
+        """Those that are known."""
+        ...
+
+    def put(self, answers: Mapping[str, Answer]) -> None:
+        """Keeps them for good when it returns. An answer that is there stays as it is."""
+        ...
+
+
+class DatabaseCache:
+    """In the metadata database. Its rows may be deleted: then they are asked for again."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, keys: Iterable[str]) -> dict[str, Answer]:
+        found: dict[str, Answer] = {}
+        query = sa.select(judge_answer.c.key, judge_answer.c.answer)
+        wanted = list(keys)
+        with self._database.read() as connection:
+            for start in range(0, len(wanted), _KEYS_A_QUERY):
+                some = judge_answer.c.key.in_(wanted[start : start + _KEYS_A_QUERY])
+                for row in connection.execute(query.where(some)):
+                    if answer := answer_in(row.answer):
+                        found[row.key] = answer
+        return found
+
+    def put(self, answers: Mapping[str, Answer]) -> None:
+        rows = [
+            {"key": key, "answer": msgspec.json.encode(answer).decode()}
+            for key, answer in sorted(answers.items())  # so that no two wait for each other
+        ]
+        if not rows:
+            return
+        with self._database.write() as connection:
+            made = insert_of(connection)(judge_answer).values(created_at=now_us())
+            connection.execute(made.on_conflict_do_nothing(), rows)
+
+
+def _share(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        return None
+    return float(value)
+
+
+def _bounded(text: str, chars_max: int) -> str:
+    """The beginning and the end: what a user says stands before or after what they paste."""
+    if len(text) <= chars_max:
+        return text
+    head = chars_max * 2 // 3
+    return f"{text[:head]}\n[… {len(text) - chars_max} characters …]\n{text[head - chars_max :]}"
+
+
+def version_of(endpoint: Endpoint, message_chars_max: int) -> str:
+    """Of what the answers depend on; the address is not among it, the model's name is."""
+    shown = [
+        prompt_version(),
+        endpoint.model,
+        endpoint.parameters,
+        endpoint.answer_tokens_max,
+        message_chars_max,
+    ]
+    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:12]
+
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one judge."""
+
+    #: Requests under way at the same time.
+    inflight_max: int = 8
+    #: Characters of a user message that are shown; its middle is left out.
+    message_chars_max: int = 8_000
+    #: Messages in a row that could not be asked before the rest is given up.
+    failures_max: int = 3
+
+
+class LlmJudge:
+    """Good for one run: its budget is used up, not renewed. Safe between threads; raises what
+    cache and budget raise, DatabaseUnreachable."""
+
+    name = "llm"
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        cache: Cache,
+        budget: Budget,
+        limits: Limits | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._cache = cache
+        self._asker = Asker(endpoint, budget, sleep)
+        self._failures = 0
+        self._given_up = False
+        self.version = version_of(endpoint, self._limits.message_chars_max)
+
+    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
+        shown = [asked(message, self._limits.message_chars_max) for message in messages]
+        keys = [self._key(text) for text in shown]
+        unasked = dict(zip(keys, shown, strict=True))
+        answers: dict[str, Answer | Unjudged] = dict(self._cache.get(unasked))
+        unasked = {key: text for key, text in unasked.items() if key not in answers}
+        with ThreadPoolExecutor(self._limits.inflight_max, "judge") as pool:
+            answers |= zip(unasked, pool.map(self._ask, unasked, unasked.values()), strict=True)
+        # Where another process was told something else meanwhile, the first answer counts.
+        answers |= self._cache.get(unasked)
+        return [self._judgement(answers[key]) for key in keys]
+
+    def _key(self, shown: str) -> str:
+        content = f"{self.version}\n{shown}".encode(errors="surrogatepass")
+        return hashlib.sha256(content).hexdigest()
+
+    def _ask(self, key: str, shown: str) -> Answer | Unjudged:
+        if self._given_up:
+            return "unreachable"
+        reply = self._asker.ask(prompt(), shown)
+        self._learn(reply)
+        if reply.failure:
+            return reply.failure
+        answer = answer_in(reply.content)
+        if answer is None:
+            return "unreadable_answer"
+        # At once, not at the end: what was paid for survives a kill.
+        self._cache.put({key: answer})
+        return answer
+
+    def _learn(self, reply: Reply) -> None:
+        """A model that is gone is not asked for every message."""
+        if reply.failure != "unreachable":
+            self._failures = 0
+            return
+        self._failures += 1
+        if (reply.hopeless or self._failures >= self._limits.failures_max) and not self._given_up:
+            self._given_up = True
+            _log.warning("judge given up", why=reply.why)
+
+    def _judgement(self, answer: Answer | Unjudged) -> Judgement:
+        judge = f"{self.name}@{self.version}"
+        if isinstance(answer, Answer):
+            return Judgement(
+                judge=judge,
+                label=answer.label,
+                confidence=answer.confidence,
+                dissatisfied=answer.dissatisfied,
+            )
+        return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
+
+
+def open_judge(settings: Settings, database: Database, run: str) -> LlmJudge | None:
+    """None where none is set. All processes that say the same `run` share one budget, and those
+    of all runs the answers. Nobody is asked yet. Raises InvalidInput."""
+    if not settings.judge_url:
+        return None
+    budget = DatabaseBudget(database, run, settings.judge_requests_max, settings.judge_tokens_max)
+    limits = Limits(
+        inflight_max=settings.judge_inflight_max,
+        message_chars_max=settings.judge_message_chars_max,
+    )
+    return LlmJudge(endpoint_of(settings), DatabaseCache(database), budget, limits)
+
+
+def check_judge(definition: Definition, settings: Settings) -> None:
+    """Before any work on it: whether the settings give what its rewards need, and name a judge that
+    can be opened if they name one. Raises JudgeUnfit, InvalidInput."""
+    if settings.judge_url:
+        address_of(endpoint_of(settings))
+    for term in definition.terms:
+        if term.reward.check is not None:
+            term.reward.check(term.parameters, settings)
