@@ -13,9 +13,17 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.http.errors import ServerUnreachable
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.simulator.delivering import Delivery, Line, deliver
+from penstock_jobs.simulator.delivery import (
+    Delivery,
+    FileSink,
+    HttpSink,
+    KafkaSink,
+    Line,
+    Pace,
+    Sink,
+    deliver,
+)
 from penstock_jobs.simulator.production import Production
-from penstock_jobs.simulator.sinks import FileSink, HttpSink, KafkaSink, Pace, Sink
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.servers.broker import Broker
 from tests.support.servers.ports import free_port

@@ -4,7 +4,7 @@ from penstock.channels.errors import ChannelPinned, PromotionConflict
 from penstock.channels.promotion import Rollback, rollback
 from penstock.checkpoints.errors import StateRefused
 from penstock.gate.errors import GateRefused
-from penstock_jobs.canary.watching import Round, step_once
+from penstock_jobs.canary.watch import Round, step_once
 from penstock_jobs.loop.keeping import database_now
 from penstock_jobs.loop.live import look, state_of, why_gone
 from penstock_jobs.loop.loopfile import LoopFile

@@ -1,32 +1,90 @@
-"""Plays the story: users work, and a cycle of the loop makes of it what it can."""
+"""What serves, as an engine learns of it: from the service."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
 from functools import cached_property
-
+from pathlib import Path
 from penstock.channels import channels
-from penstock.channels.promotion import Promotion, promote, release
+from penstock.channels.assignment import assign
+from penstock.channels.promotion import Promotion
+from penstock.channels.promotion import promote
+from penstock.channels.promotion import release
 from penstock.checkpoints.checkpoints import register
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.opening import open_executor
+from penstock.http.errors import AnswerUnusable
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.running import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
-from penstock_jobs.canary.stepping import gate
-from penstock_jobs.demo.measuring import known, measured, scores
-from penstock_jobs.demo.narrating import Narrator
+from penstock_jobs.canary.step import gate
 from penstock_jobs.demo.place import Place
 from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.serving import CHANNEL, Serving
-from penstock_jobs.demo.story import EPILOGUE, LEARN, Act, Chapter, Ending, Measured
-from penstock_jobs.demo.traffic import Traffic, Worked
+from penstock_jobs.demo.story import Act
+from penstock_jobs.demo.story import Chapter
+from penstock_jobs.demo.story import EPILOGUE
+from penstock_jobs.demo.story import Ending
+from penstock_jobs.demo.story import LEARN
+from penstock_jobs.demo.story import Measured
+from penstock_jobs.demo.story import Narrator
+from penstock_jobs.demo.traffic import Traffic
+from penstock_jobs.demo.traffic import Worked
+from penstock_jobs.demo.traffic import known
+from penstock_jobs.demo.traffic import measured
+from penstock_jobs.demo.traffic import scores
 from penstock_jobs.loop.keeping import Cycle
 from penstock_jobs.loop.loopfile import load_loop
 from penstock_jobs.loop.running import Runner
 from penstock_jobs.rewards import runs as rewards
 from penstock_jobs.simulator.policy import policy_of
+from penstock_jobs.simulator.policy import read_policy
 from penstock_jobs.simulator.production import Checkpoint
+from urllib.parse import quote
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+import time
+
+
+CHANNEL = "production"
+
+
+@dataclass(frozen=True)
+class Split:
+    """A channel at one moment, which may try a canary on some users."""
+
+    document: Mapping[str, str]
+    checkpoints: Sequence[Checkpoint]
+
+    def serve(self, user: str) -> Checkpoint:
+        name = assign(self.document, user).checkpoint
+        return next(one for one in self.checkpoints if one.name == name)
+
+
+@dataclass(frozen=True)
+class Serving:
+    server: Server
+
+    def present(self) -> Split:
+        """The current checkpoint first. Raises AnswerUnusable."""
+        document = self._get(f"channels/{CHANNEL}")
+        names = [document["checkpoint"], document["canary"]]
+        return Split(document, [self._load(name) for name in names if name is not None])
+
+    def _load(self, name: str) -> Checkpoint:
+        uri = self._get(f"checkpoints/{quote(name)}")["uri"]
+        return Checkpoint(name, read_policy(str(Path(url2pathname(urlsplit(uri).path)))))
+
+    def _get(self, path: str) -> Mapping[str, str]:
+        with self.server.client() as client:
+            reply = client.get(f"/v1/{path}")
+        if reply.status != 200:
+            raise AnswerUnusable(url=self.server.url, status=reply.status, why=reply.body[:200])
+        document: Mapping[str, str] = reply.json()
+        return document
+
 
 FIRST = "demo-0000"
 _ACTOR = "demo"

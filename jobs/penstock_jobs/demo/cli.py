@@ -55,7 +55,7 @@ def demo(
     from penstock.lake.directory import open_existing
     from penstock_jobs.demo.page import write_page
     from penstock_jobs.demo.place import make_place
-    from penstock_jobs.demo.playing import Player
+    from penstock_jobs.demo.player import Player
     from penstock_jobs.demo.server import running_server
     from penstock_jobs.demo.story import ACTS
 
@@ -120,7 +120,7 @@ def _rows(chapters: Sequence["Chapter"], ending: "Ending") -> Iterator[list[obje
 
 
 def _shares(found: "Measured", truth: "Measured") -> list[str]:
-    from penstock_jobs.demo.narrating import percent
+    from penstock_jobs.demo.story import percent
 
     pairs = ((found.kept, truth.kept), (found.dissatisfied, truth.dissatisfied))
     return [percent(share) for pair in pairs for share in pair]

@@ -8,9 +8,9 @@ from penstock.channels.history import Change
 from penstock.channels.promotion import Judge, Promotion, promote
 from penstock.database.engine import Database
 from penstock.gate.policy import CanarySteps
-from penstock_jobs.canary.looks import Look
-from penstock_jobs.canary.measuring import ARMS
-from penstock_jobs.canary.trials import Trial
+from penstock_jobs.canary.live_metrics import ARMS
+from penstock_jobs.canary.look import Look
+from penstock_jobs.canary.trial import Trial
 
 #: The gate, for a tenant, and for whether it is about all traffic.
 JudgeOf = Callable[[Database, str, bool], Judge]

@@ -11,11 +11,17 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.gate.policy import CanarySteps, LiveRequirement
 from penstock.gate.sample_ratio import SampleRatio, check
-from penstock_jobs.canary.looks import Look, MetricLook, judge_look, judge_metric
-from penstock_jobs.canary.measuring import Measured, measured_of, seen_users, traffic_of
-from penstock_jobs.canary.metrics import Metric, Scale
-from penstock_jobs.canary.stepping import next_step
-from penstock_jobs.canary.trials import Period, Trial
+from penstock_jobs.canary.live_metrics import (
+    Measured,
+    Metric,
+    Scale,
+    measured_of,
+    seen_users,
+    traffic_of,
+)
+from penstock_jobs.canary.look import Look, MetricLook, judge_look, judge_metric
+from penstock_jobs.canary.step import next_step
+from penstock_jobs.canary.trial import Period, Trial
 
 SECOND = 1_000_000
 RATE = Metric("happy", "any", Scale((0.0, 1.0)))

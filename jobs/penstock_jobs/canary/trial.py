@@ -1,8 +1,7 @@
 """Which two checkpoints of a channel are compared, and on what traffic: pure.
 
 A canary is compared with the current checkpoint while both serve, from its first change on. After a
-full promotion the new one is compared with the one before, which served before it.
-"""
+full promotion the new one is compared with the one before, which served before it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

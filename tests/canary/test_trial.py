@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.channels.history import Change
-from penstock_jobs.canary.trials import Period, Trial, trial_of
+from penstock_jobs.canary.trial import Period, Trial, trial_of
 
 SECOND = 1_000_000
 SETTLE_S, WATCH_S = 60.0, 3_600.0

@@ -30,10 +30,9 @@ from penstock.database.leases import leased
 from penstock.errors import PenstockError
 from penstock.gate.errors import GateRefused
 from penstock.lake.lake import Lake
-from penstock_jobs.canary.looking import Situation, newest_look, situation_of, take_look
-from penstock_jobs.canary.looks import Look
-from penstock_jobs.canary.stepping import JudgeOf, gate, next_step, take_step
-from penstock_jobs.canary.trials import Trial
+from penstock_jobs.canary.look import Look, Situation, newest_look, situation_of, take_look
+from penstock_jobs.canary.step import JudgeOf, gate, next_step, take_step
+from penstock_jobs.canary.trial import Trial
 
 ACTOR = "watcher"
 Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]

@@ -14,10 +14,10 @@ from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
 from penstock.gate.tables import live_look
 from penstock.gate.verdicts import Outcome
-from penstock_jobs.canary import watching
-from penstock_jobs.canary.looking import newest_look, situation_of
-from penstock_jobs.canary.stepping import JudgeOf
-from penstock_jobs.canary.watching import Round, lease_of, step_once, watch_once
+from penstock_jobs.canary import watch as watcher
+from penstock_jobs.canary.look import newest_look, situation_of
+from penstock_jobs.canary.step import JudgeOf
+from penstock_jobs.canary.watch import Round, lease_of, step_once, watch_once
 from tests.canary.traffic import (
     CHANNEL,
     HOUR,
@@ -308,10 +308,10 @@ def test_one_watcher_looks_at_a_time(either_lake: HandLake) -> None:
     told: list[Round] = []
     with leased(lake.lake.database, lease_of(TENANT, CHANNEL), "another", 60) as mine:
         assert mine
-        watching.watch(lake.lake, TENANT, CHANNEL, tell=told.append, wait=lambda _s: True)
+        watcher.watch(lake.lake, TENANT, CHANNEL, tell=told.append, wait=lambda _s: True)
     assert (told, looks(lake)) == ([], 0)
     rounds = iter([False, False, True])
-    watching.watch(lake.lake, TENANT, CHANNEL, tell=told.append, wait=lambda _s: next(rounds))
+    watcher.watch(lake.lake, TENANT, CHANNEL, tell=told.append, wait=lambda _s: next(rounds))
     assert [one.did for one in told] == ["looked"] * 3
     assert looks(lake) == 1, "of looks that say the same the last one stays"
 
