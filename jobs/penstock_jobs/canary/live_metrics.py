@@ -24,9 +24,8 @@ from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
 from penstock_jobs.canary.trial import Period, Trial
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.definitions import DEFAULT
-from penstock_jobs.rewards.keeping import definition_known_as
+from penstock_jobs.rewards.definition import DEFAULT, parse_definition
+from penstock_jobs.rewards.progress import definition_known_as
 from penstock_jobs.rewards.rates import RATES, Tally
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]
