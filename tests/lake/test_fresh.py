@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.lake.catalog import Covered, current
-from penstock.lake.fresh import Fresh, arrivals_of, read_fresh
-from penstock.lake.known import KnownEvents
+from penstock.lake.duplicates import KnownEvents
+from penstock.lake.fresh_events import Fresh, arrivals_of, read_fresh
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600

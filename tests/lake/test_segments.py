@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.lake.catalog import current
-from penstock.lake.compaction import merge
+from penstock.lake.merging import merge
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.segments import sessions_name
 from penstock.lake.summary_schema import SESSION_PARTS

@@ -110,7 +110,7 @@ MERGE = """
     from pathlib import Path
     import pyarrow as pa
     from penstock.lake.catalog import current
-    from penstock.lake.compaction import merge
+    from penstock.lake.merging import merge
     from tests.support.lakes import hand_lake
     limits = {"compaction_memory_bytes_max": 64 << 20, "row_group_bytes_max": 1 << 20}
     with hand_lake(Path(sys.argv[1]), **limits) as lake:

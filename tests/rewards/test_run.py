@@ -1,33 +1,39 @@
 """A run does what changed or matured, once; what was known before stays readable."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
-
-import pytest
-
 from penstock.execution import Done
 from penstock.execution.inline import InlineExecutor
-from penstock.lake.catalog import create_snapshot, current
+from penstock.lake.catalog import create_snapshot
+from penstock.lake.catalog import current
 from penstock.lake.collection import collect
-from penstock.lake.compaction import merge
+from penstock.lake.merging import merge
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.progress import Wanted
-from penstock_jobs.rewards.runs import Work, commit, run
-from tests.rewards.runs import (
-    CURRENT,
-    DAY_US,
-    DEFINITION,
-    SECOND,
-    WHOLE,
-    run_at,
-    seen,
-    thumbs,
-    whole,
-    worked,
-)
-from tests.support.lakes import START_US, HandLake, hand_lake, make_event
+from penstock_jobs.rewards.runs import Work
+from penstock_jobs.rewards.runs import commit
+from penstock_jobs.rewards.runs import run
+from tests.rewards.runs import CURRENT
+from tests.rewards.runs import DAY_US
+from tests.rewards.runs import DEFINITION
+from tests.rewards.runs import SECOND
+from tests.rewards.runs import WHOLE
+from tests.rewards.runs import run_at
+from tests.rewards.runs import seen
+from tests.rewards.runs import thumbs
+from tests.rewards.runs import whole
+from tests.rewards.runs import worked
+from tests.support.lakes import HandLake
+from tests.support.lakes import START_US
+from tests.support.lakes import hand_lake
+from tests.support.lakes import make_event
+from typing import Any
+from typing import TypeVar
+import pytest
+
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -199,7 +205,7 @@ def test_a_run_that_was_cut_off_is_taken_up_where_it_was(lake: HandLake) -> None
     collect(lake.lake, grace_s=0)
     assert verify(lake.lake).findings == []
     stored = {found.name for found in lake.lake.store.list("rewards")}
-    assert len(stored) == 2 * verify(lake.lake).reward_files
+    assert len(stored) == 2 * verify(lake.lake).others["reward_file"]
 
 
 def test_what_saw_less_never_supersedes_what_saw_more(lake: HandLake) -> None:
@@ -235,11 +241,11 @@ def test_files_that_are_merged_hold_the_same_rewards(tmp_path: Path) -> None:
         create_snapshot(lake.lake.database, "before")
         before = lake.rows(everything)
         run_at(lake, 86_500)
-        assert verify(lake.lake).reward_files == 5, "four, and the one that they became"
+        assert verify(lake.lake).others["reward_file"] == 5, "four, and the one that they became"
         after = lake.rows(everything)
         assert lake.rows(everything, "before") == before
         assert len(after) > len(before)
         collect(lake.lake, grace_s=0)
-        assert verify(lake.lake).reward_files == 4, "the snapshot needs three of them"
+        assert verify(lake.lake).others["reward_file"] == 4, "the snapshot needs three of them"
         assert lake.rows(everything) == after
         assert verify(lake.lake).findings == []

@@ -1,18 +1,22 @@
 """A lake of short sessions with tokens of an engine, and a recipe for them."""
 
-from typing import Any
-
-import pyarrow as pa
-
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock.shards.files import read_rows
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import Work, run
-from penstock_jobs.shards.building import Built, build
-from tests.rewards.lakes import answered, said
+from penstock_jobs.rewards.runs import Work
+from penstock_jobs.rewards.runs import run
+from penstock_jobs.shards.build import ShardBuild
+from penstock_jobs.shards.build import build_shard
+from tests.rewards.lakes import answered
+from tests.rewards.lakes import said
 from tests.rewards.runs import thumbs
-from tests.support.lakes import START_US, Event, HandLake
+from tests.support.lakes import Event
+from tests.support.lakes import HandLake
+from tests.support.lakes import START_US
+from typing import Any
+import pyarrow as pa
+
 
 DAY_US = 86_400_000_000
 SESSIONS = 12
@@ -73,11 +77,11 @@ def fill(lake: HandLake) -> None:
     run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
 
 
-def built(lake: HandLake, recipe: Any, executor: Executor | None = None) -> Built:
-    return build(lake.lake, executor or InlineExecutor(), recipe, tenant="default")
+def built(lake: HandLake, recipe: Any, executor: Executor | None = None) -> ShardBuild:
+    return build_shard(lake.lake, executor or InlineExecutor(), recipe, tenant="default")
 
 
-def rows_of(lake: HandLake, shard: Built) -> list[dict[str, Any]]:
+def rows_of(lake: HandLake, shard: ShardBuild) -> list[dict[str, Any]]:
     parts = read_rows(lake.lake.store, shard.manifest)
     rows: list[dict[str, Any]] = pa.concat_tables(parts).to_pylist()
     return rows

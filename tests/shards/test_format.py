@@ -24,7 +24,7 @@ from penstock.shards.manifest import (
     read_manifest,
 )
 from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.writing import PartLimits, PartWriter, row_bytes
+from penstock.shards.writer import PartLimits, PartWriter, row_bytes
 from penstock.storage.files import FileStore
 from tests.shards.making import (
     SMALL,

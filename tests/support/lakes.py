@@ -23,7 +23,7 @@ from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
-from penstock.lake.known import KnownEvents
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.lake import Lake
 from penstock.lake.partitions import agree_on
 from penstock.metrics import Metrics

@@ -7,7 +7,8 @@ import pyarrow as pa
 from penstock.lake.catalog import pinned
 from penstock.lake.errors import CompactionConflict
 from penstock.lake.lake import Lake
-from penstock.lake.reward_files import (
+from penstock.lake.segments import discard
+from penstock_jobs.rewards.reward_files import (
     MadeBy,
     RewardFile,
     read_outcomes,
@@ -16,7 +17,6 @@ from penstock.lake.reward_files import (
     rewards_at,
     write_rewards,
 )
-from penstock.lake.segments import discard
 from penstock_jobs.tiering import choose_groups
 
 

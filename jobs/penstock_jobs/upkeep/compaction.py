@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from penstock.lake.catalog import Segment, current
-from penstock.lake.compaction import merge_each
 from penstock.lake.lake import Lake
+from penstock.lake.merging import merge_each
 from penstock.metrics import Metrics
 from penstock_jobs.tiering import choose_groups
 

@@ -19,9 +19,9 @@ from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.sieve import UNFIT, Sieve
 from penstock.lake import commit, partitions
 from penstock.lake.commit import Advance
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.fresh import arrivals_of
-from penstock.lake.known import KnownEvents
+from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.partitions import Claim, LogState
 from penstock.lake.rows import RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name

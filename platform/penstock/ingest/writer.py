@@ -15,8 +15,8 @@ from penstock.ingest.errors import LogTruncated, RejectedLimitReached
 from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
 from penstock.ingest.sharing import Sharing
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.known import KnownEvents
 from penstock.lake.partitions import LogState, agree_on
 
 log_line = structlog.get_logger()

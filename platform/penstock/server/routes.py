@@ -14,7 +14,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
 from penstock.ingest.acceptance import Acceptance
 from penstock.ingest.bodies import decompress
-from penstock.lake import rendering
+from penstock.lake import answer_formats
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Query
 from penstock.server.registry_routes import REGISTRY_ROUTES
@@ -155,25 +155,25 @@ def _query_request(body: bytes) -> QueryRequest:
 
 def _arrow_answer(query: Query, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
-        rendering.write(answer.batches, "arrow", out)
+        answer_formats.write(answer.batches, "arrow", out)
         return out.getvalue()
 
 
 def _json_answer(query: Query, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
-        columns = rendering.encode(answer.batches.schema.names).decode()
+        columns = answer_formats.encode(answer.batches.schema.names).decode()
         out.write(f'{{"columns": {columns}, "rows": '.encode())
-        rendering.write(answer.batches, "json", out)
-        complete = rendering.encode(not answer.cut_off).decode()
+        answer_formats.write(answer.batches, "json", out)
+        complete = answer_formats.encode(not answer.cut_off).decode()
         out.write(f', "snap": {answer.snap}, "complete": {complete}}}'.encode())
         return out.getvalue()
 
 
 @contextmanager
-def _bounded(bytes_max: int) -> Iterator[rendering.Bounded]:
+def _bounded(bytes_max: int) -> Iterator[answer_formats.Bounded]:
     try:
-        yield rendering.Bounded(bytes_max)
-    except rendering.AnswerTooLarge:
+        yield answer_formats.Bounded(bytes_max)
+    except answer_formats.AnswerTooLarge:
         raise QueryLimitReached(
             limit=f"{bytes_max} bytes of answer", setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX"
         ) from None

@@ -17,17 +17,22 @@ import numpy as np
 
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
-from penstock.shards.batching import Budget, divide
-from penstock.shards.cache import LocalCopies
-from penstock.shards.columns import Batch, Ragged, check_columns
-from penstock.shards.drawing import Drawing, Groups, Position
+from penstock.shards.balance import Budget, divide
+from penstock.shards.batches import Batch, Ragged, Taken, check_columns, gather
 from penstock.shards.errors import PositionRefused
+from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
-from penstock.shards.mixing import Exhausted, check_weights, furthest_behind
-from penstock.shards.opened import OpenShard
 from penstock.shards.order import Order
-from penstock.shards.prefetching import Closed, Prefetched
-from penstock.shards.windows import Taken, gather
+from penstock.shards.prefetch import Closed, Prefetched
+from penstock.shards.sources import (
+    Drawing,
+    Exhausted,
+    Groups,
+    OpenShard,
+    Position,
+    check_weights,
+    furthest_behind,
+)
 from penstock.storage.opening import open_store
 
 BATCH_SAMPLES = 64
