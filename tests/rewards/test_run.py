@@ -1,39 +1,33 @@
 """A run does what changed or matured, once; what was known before stays readable."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
 from penstock.execution import Done
 from penstock.execution.inline import InlineExecutor
-from penstock.lake.catalog import create_snapshot
-from penstock.lake.catalog import current
+from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
 from penstock.lake.merging import merge
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.progress import Wanted
-from penstock_jobs.rewards.runs import Work
-from penstock_jobs.rewards.runs import commit
-from penstock_jobs.rewards.runs import run
-from tests.rewards.runs import CURRENT
-from tests.rewards.runs import DAY_US
-from tests.rewards.runs import DEFINITION
-from tests.rewards.runs import SECOND
-from tests.rewards.runs import WHOLE
-from tests.rewards.runs import run_at
-from tests.rewards.runs import seen
-from tests.rewards.runs import thumbs
-from tests.rewards.runs import whole
-from tests.rewards.runs import worked
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
-from typing import Any
-from typing import TypeVar
-import pytest
-
+from penstock_jobs.rewards.runs import Work, commit, run
+from tests.rewards.runs import (
+    CURRENT,
+    DAY_US,
+    DEFINITION,
+    SECOND,
+    WHOLE,
+    run_at,
+    seen,
+    thumbs,
+    whole,
+    worked,
+)
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

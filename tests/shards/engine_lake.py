@@ -1,22 +1,18 @@
 """A lake of short sessions with tokens of an engine, and a recipe for them."""
 
+from typing import Any
+
+import pyarrow as pa
+
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock.shards.files import read_rows
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import Work
-from penstock_jobs.rewards.runs import run
-from penstock_jobs.shards.build import ShardBuild
-from penstock_jobs.shards.build import build_shard
-from tests.rewards.lakes import answered
-from tests.rewards.lakes import said
+from penstock_jobs.rewards.runs import Work, run
+from penstock_jobs.shards.build import ShardBuild, build_shard
+from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
-from tests.support.lakes import Event
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from typing import Any
-import pyarrow as pa
-
+from tests.support.lakes import START_US, Event, HandLake
 
 DAY_US = 86_400_000_000
 SESSIONS = 12

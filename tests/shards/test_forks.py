@@ -1,26 +1,16 @@
 """What sessions repeat of others that they resume or fork."""
 
 from collections.abc import Callable
+from typing import Any
+
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import Work
-from penstock_jobs.rewards.runs import run
-from penstock_jobs.shards.registration import mark_consent
-from penstock_jobs.shards.registration import marks_of
-from tests.rewards.lakes import answered
-from tests.rewards.lakes import said
+from penstock_jobs.rewards.runs import Work, run
+from penstock_jobs.shards.registration import mark_consent, marks_of
+from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
-from tests.shards.engine_lake import DAY_US
-from tests.shards.engine_lake import SESSIONS
-from tests.shards.engine_lake import built
-from tests.shards.engine_lake import otherwise
-from tests.shards.engine_lake import rows_of
-from tests.shards.engine_lake import talk
-from tests.shards.engine_lake import tokens
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import make_event
-from typing import Any
+from tests.shards.engine_lake import DAY_US, SESSIONS, built, otherwise, rows_of, talk, tokens
+from tests.support.lakes import START_US, HandLake, make_event
 
 
 def test_what_a_fork_repeats_is_not_trained_twice(

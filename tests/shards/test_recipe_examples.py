@@ -2,22 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import RewardsPending
-from penstock_jobs.shards.recipe import Recipe
-from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.shards.selection import Known
-from penstock_jobs.shards.selection import Selection
-from penstock_jobs.shards.selection import read_answer
-from penstock_jobs.shards.selection import select
-from penstock_jobs.shards.selection import wanted_by
+from penstock_jobs.shards.recipe import Recipe, load_recipe
+from penstock_jobs.shards.selection import Known, Selection, read_answer, select, wanted_by
 from tests.rewards.lakes import DAY_US
 from tests.rewards.runs import run_at
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-import pytest
-
+from tests.support.lakes import HandLake, hand_lake
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"

@@ -1,25 +1,21 @@
 """A shard of simulated sessions holds what a trainer needs to learn from them."""
 
 from pathlib import Path
-from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import Work
-from penstock_jobs.rewards.runs import run
-from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.simulator.policy import END
-from penstock_jobs.simulator.policy import POLICIES
-from penstock_jobs.simulator.policy import TASK_IDS
-from penstock_jobs.simulator.production import Checkpoint
-from penstock_jobs.simulator.production import Production
-from tests.shards.engine_lake import QUERY
-from tests.shards.engine_lake import RECIPE
-from tests.simulator.agreement import LATER_US
-from tests.support.lakes import hand_lake
+
 import numpy as np
-import penstock
 import pytest
 
+import penstock
+from penstock.execution.inline import InlineExecutor
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import Work, run
+from penstock_jobs.shards.build import build_shard
+from penstock_jobs.shards.recipe import load_recipe
+from penstock_jobs.simulator.policy import END, POLICIES, TASK_IDS
+from penstock_jobs.simulator.production import Checkpoint, Production
+from tests.shards.engine_lake import QUERY, RECIPE
+from tests.simulator.agreement import LATER_US
+from tests.support.lakes import hand_lake
 
 POLICY = POLICIES["fair"]
 

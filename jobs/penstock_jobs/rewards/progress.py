@@ -1,35 +1,27 @@
 """What the metadata database keeps of rewards: definitions, how far each has come, what is due."""
 
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from penstock.database.engine import Database
-from penstock.database.engine import now_us
-from penstock.database.inserting import insert_of
-from penstock.errors import InvalidInput
-from penstock.lake.buckets import Bucket
-from penstock.lake.buckets import SessionId
-from penstock.lake.catalog import Pin
-from penstock.lake.changes import read_changes
-from penstock.lake.lake import Lake
-from penstock.lake.reward_tables import reward_definition
-from penstock.lake.tables import consent_change
-from penstock_jobs.rewards.chains import chains_of
-from penstock_jobs.rewards.chains import remember_links
-from penstock_jobs.rewards.credit import Place
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.reward_files import RewardFile
-from penstock_jobs.rewards.reward_files import read_outcomes
-from penstock_jobs.rewards.reward_files import rewards_at
-from penstock_jobs.rewards.tables import reward_due
-from sqlalchemy import Connection
-from sqlalchemy import bindparam
 from typing import NamedTuple
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
+from sqlalchemy import Connection, bindparam
 
+from penstock.database.engine import Database, now_us
+from penstock.database.inserting import insert_of
+from penstock.errors import InvalidInput
+from penstock.lake.buckets import Bucket, SessionId
+from penstock.lake.catalog import Pin
+from penstock.lake.changes import read_changes
+from penstock.lake.lake import Lake
+from penstock.lake.tables import consent_change
+from penstock_jobs.rewards.chains import chains_of, remember_links
+from penstock_jobs.rewards.credit import Place
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
+from penstock_jobs.rewards.tables import reward_definition, reward_due
 
 _KEY = ("definition_version", "tenant", "session_id")
 

@@ -16,14 +16,6 @@ from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
-from penstock.lake.reward_files import (
-    OUTCOME_FILE_ROWS,
-    REWARD_FILE_ROWS,
-    MadeBy,
-    RewardFile,
-    add_rewards,
-    write_rewards,
-)
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import Parameters, as_bucket, later
 from penstock_jobs.rewards.credit import Place, Scored, score
@@ -45,6 +37,14 @@ from penstock_jobs.rewards.progress import (
 )
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward import columns_of
+from penstock_jobs.rewards.reward_files import (
+    OUTCOME_FILE_ROWS,
+    REWARD_FILE_ROWS,
+    MadeBy,
+    RewardFile,
+    add_rewards,
+    write_rewards,
+)
 
 
 @contextmanager

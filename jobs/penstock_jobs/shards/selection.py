@@ -1,32 +1,22 @@
 """The answer of a recipe's query: which sessions it names, each once, and what it says of them."""
 
 from collections import Counter
-from dataclasses import dataclass
-from dataclasses import replace
-from datetime import UTC
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import islice
-from penstock.errors import InvalidInput
-from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.credit import Part
-from penstock_jobs.rewards.credit import Place
-from penstock_jobs.rewards.credit import standings
-from penstock_jobs.rewards.credit import together
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import Standing
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.definition import shipped
-from penstock_jobs.rewards.outcomes import STILL_OPEN
-from penstock_jobs.shards.errors import RewardsPending
-from penstock_jobs.shards.recipe import Kind
-from penstock_jobs.shards.recipe import Pending
-from penstock_jobs.shards.recipe import Recipe
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import InvalidInput
+from penstock.toml_document import refuse_unknown
+from penstock_jobs.rewards.credit import Part, Place, standings, together
+from penstock_jobs.rewards.definition import Definition, Standing, find_definition, shipped
+from penstock_jobs.rewards.outcomes import STILL_OPEN
+from penstock_jobs.shards.errors import RewardsPending
+from penstock_jobs.shards.recipe import Kind, Pending, Recipe
 
 ASKED_ROWS = pa.schema(
     [

@@ -1,29 +1,23 @@
 """A run of rewards that asks a language model, over a lake and with worker processes."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from penstock.errors import InvalidInput
-from penstock.execution.opening import open_executor
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.runs import Report
-from penstock_jobs.rewards.runs import Work
-from penstock_jobs.rewards.runs import run
-from penstock_jobs.rewards.tables import judge_spending
-from tests.rewards.followups.completions import Completions
-from tests.rewards.followups.completions import running_completions
-from tests.rewards.lakes import answered
-from tests.rewards.lakes import said
-from tests.support.commands import penstock
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
 from typing import Any
-import json
+
 import pytest
 import sqlalchemy as sa
 
+from penstock.errors import InvalidInput
+from penstock.execution.opening import open_executor
+from penstock_jobs.rewards.definition import Definition, parse_definition
+from penstock_jobs.rewards.errors import JudgeUnfit
+from penstock_jobs.rewards.runs import Report, Work, run
+from penstock_jobs.rewards.tables import judge_spending
+from tests.rewards.followups.completions import Completions, running_completions
+from tests.rewards.lakes import answered, said
+from tests.support.commands import penstock
+from tests.support.lakes import START_US, HandLake, hand_lake
 
 SESSIONS = 6
 

@@ -17,7 +17,6 @@ import structlog
 
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
-from penstock.lake.reward_tables import judge_answer
 from penstock.settings import Settings
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import LABELS, Judgement, Label, Message, Unjudged
@@ -30,6 +29,7 @@ from penstock_jobs.rewards.followups.llm_requests import (
     address_of,
     endpoint_of,
 )
+from penstock_jobs.rewards.tables import judge_answer
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
 

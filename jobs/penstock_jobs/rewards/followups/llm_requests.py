@@ -13,8 +13,8 @@ from penstock.database.inserting import insert_of
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds, Exchange, Heard
-from penstock.lake.reward_tables import judge_spending
 from penstock.settings import Settings, without_secrets
+from penstock_jobs.rewards.tables import judge_spending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
