@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from penstock_jobs.rewards.runs import Report, Work
 
 
+@app.command("run")
 def run(
     *,
     data: options.Data = None,
