@@ -1,18 +1,22 @@
 """What a run of rewards costs when little is new, while the lake grows."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-from bench.figures import Figure, at_most
+from bench.figures import Figure
+from bench.figures import at_most
 from bench.measure import cpu_seconds
 from bench.traffic import make_traffic
+from collections.abc import Iterator
+from pathlib import Path
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
 from penstock.lake.merging import merge_each
+from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import Work, run
+from penstock_jobs.rewards.runs import Work
+from penstock_jobs.rewards.runs import run
 from penstock_jobs.upkeep.compaction import choose_merges
-from tests.support.lakes import HandLake, hand_lake
+from tests.support.lakes import HandLake
+from tests.support.lakes import hand_lake
+
 
 _HISTORY_EVENTS = 20_000
 _GROWTH = 10
@@ -54,6 +58,10 @@ def _take_in(lake: HandLake, events: int, seed: int) -> None:
         lake.writer().drain()
     settings = lake.lake.settings
     live = current(lake.lake.database).segments
-    groups = choose_merges(live, settings.compaction_segments_min, settings.compaction_bytes_target)
+    groups = choose_merges(
+        live,
+        settings.room(LakeSettings).compaction_segments_min,
+        settings.room(LakeSettings).compaction_bytes_target,
+    )
     for _ in merge_each(lake.lake, groups):
         pass

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.figures import Figure, at_least, at_most
-from penstock.settings import MIB, Settings
+from penstock.settings import MIB
 from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
 from penstock.shards.files import publish
 from penstock.shards.manifest import Counts, Manifest, folder_of
@@ -129,7 +129,7 @@ def make_shard(data: Path, length: int) -> Shard:
     """Sequences of the same length, two thirds of each read and one third written."""
     rng = np.random.default_rng(1)
     store = FileStore(data / "lake")
-    with PartWriter(store, "staging", PartLimits.of(Settings(data=data))) as writer:
+    with PartWriter(store, "staging", PartLimits()) as writer:
         for first in range(0, _TOKENS // length, _ROWS_AT_ONCE):
             count = min(_ROWS_AT_ONCE, _TOKENS // length - first)
             writer.write(_rows(first, count, length, rng))

@@ -125,7 +125,7 @@ def test_a_process_dies_and_the_next_goes_on(tmp_path: Path, point: str) -> None
 def test_a_writer_that_dies_before_or_after_the_log_is_trimmed_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    limits = {"log_file_bytes_max": 1000, "log_block_bytes_max": 1000}
+    limits = {"log_file_bytes_max": 1000}
     for when in ("before", "after"):
         with hand_lake(tmp_path, **limits) as lake:
             for event in EVENTS:

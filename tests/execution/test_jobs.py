@@ -16,7 +16,7 @@ from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.execution.cluster import RayExecutor
 from penstock.execution.inline import InlineExecutor
-from penstock.lake.bucket_jobs import Job, read_results, run_job
+from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, Job, read_results, run_job
 from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
 from penstock.lake.errors import JobResultTooLarge, JobResultUnfit
@@ -195,7 +195,7 @@ def test_a_commit_that_fails_keeps_no_result(lake: HandLake) -> None:
 
 
 def test_a_result_is_small_and_plain(lake: HandLake) -> None:
-    limit = lake.lake.settings.job_result_bytes_max
+    limit = RESULT_BYTES_MAX
     fits = Job(functions.say_too_much, "1", {"bytes": limit - 2})
     run_job(lake.lake, INLINE, fits)
     with pytest.raises(JobResultTooLarge, match=str(limit + 1)):

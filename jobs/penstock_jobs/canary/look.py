@@ -26,7 +26,11 @@ from penstock_jobs.canary.live_metrics import (
     read_traffic,
     seen_users,
 )
+from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial, trial_of
+
+#: The shares of sessions that never say anything may differ by so much; above it none pass.
+_UNKNOWN_DIFFERENCE_MAX = 0.1
 
 Outcome = Literal["pass", "breach", "undecided", "error"]
 
@@ -272,7 +276,10 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
     moment = at_us if at_us is not None else database_now(lake.database)
     watch_s = ((policy and policy.canary) or CanarySteps()).watch_s
     trial = trial_of(
-        changes, now_us=moment, settle_s=lake.settings.canary_settle_seconds, watch_s=watch_s
+        changes,
+        now_us=moment,
+        settle_s=lake.settings.room(CanarySettings).canary_settle_seconds,
+        watch_s=watch_s,
     )
     return Situation(state, policy, trial, moment)
 
@@ -296,7 +303,7 @@ def _look(lake: Lake, situation: Situation, trial: Trial) -> Look:
             if isinstance(traffic, str)
             else _or_why(lambda: _measured(lake, trial, traffic, live)),
             metrics=len(wanted),
-            unknown_difference_max=lake.settings.canary_unknown_difference_max,
+            unknown_difference_max=_UNKNOWN_DIFFERENCE_MAX,
         )
 
     metrics = [one(live) for live in wanted]

@@ -30,7 +30,9 @@ from penstock.database.leases import leased
 from penstock.errors import PenstockError
 from penstock.gate.errors import GateRefused
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.look import Look, Situation, newest_look, situation_of, take_look
+from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.step import JudgeOf, gate, next_step, take_step
 from penstock_jobs.canary.trial import Trial
 
@@ -130,7 +132,7 @@ def _step(lake: Lake, situation: Situation, look: Look, judge_of: JudgeOf, actor
         look,
         situation.steps,
         pinned=situation.state.pinned,
-        sessions_min=lake.settings.canary_sessions_min,
+        sessions_min=lake.settings.room(CanarySettings).canary_sessions_min,
     )
     if step.action == "wait":
         return Round("looked", step.why, trial, look)
@@ -170,7 +172,7 @@ def watch(
     several watchers looks at a time. Outages of the database are told, and outlived. Raises
     ChannelUnknown."""
     owner = f"watcher-{uuid4()}"[:64]
-    name, lease_s = lease_of(tenant, channel), lake.settings.lease_seconds
+    name, lease_s = lease_of(tenant, channel), lake.settings.room(LakeSettings).lease_seconds
     while True:
         try:
             with leased(lake.database, name, owner, lease_s) as mine:
@@ -178,7 +180,7 @@ def watch(
                     tell(watch_once(lake, tenant, channel, judge_of=judge_of))
         except (DatabaseUnreachable, PromotionConflict) as error:
             tell(Round("nothing", _line(error)))
-        if wait(lake.settings.canary_look_seconds):
+        if wait(lake.settings.room(CanarySettings).canary_look_seconds):
             return
 
 

@@ -20,6 +20,7 @@ from penstock.lake.buckets import SessionId, plan_sessions
 from penstock.lake.catalog import Pin, content_snap, name_snap, pinned
 from penstock.lake.commit import intents_kept
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, part_name, routes_name
@@ -80,8 +81,10 @@ def build_shard(
     owner = uuid.uuid4().hex
     as_of = content_snap(lake.database) if recipe.as_of == "latest" else recipe.as_of
     with (
-        pinned(lake.database, as_of, settings.reader_lease_seconds, renewed=True) as pin,
-        intents_kept(lake.database, owner, settings.collection_grace_seconds),
+        pinned(
+            lake.database, as_of, settings.room(LakeSettings).reader_lease_seconds, renewed=True
+        ) as pin,
+        intents_kept(lake.database, owner, settings.room(LakeSettings).collection_grace_seconds),
     ):
         asking = Asking(lake, pin.snap, tenant)
         outside = look_outside(lake, executor, pin, recipe, asking)
@@ -122,7 +125,7 @@ def _make(
     recipe = of.recipe
     slices = list(plan.slices())
     groups = [[SessionId(of.tenant, one) for one in piece.sessions] for piece in slices]
-    limits = _limits(lake, recipe)
+    limits = _limits(recipe)
     facts = plan.facts
     tasks = (
         Task(
@@ -147,8 +150,8 @@ def _make(
     yield from (done[number] for number in sorted(done))
 
 
-def _limits(lake: Lake, recipe: Recipe) -> PartLimits:
-    limits = PartLimits.of(lake.settings)
+def _limits(recipe: Recipe) -> PartLimits:
+    limits = PartLimits()
     output = recipe.output
     return PartLimits(
         output.file_bytes or limits.part_bytes_target,

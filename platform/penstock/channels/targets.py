@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.channels.notices import Notice
+from penstock.channels.settings import ChannelSettings
 from penstock.channels.webhooks import address_of, find_webhook, signed
 from penstock.database.engine import Database
 from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.eventlog.kafka.address import Address as TopicAddress
 from penstock.eventlog.kafka.address import parse_address
+from penstock.eventlog.settings import EventLogSettings
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds, Exchange, Heard
 from penstock.settings import Settings
@@ -92,7 +94,7 @@ class TopicTarget:
 
 def topic_of(settings: Settings) -> TopicAddress | None:
     """None where the settings name none. Raises SettingInvalid."""
-    url = settings.notice_topic_url
+    url = settings.room(ChannelSettings).notice_topic_url
     if not url:
         return None
     try:
@@ -116,7 +118,7 @@ def open_topic(settings: Settings) -> "NoticeTopic | None":
         from penstock.channels.kafka_topic import NoticeTopic
     except ModuleNotFoundError as error:
         raise ExtraMissing(extra="kafka", what="The topic for changes of channels") from error
-    return NoticeTopic(address, request_s=settings.log_request_seconds_max)
+    return NoticeTopic(address, request_s=settings.room(EventLogSettings).log_request_seconds_max)
 
 
 def open_webhook(database: Database, webhook_id: str, seconds_max: float) -> WebhookTarget | None:

@@ -64,15 +64,14 @@ def _from_database(
     data: Path | None, tenant: str, name: str, after: int | None
 ) -> Iterator[Change]:
     from penstock.channels.channels import state
-    from penstock.channels.watching import follow
+    from penstock.channels.watching import POLL_SECONDS, follow
 
     with open_existing(data) as lake:
         if after is None:
             after = state(lake.database, tenant, name).version - 1
-        poll_s = lake.settings.channel_poll_seconds
         while True:
             try:
-                for one in follow(lake.database, tenant, name, after, poll_s=poll_s):
+                for one in follow(lake.database, tenant, name, after, poll_s=POLL_SECONDS):
                     after = one.version
                     yield one.document
             except DatabaseUnreachable as error:

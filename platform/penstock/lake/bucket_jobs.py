@@ -24,9 +24,13 @@ from penstock.lake.buckets import Bucket, digest_of, plan_buckets
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.errors import HistoryRemoved, JobResultTooLarge, JobResultUnfit
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result
 from penstock.settings import Settings
+
+#: What a job returns for one bucket.
+RESULT_BYTES_MAX = 64 * 1024
 
 Parameters = Mapping[str, Any]
 #: What a job does with a bucket. It stands at the top of a module; its result is plain JSON.
@@ -111,7 +115,7 @@ def run_bucket(task: BucketTask) -> bytes:
         result = msgspec.json.encode(found)
     except (TypeError, ValueError) as error:
         raise JobResultUnfit(**facts, why=str(error)) from None
-    if len(result) > (limit := task.settings.job_result_bytes_max):
+    if len(result) > (limit := RESULT_BYTES_MAX):
         raise JobResultTooLarge(**facts, found=len(result), limit=limit)
     return result
 
@@ -130,7 +134,7 @@ def read_results(lake: Lake, job: str) -> Iterator[Any]:
 
 
 def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
-    lease_s = lake.settings.reader_lease_seconds
+    lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
     if as_of is None:
         query = (
             sa.select(job_table.c.snap)

@@ -14,6 +14,7 @@ from penstock.lake.catalog import claim_files, file_tables
 from penstock.lake.commit import NO_PARTITION
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import (
     lake_commit,
     lake_head,
@@ -42,7 +43,9 @@ class Collected:
 
 def collect(lake: Lake, grace_s: float | None = None) -> Collected:
     """Delete what nobody needs. A killed round is finished by the next."""
-    grace_s = lake.settings.collection_grace_seconds if grace_s is None else grace_s
+    grace_s = (
+        lake.settings.room(LakeSettings).collection_grace_seconds if grace_s is None else grace_s
+    )
     tables = file_tables()
     with lake.database.write() as connection:
         claim_files(connection, to_collect=True)

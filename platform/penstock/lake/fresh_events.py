@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.eventlog import EventLog
+from penstock.eventlog.settings import EventLogSettings
 from penstock.events.arrivals import Arrivals
+from penstock.events.packing import REJECTED_LINE_BYTES_MAX
 from penstock.lake.catalog import ConsentChange, Covered
 from penstock.lake.duplicates import KnownEvents, tell_new
 from penstock.lake.rows import EVENT_ROWS, Decoded, RowGroupLimits
@@ -29,7 +31,11 @@ NOTHING_FRESH = Fresh(EVENT_ROWS.empty_table(), (), cut_off=False, overtaken=Fal
 
 def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
     """How the values of a log of so many partitions are read."""
-    return Arrivals(partitions, settings.event_bytes_max, settings.rejected_line_bytes_max)
+    return Arrivals(
+        partitions,
+        settings.room(EventLogSettings).event_bytes_max,
+        REJECTED_LINE_BYTES_MAX,
+    )
 
 
 def read_fresh(

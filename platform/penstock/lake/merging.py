@@ -22,8 +22,9 @@ from penstock.lake.changes import read_changed
 from penstock.lake.commit import COMPACT, announce, insert_segment, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.rows import RowGroupLimits
+from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import Bounds, in_row_groups, merge_sorted
 from penstock.lake.tables import segment
 from penstock.lake.verification import check_segment
@@ -127,8 +128,8 @@ def write_merged(lake: Lake, segments: Group) -> SegmentFile:
     partition = segments[0].partition
     name = new_name(partition, "merged")
     announce(lake.database, name, partition, owner=uuid.uuid4().hex)
-    limits = RowGroupLimits(settings.row_group_rows_max, settings.row_group_bytes_max)
-    ahead = settings.compaction_memory_bytes_max // _MEMORY_TO_AHEAD
+    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
+    ahead = settings.room(LakeSettings).compaction_memory_bytes_max // _MEMORY_TO_AHEAD
     rows = merge_sorted(
         lake.store, [one.name for one in segments], Bounds(ahead, Path(settings.data) / "tmp")
     )

@@ -23,6 +23,7 @@ from penstock.lake.pinned_files import PinnedFiles, Tails
 from penstock.lake.query_guard import check_query
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.summary import Summariser
 from penstock.lake.summary_schema import SESSION_PARTS
 from penstock.lake.views import (
@@ -105,7 +106,10 @@ class QueryEngine:
         self, claims: ExitStack, as_of: str | int | None, *, with_fresh: bool
     ) -> tuple[Pin, Fresh]:
         """The lake, and what the log holds beyond it, as of one moment."""
-        lease_s = max(self.settings.reader_lease_seconds, self.settings.query_seconds_max)
+        lease_s = max(
+            self.settings.room(LakeSettings).reader_lease_seconds,
+            self.settings.room(LakeSettings).query_seconds_max,
+        )
         for _ in range(_PINS_MAX):
             pin = claims.enter_context(pinned(self.database, as_of, lease_s))
             if as_of not in (None, "latest") or not with_fresh or self.log is None:
@@ -115,10 +119,12 @@ class QueryEngine:
                 arrivals_of(self.log.partitions, self.settings),
                 next_offsets=pin.next_offsets,
                 known=KnownEvents(
-                    self.database, self.store, bytes_max=self.settings.known_bytes_max
+                    self.database,
+                    self.store,
+                    bytes_max=self.settings.room(LakeSettings).known_bytes_max,
                 ),
                 snap=pin.snap,
-                bytes_max=self.settings.query_memory_bytes_max // 8,
+                bytes_max=self.settings.room(LakeSettings).query_memory_bytes_max // 8,
             )
             if not fresh.overtaken:
                 return pin, fresh
@@ -149,11 +155,13 @@ class QueryEngine:
 
     def _configuration(self) -> dict[str, str | bool | int | float | list[str]]:
         spill = Path(self.settings.data) / "tmp"
+        room = self.settings.room(LakeSettings)
+        memory_bytes = room.query_memory_bytes_max
         return {
-            "threads": self.settings.query_threads,
-            "memory_limit": f"{self.settings.query_memory_bytes_max // 1024}KiB",
+            "threads": room.query_threads,
+            "memory_limit": f"{memory_bytes // 1024}KiB",
             "temp_directory": str(spill),
-            "max_temp_directory_size": f"{4 * self.settings.query_memory_bytes_max // 1024}KiB",
+            "max_temp_directory_size": f"{4 * memory_bytes // 1024}KiB",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
@@ -176,7 +184,10 @@ def _consent_table(pin: Pin, fresh: Fresh) -> pa.Table:
 @contextmanager
 def _limits(connection: duckdb.DuckDBPyConnection, settings: Settings) -> Iterator[None]:
     """Stops the query in time, and turns the engine's errors into ours."""
-    seconds, memory = settings.query_seconds_max, settings.query_memory_bytes_max
+    seconds, memory = (
+        settings.room(LakeSettings).query_seconds_max,
+        settings.room(LakeSettings).query_memory_bytes_max,
+    )
     timer = threading.Timer(seconds, connection.interrupt)
     timer.daemon = True
     timer.start()

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.errors import InvalidInput, SettingInvalid
+from penstock.errors import InvalidInput
 from penstock.lake.digesting import Digesting
-from penstock.settings import MIB, Settings
+from penstock.settings import MIB
 from penstock.shards.files import part_name, routes_name
 from penstock.shards.manifest import PartFile, RoutesFile
 from penstock.shards.rows import group_starts
@@ -24,8 +24,6 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
 from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
-#: Readers of nested columns fail on larger ones, and the loader holds several in memory.
-ROW_GROUP_BYTES_CEILING = 64 * MIB
 #: What a row takes beside its tokens and texts, about.
 _ROW_BYTES = 256
 
@@ -57,23 +55,10 @@ class PartLimits:
     """Bytes are those before compression. A part is closed by the first group that begins once
     it has as much as its target."""
 
-    part_bytes_target: int
-    part_rows_target: int
-    row_group_bytes_max: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        if settings.shard_row_group_bytes_max > ROW_GROUP_BYTES_CEILING:
-            raise SettingInvalid(
-                name="shard_row_group_bytes_max",
-                origin="the settings",
-                why=f"{settings.shard_row_group_bytes_max} is over {ROW_GROUP_BYTES_CEILING}",
-            )
-        return cls(
-            settings.shard_part_bytes_target,
-            settings.shard_part_rows_target,
-            settings.shard_row_group_bytes_max,
-        )
+    part_bytes_target: int = 512 * MIB
+    part_rows_target: int = 200_000
+    #: Readers of nested columns fail over 64 MiB, and the loader holds several in memory.
+    row_group_bytes_max: int = 4 * MIB
 
 
 def row_bytes(rows: pa.Table) -> np.ndarray:

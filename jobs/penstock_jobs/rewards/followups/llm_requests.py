@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock.database.engine import Database
 from penstock.database.inserting import insert_of
 from penstock.errors import InvalidInput
@@ -39,11 +40,10 @@ class Endpoint:
 
 def endpoint_of(settings: Settings) -> Endpoint:
     return Endpoint(
-        url=settings.judge_url,
-        model=settings.judge_model,
-        key=settings.judge_key,
-        attempts_max=settings.judge_attempts_max,
-        timeout_seconds=settings.judge_seconds_max,
+        url=settings.room(RewardSettings).judge_url,
+        model=settings.room(RewardSettings).judge_model,
+        key=settings.room(RewardSettings).judge_key,
+        timeout_seconds=settings.room(RewardSettings).judge_seconds_max,
     )
 
 

@@ -22,20 +22,22 @@ not to listen, and no prompt is proof against everything. Models differ, and the
 stay while what stands behind it changes: compare it with `dissatisfied_follow_up` beside it.
 """
 
-from dataclasses import dataclass, field
-
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from dataclasses import dataclass
+from dataclasses import field
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
 from penstock_jobs.rewards.followups.judge import Unjudged
-from penstock_jobs.rewards.followups.llm_judge import prompt_version, version_of
+from penstock_jobs.rewards.followups.llm_judge import prompt_version
+from penstock_jobs.rewards.followups.llm_judge import version_of
 from penstock_jobs.rewards.followups.llm_requests import Endpoint
 from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.texts.trail import SECOND
+import pyarrow as pa
+import pyarrow.compute as pc
+
 
 _NAME = "dissatisfied_by_llm"
 #: What says nothing about the message, and so need not be the last word. Only after a while: a run
@@ -51,7 +53,7 @@ class Parameters:
 
     model: str = ""
     prompt: str = field(default_factory=prompt_version)
-    message_chars_max: int = Settings.judge_message_chars_max
+    message_chars_max: int = RewardSettings.judge_message_chars_max
 
     def __post_init__(self) -> None:
         if self.prompt != prompt_version():
@@ -82,12 +84,14 @@ def _due_again(rows: pa.Table, as_of_us: int) -> pa.Table:
 def _check(parameters: Parameters, settings: Settings) -> None:
     if not parameters.model:
         raise _unfit(parameters, "its definition names no model: parameters = { model = … }")
-    if not settings.judge_url:
+    if not settings.room(RewardSettings).judge_url:
         raise _unfit(parameters, "no judge is set")
-    if settings.judge_model != parameters.model:
-        raise _unfit(parameters, f"the judge is the model {settings.judge_model}")
-    if settings.judge_message_chars_max != parameters.message_chars_max:
-        shown = settings.judge_message_chars_max
+    if settings.room(RewardSettings).judge_model != parameters.model:
+        raise _unfit(
+            parameters, f"the judge is the model {settings.room(RewardSettings).judge_model}"
+        )
+    if settings.room(RewardSettings).judge_message_chars_max != parameters.message_chars_max:
+        shown = settings.room(RewardSettings).judge_message_chars_max
         raise _unfit(parameters, f"the judge is shown {shown} characters of a message")
 
 

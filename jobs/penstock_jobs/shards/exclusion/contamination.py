@@ -26,6 +26,7 @@ from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock.toml_document import unknown
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.shards.exclusion.reasons import Found, Why
 from penstock_jobs.shards.exclusion.shingles import Hashes, shingles
 
@@ -269,7 +270,7 @@ def find_contaminated(
     bounds: Bounds,
 ) -> Found:
     """`works` without texts: they are read from the events of the pinned lake."""
-    target = lake.settings.rewards_bucket_bytes_target
+    target = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
     tasks = (
         _Task(lake.settings, bucket, _of_bucket(bucket, works), suites, bounds)
         for bucket in plan_sessions(lake, pin, [(one,) for one in sorted(works)], target)

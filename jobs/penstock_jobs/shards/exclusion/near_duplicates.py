@@ -25,6 +25,7 @@ from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.exclusion.reasons import Found, Why
@@ -161,7 +162,7 @@ def find_near_duplicates(
     similarity_min: float,
 ) -> Found:
     """`groups` are those of the sessions: what is in one is never compared."""
-    target = lake.settings.rewards_bucket_bytes_target
+    target = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
     alone = [(one,) for one in sorted(sessions)]
     tasks = (
         SignTask(lake.settings, bucket, seed) for bucket in plan_sessions(lake, pin, alone, target)
