@@ -12,17 +12,17 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock_jobs.rewards.settings import RewardSettings
-from penstock.lake.settings import LakeSettings
 from penstock.database.engine import Database
 from penstock.database.inserting import insert_of
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import session_link
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.settings import RewardSettings
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"
@@ -128,7 +128,9 @@ def gather_chain(lake: Lake, session: SessionId, as_of_us: int) -> tuple[Bucket,
     Raises SessionUnknown, LakeDamaged, what the store raises."""
     chains, places = chains_of(lake.database, [session])
     with pinned(lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds) as pin:
-        [bucket] = plan_sessions(lake, pin, chains, lake.settings.room(RewardSettings).rewards_bucket_bytes_target)
+        [bucket] = plan_sessions(
+            lake, pin, chains, lake.settings.room(RewardSettings).rewards_bucket_bytes_target
+        )
         rows = read_bucket(lake, bucket)
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)

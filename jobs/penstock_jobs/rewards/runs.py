@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.settings import RewardSettings
-from penstock.lake.settings import LakeSettings
 from penstock.clock import SystemClock
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import Parameters, as_bucket, later
 from penstock_jobs.rewards.credit import Place, Scored, score
@@ -47,6 +46,7 @@ from penstock_jobs.rewards.reward_files import (
     add_rewards,
     write_rewards,
 )
+from penstock_jobs.rewards.settings import RewardSettings
 
 
 @contextmanager
@@ -334,7 +334,9 @@ def run(
     check_judge(work.definition, lake.settings)
     definition = _with_repository(work)
     clock_us = SystemClock().now_us() if now_us is None else now_us
-    with pinned(lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True) as pin:
+    with pinned(
+        lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True
+    ) as pin:
         progress = begin_run(lake.database, definition, clock_us)
         plan = _plan(lake, pin, progress, work)
         report = Report(
@@ -348,7 +350,10 @@ def run(
         tasks = (
             Task(lake.settings, progress, bucket, plan.places_of(bucket), work.repository)
             for bucket in plan_sessions(
-                lake, pin, plan.chains, lake.settings.room(RewardSettings).rewards_bucket_bytes_target
+                lake,
+                pin,
+                plan.chains,
+                lake.settings.room(RewardSettings).rewards_bucket_bytes_target,
             )
         )
         done = 0

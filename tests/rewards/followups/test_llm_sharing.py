@@ -1,34 +1,28 @@
 """What the processes of a run, and the runs after it, share of the judge: its answers and its
 budget, in either database."""
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
-from penstock.errors import SettingInvalid
+from penstock.errors import InvalidInput, SettingInvalid
 from penstock.settings import load_settings
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.llm_judge import Answer
-from penstock_jobs.rewards.followups.llm_judge import DatabaseCache
-from penstock_jobs.rewards.followups.llm_judge import open_judge
-from penstock_jobs.rewards.followups.llm_requests import DatabaseBudget
-from penstock_jobs.rewards.followups.llm_requests import spent
+from penstock_jobs.rewards.followups.llm_judge import Answer, DatabaseCache, open_judge
+from penstock_jobs.rewards.followups.llm_requests import DatabaseBudget, spent
 from penstock_jobs.rewards.tables import judge_answer
-from tests.rewards.followups.completions import Completions
-from tests.rewards.followups.completions import completion
-from tests.rewards.followups.completions import running_completions
+from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import hand_lake
-from tests.support.servers.child import end_child
-from tests.support.servers.child import start_child
-from typing import Any
-import json
-import pytest
-import signal
-import sqlalchemy as sa
-import subprocess
-import sys
-
+from tests.support.servers.child import end_child, start_child
 
 RUN = "run-1"
 ANSWER = Answer("asks", 0.1, 1e-17)

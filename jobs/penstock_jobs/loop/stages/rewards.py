@@ -5,24 +5,13 @@ cycle begins, a snapshot fixes what it is about.
 """
 
 from penstock.channels import channels
-from penstock.lake.catalog import content_snap
-from penstock.lake.catalog import name_snap
-from penstock.lake.catalog import pinned
+from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.settings import LakeSettings
-from penstock_jobs.loop.fresh import Fresh
-from penstock_jobs.loop.fresh import count_fresh
-from penstock_jobs.loop.keeping import database_now
-from penstock_jobs.loop.keeping import newest_begun
-from penstock_jobs.loop.keeping import newest_made
-from penstock_jobs.loop.loopfile import LoopFile
-from penstock_jobs.loop.loopfile import Start
-from penstock_jobs.loop.stage import Answer
-from penstock_jobs.loop.stage import Done
-from penstock_jobs.loop.stage import Facts
-from penstock_jobs.loop.stage import NotYet
-from penstock_jobs.loop.stage import Work
+from penstock_jobs.loop.fresh import Fresh, count_fresh
+from penstock_jobs.loop.keeping import database_now, newest_begun, newest_made
+from penstock_jobs.loop.loopfile import LoopFile, Start
+from penstock_jobs.loop.stage import Answer, Done, Facts, NotYet, Work
 from penstock_jobs.rewards import runs
-
 
 NAME = "rewards"
 _SECOND_US = 1_000_000

@@ -15,7 +15,6 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
-from penstock_jobs.rewards.settings import RewardSettings
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
 from penstock.settings import Settings
@@ -30,6 +29,7 @@ from penstock_jobs.rewards.followups.llm_requests import (
     address_of,
     endpoint_of,
 )
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
@@ -252,7 +252,12 @@ def open_judge(settings: Settings, database: Database, run: str) -> LlmJudge | N
     of all runs the answers. Nobody is asked yet. Raises InvalidInput."""
     if not settings.room(RewardSettings).judge_url:
         return None
-    budget = DatabaseBudget(database, run, settings.room(RewardSettings).judge_requests_max, settings.room(RewardSettings).judge_tokens_max)
+    budget = DatabaseBudget(
+        database,
+        run,
+        settings.room(RewardSettings).judge_requests_max,
+        settings.room(RewardSettings).judge_tokens_max,
+    )
     limits = Limits(
         inflight_max=settings.room(RewardSettings).judge_inflight_max,
         message_chars_max=settings.room(RewardSettings).judge_message_chars_max,

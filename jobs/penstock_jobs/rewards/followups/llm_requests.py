@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
-from penstock_jobs.rewards.settings import RewardSettings
 from penstock.database.engine import Database
 from penstock.database.inserting import insert_of
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds, Exchange, Heard
 from penstock.settings import Settings, without_secrets
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_spending
 
 

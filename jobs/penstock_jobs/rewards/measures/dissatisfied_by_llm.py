@@ -22,22 +22,21 @@ not to listen, and no prompt is proof against everything. Models differ, and the
 stay while what stands behind it changes: compare it with `dissatisfied_follow_up` beside it.
 """
 
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
 from penstock_jobs.rewards.followups.judge import Unjudged
-from penstock_jobs.rewards.followups.llm_judge import prompt_version
-from penstock_jobs.rewards.followups.llm_judge import version_of
+from penstock_jobs.rewards.followups.llm_judge import prompt_version, version_of
 from penstock_jobs.rewards.followups.llm_requests import Endpoint
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.texts.trail import SECOND
-import pyarrow as pa
-import pyarrow.compute as pc
-
 
 _NAME = "dissatisfied_by_llm"
 #: What says nothing about the message, and so need not be the last word. Only after a while: a run
