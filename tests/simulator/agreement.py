@@ -1,22 +1,31 @@
 """Rewards as Penstock computes them, beside what the simulator knows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import sqrt
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-
 from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definition import Definition, find_definition, parse_definition
-from penstock_jobs.rewards.rates import Difference, Values, welch
-from penstock_jobs.rewards.runs import Work, run
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.rates import Difference
+from penstock_jobs.rewards.rates import Values
+from penstock_jobs.rewards.rates import welch
+from penstock_jobs.rewards.runs import Work
+from penstock_jobs.rewards.runs import run
 from penstock_jobs.simulator.policy import POLICIES
-from penstock_jobs.simulator.production import Checkpoint, Lived, Production
+from penstock_jobs.simulator.production import Checkpoint
+from penstock_jobs.simulator.production import Production
+from penstock_jobs.simulator.production import SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
 from tests.support.lakes import hand_lake
+from typing import Any
+from typing import NamedTuple
+import numpy as np
+
 
 HORIZON_S = 600
 #: How often an interval may miss the truth.
@@ -65,7 +74,7 @@ def whole_definition() -> Definition:
 
 
 def measure(
-    directory: Path, lived: Iterable[Lived], definition: Definition | None = None
+    directory: Path, lived: Iterable[SimulatedSession], definition: Definition | None = None
 ) -> Measured:
     """A lake of these sessions, and the rewards of all of them."""
     definition = definition or whole_definition()
@@ -82,7 +91,7 @@ def measure(
     return _measured(rows, outcomes)
 
 
-def _bodies(lived: Iterable[Lived]) -> Iterable[bytes]:
+def _bodies(lived: Iterable[SimulatedSession]) -> Iterable[bytes]:
     for one in lived:
         yield b"\n".join(line for _, _, line in one.lines)
 
@@ -106,7 +115,7 @@ def _measured(rows: list[dict[str, Any]], outcomes: list[dict[str, Any]]) -> Mea
     return found
 
 
-def errors(measured: Measured, lived: Iterable[Lived]) -> Values:
+def errors(measured: Measured, lived: Iterable[SimulatedSession]) -> Values:
     """Of the persistence of each edit at each horizon at which both know it: measured − true."""
     pairs = [
         (value, true[0])
@@ -166,7 +175,7 @@ class Pair:
         for of_seed in lived.values():
             yield self.covered(measured, of_seed)
 
-    def covered(self, measured: Measured, lived: Sequence[Lived]) -> "Covered":
+    def covered(self, measured: Measured, lived: Sequence[SimulatedSession]) -> "Covered":
         """Whether the intervals of the differences hold the truth."""
         parents = [one.truth for one in lived if one.truth.parent_session is None]
         kept, ended = [], []

@@ -5,29 +5,36 @@ A share lies between known bounds and is compared as it is; its margin is a diff
 heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio, 0.1 for 10 %."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
 from importlib.resources import files
 from math import isfinite
-from typing import Literal
-
-import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
-
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
 from penstock.gate.sample_ratio import Seen
-from penstock.gate.sequential import Arm, Cell, on_log_scale
+from penstock.gate.sequential import Arm
+from penstock.gate.sequential import Cell
+from penstock.gate.sequential import on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.trial import Period, Trial
-from penstock_jobs.rewards.definition import DEFAULT, parse_definition
+from penstock_jobs.canary.trial import Period
+from penstock_jobs.canary.trial import Trial
+from penstock_jobs.rewards.definition import DEFAULT
+from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.progress import definition_known_as
-from penstock_jobs.rewards.rates import RATES, Tally
+from penstock_jobs.rewards.rates import RATES
+from penstock_jobs.rewards.rates import Tally
+from typing import Literal
+import numpy as np
+import pyarrow as pa
+
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]
 #: The reward that a definition makes of all its others.
@@ -146,7 +153,7 @@ ARMS: tuple[Arm, ...] = ("canary", "current")
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
+class TrialTraffic:
     """The sessions of a trial, row by row, and which of them count."""
 
     rows: pa.Table
@@ -167,7 +174,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MetricMeasurement:
     """A metric of the sessions that count. `pending` are those that will be known later, `unknown`
     those that never will."""
 
@@ -193,7 +200,7 @@ class _Found:
     unknown: set[str] = field(default_factory=set)
 
 
-def read_traffic(lake: Lake, trial: Trial, now_us: int) -> Traffic:
+def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
     """Raises what queries raise."""
     quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * _SECOND_US)
     parameters = {
@@ -207,7 +214,7 @@ def read_traffic(lake: Lake, trial: Trial, now_us: int) -> Traffic:
     return traffic_of(trial, _ask(lake, trial, "sessions", ["sessions"], parameters))
 
 
-def traffic_of(trial: Trial, rows: pa.Table) -> Traffic:
+def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
     """Which of these rows of `sessions.sql` count: pure.
 
     A session that began before a change of the split and went on after it is left out, on both
@@ -232,7 +239,7 @@ def traffic_of(trial: Trial, rows: pa.Table) -> Traffic:
     left_out: dict[str, Mapping[Arm, int]] = {
         one: {"canary": counts[one, True], "current": counts[one, False]} for one in reasons
     }
-    return Traffic(rows, canary, phases, left_out)
+    return TrialTraffic(rows, canary, phases, left_out)
 
 
 def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -245,7 +252,7 @@ def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.i
     return found
 
 
-def seen_users(trial: Trial, traffic: Traffic) -> list[Seen]:
+def seen_users(trial: Trial, traffic: TrialTraffic) -> list[Seen]:
     """By period, in which arm users were in the first session of theirs that counts. Whether users
     or sessions are split, each is in the canary with the chance of the share at that time."""
     known: set[str] = set()
@@ -262,15 +269,15 @@ def seen_users(trial: Trial, traffic: Traffic) -> list[Seen]:
     ]
 
 
-def measure(lake: Lake, trial: Trial, traffic: Traffic, metric: Metric) -> Measured:
+def measure(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> MetricMeasurement:
     """Raises what queries raise, and InvalidInput where a value is no number."""
     found = _find(lake, trial, traffic, metric)
     return measured_of(traffic, metric.scale, found.values, found.unknown)
 
 
 def measured_of(
-    traffic: Traffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
-) -> Measured:
+    traffic: TrialTraffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
+) -> MetricMeasurement:
     """Values by session, put together by user: pure. Raises InvalidInput where one is no number."""
     sums: dict[tuple[int, Arm, str], _Sums] = {}
     scored, pending, never = (Counter[Arm]() for _ in range(3))
@@ -291,7 +298,7 @@ def measured_of(
         cell = sums.setdefault((int(traffic.phases[row]), arm, who[row]), _Sums())
         cell.count += 1
         cell.total += value if scale.floor is None else on_log_scale(value, scale.floor)
-    return Measured(
+    return MetricMeasurement(
         [Cell(*key, one.count, one.total) for key, one in sums.items()],
         scored={arm: scored[arm] for arm in ARMS},
         pending={arm: pending[arm] for arm in ARMS},
@@ -300,7 +307,7 @@ def measured_of(
     )
 
 
-def _find(lake: Lake, trial: Trial, traffic: Traffic, metric: Metric) -> _Found:
+def _find(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> _Found:
     if metric.source == "reward":
         return _rewards(lake, trial, metric)
     if metric.source == "rate":

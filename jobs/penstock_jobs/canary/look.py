@@ -18,9 +18,9 @@ from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
 from penstock_jobs.canary.live_metrics import (
     ARMS,
-    Measured,
     Metric,
-    Traffic,
+    MetricMeasurement,
+    TrialTraffic,
     find_metric,
     measure,
     read_traffic,
@@ -115,7 +115,7 @@ def ratio_sentence(found: SampleRatio) -> str:
 
 def judge_metric(
     wanted: LiveRequirement,
-    found: tuple[Metric, Measured] | str,
+    found: tuple[Metric, MetricMeasurement] | str,
     *,
     metrics: int,
     unknown_difference_max: float,
@@ -171,7 +171,9 @@ def judge_metric(
     )
 
 
-def _missing(wanted: LiveRequirement, measured: Measured, difference_max: float) -> str | None:
+def _missing(
+    wanted: LiveRequirement, measured: MetricMeasurement, difference_max: float
+) -> str | None:
     """Why too little is known for a pass."""
     few = [arm for arm in ARMS if measured.scored[arm] < wanted.min_sessions]
     if few:
@@ -257,7 +259,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class KeptLook:
+class StoredLook:
     """A look as it is in the database."""
 
     outcome: Outcome
@@ -321,8 +323,8 @@ def _look(lake: Lake, situation: Situation, trial: Trial) -> Look:
 
 
 def _measured(
-    lake: Lake, trial: Trial, traffic: Traffic, live: LiveRequirement
-) -> tuple[Metric, Measured]:
+    lake: Lake, trial: Trial, traffic: TrialTraffic, live: LiveRequirement
+) -> tuple[Metric, MetricMeasurement]:
     metric = find_metric(lake.database, live)
     return metric, measure(lake, trial, traffic, metric)
 
@@ -360,14 +362,14 @@ def keep_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
         )
 
 
-def newest_look(database: Database, trial: Trial) -> KeptLook | None:
+def newest_look(database: Database, trial: Trial) -> StoredLook | None:
     """Of this trial."""
     with database.read() as connection:
         row = connection.execute(_newest(trial)).first()
     if row is None:
         return None
     document = msgspec.json.decode(row.document)
-    return KeptLook(document["outcome"], document["why"], row.at, document)
+    return StoredLook(document["outcome"], document["why"], row.at, document)
 
 
 def _newest(trial: Trial) -> sa.Select[tuple[int, str, int]]:

@@ -1,28 +1,28 @@
 """What the canary and the watch have in common: looks at live metrics, one runner at a time."""
 
 from collections.abc import Iterator
-
 from penstock.channels import channels
 from penstock.channels.channels import ChannelState
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
-from penstock.gate.policy import LiveRequirement, parse
+from penstock.gate.policy import LiveRequirement
+from penstock.gate.policy import parse
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import COLUMNS
-from penstock_jobs.canary.watch import Round, lease_of, watch_once
+from penstock_jobs.canary.watch import WatchRound
+from penstock_jobs.canary.watch import lease_of
+from penstock_jobs.canary.watch import watch_once
 from penstock_jobs.loop.stage import Work
 from penstock_jobs.rewards import runs
-from penstock_jobs.rewards.definition import (
-    DEFAULT,
-    Definition,
-    find_definition,
-    parse_definition,
-    shipped,
-)
+from penstock_jobs.rewards.definition import DEFAULT
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.definition import shipped
 from penstock_jobs.rewards.progress import definition_known_as
 
 
-def look(work: Work) -> Round:
+def look(work: Work) -> WatchRound:
     """A round of the watcher, which rolls back what is worse; nothing where a watcher beside the
     loop is at it. Computes first what the metrics ask for, since rewards that nobody computes stay
     pending. Raises PromotionConflict, DatabaseUnreachable, and what computing rewards raises."""
@@ -33,7 +33,7 @@ def look(work: Work) -> Round:
         if mine:
             _compute_rewards(work)
             return watch_once(work.lake, work.tenant, work.loop.channel)
-    return Round("nothing", "another watcher is looking at this moment")
+    return WatchRound("nothing", "another watcher is looking at this moment")
 
 
 def state_of(work: Work) -> ChannelState:

@@ -1,5 +1,7 @@
 """The errors of the gate."""
 
+from typing import Any
+
 from penstock.errors import PenstockError
 
 
@@ -8,3 +10,9 @@ class GateRefused(PenstockError):
     changed; `penstock gate check` shows why."""
 
     http_status = 422
+
+    @property
+    def http_fields(self) -> dict[str, Any]:
+        verdict: Any = self.facts["verdict"]
+        document = dict(verdict.document)
+        return {"outcome": verdict.outcome, "verdict": document, "verdict_id": verdict.id}

@@ -30,6 +30,8 @@ from penstock.fleet.documents import (
 from penstock.fleet.replicas import Report, fleet, report
 from penstock.gate.verdicts import Verdict
 from penstock.http.body import read_body
+from penstock.http.openapi import KEY_NEEDED, RefusableOperation
+from penstock.http.turns import cut_off_when_cancelled
 from penstock.server.registry_documents import (
     AssignmentAnswer,
     ChangeAnswer,
@@ -57,8 +59,7 @@ from penstock.server.registry_schema import (
     promotion_refusals,
     registry_refusals,
 )
-from penstock.server.schema import KEY_NEEDED, RefusableOperation
-from penstock.server.service import Service, telling_cut_off
+from penstock.server.service import Service
 
 _BODY_BYTES_MAX = 1024 * 1024
 _KEY_CHARS_MAX = 1_024
@@ -106,7 +107,7 @@ async def post_checkpoint(request: _Request, service: Service) -> CheckpointAnsw
         note=asked.note,
         look=asked.look and _may_look(grant, asked.uri),
     )
-    with telling_cut_off():
+    with cut_off_when_cancelled():
         return checkpoint_answer(await service.registry.register(register))
 
 
@@ -173,7 +174,7 @@ async def get_channel(
             raise InvalidInput(what="wait", why="it needs `after`, the version that you know")
         answer = channel_answer((await service.registry.channel(key)).state)
     else:
-        with telling_cut_off():
+        with cut_off_when_cancelled():
             seen = await service.registry.change(key, after, wait, _gone(request))
         answer = change_since_answer(seen)
     tag = f'"{answer.hash}"'
@@ -348,7 +349,7 @@ REGISTRY_ROUTES = [
 
 
 async def _authorize(request: _Request, service: Service, *roles: Role) -> Grant:
-    return await service.authorize(request.headers.get("authorization"), *roles)
+    return await service.authorizer.authorize(request.headers.get("authorization"), *roles)
 
 
 def _actor(grant: Grant) -> str:
@@ -377,7 +378,7 @@ async def _body(request: _Request, kind: type[Asked]) -> Asked:
 
 
 async def _call(service: Service, work: Any, *arguments: Any) -> Any:
-    with telling_cut_off():
+    with cut_off_when_cancelled():
         return await service.registry.call(partial(work, service.lake.database, *arguments))
 
 
