@@ -347,14 +347,7 @@ def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Found:
     for row in _ask(lake, trial, "outcomes", ["outcomes"], parameters).to_pylist():
         if row["outcome"] == "pending":
             continue
-        share = RATES[metric.name](
-            Tally(
-                row["checkpoint"], row["outcome"], row["reason"], turns=row["turns"],
-                edited=row["edited_turns"], answered=row["answered_turns"],
-                asked=row["asking_turns"], calls=row["tool_calls"],
-                invalid_calls=row["invalid_tool_calls"],
-            )
-        )  # fmt: skip
+        share = RATES[metric.name](Tally(*(row[name] for name in Tally._fields)))
         if share.of:
             found.values[row["session_id"]] = share.hits / share.of
         else:

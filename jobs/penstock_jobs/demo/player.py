@@ -212,7 +212,7 @@ class Player:
     def _compare(self, worked: Worked, checkpoint: str) -> tuple[Measured, Measured]:
         definition = load_loop(self.place.loops / LEARN).load_definition()
         with open_executor(self.lake.settings) as executor:
-            rewards.run(self.lake, executor, rewards.Work(definition))
+            rewards.run(self.lake, executor, rewards.RunRequest(definition))
         found = measured(self.lake, definition.version, checkpoint, worked.from_us, worked.until_us)
         truth = known(worked.truths, checkpoint)
         served = sum(one.checkpoint == checkpoint for one in worked.truths)

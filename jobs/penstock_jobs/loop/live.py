@@ -56,7 +56,7 @@ def _compute_rewards(work: Work) -> None:
     if definitions := list(_definitions(work, live)):
         with work.executor() as executor:
             for one in definitions:
-                runs.run(work.lake, executor, runs.Work(one))
+                runs.run(work.lake, executor, runs.RunRequest(one))
 
 
 def _definitions(work: Work, live: tuple[LiveRequirement, ...]) -> Iterator[Definition]:

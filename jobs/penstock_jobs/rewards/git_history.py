@@ -73,7 +73,7 @@ class Repository:
     seconds_max: float = 300.0
 
 
-class Changed(NamedTuple):
+class ChangedFile(NamedTuple):
     """A file in a commit. Without `blob` it was deleted; `renamed_from` is its path before."""
 
     path: str
@@ -85,7 +85,7 @@ class Commit(NamedTuple):
     name: str
     parent: str | None
     ts_us: int
-    changed: tuple[Changed, ...] = ()
+    changed: tuple[ChangedFile, ...] = ()
 
 
 def with_history(
@@ -143,7 +143,7 @@ class _File(NamedTuple):
     renamed_from: str | None = None
 
 
-class _Told(NamedTuple):
+class _CommitEvent(NamedTuple):
     """What is told to a session at a moment."""
 
     session: str
@@ -210,7 +210,7 @@ class _Followed:
                 yield _File(name, change.blob)
 
     def _rename(
-        self, commit: str, change: Changed, before: str, known: str | None
+        self, commit: str, change: ChangedFile, before: str, known: str | None
     ) -> Iterator[_File]:
         name = known or _renamed(before, str(change.renamed_from), change.path)
         self.names[change.path] = name
@@ -236,14 +236,14 @@ class _Followed:
 
 def _told(
     moments: Iterable[tuple[int, int, int, Any]], followed: Mapping[str, _Followed]
-) -> Iterator[_Told]:
+) -> Iterator[_CommitEvent]:
     told: set[tuple[str, int, str]] = set()
     for ts, kind, _, what in moments:
         if kind == _COMMIT:
             for session, files in followed.items():
                 entries = tuple(files.committed(what))
                 if entries:
-                    yield _Told(session, ts, what.name, entries)
+                    yield _CommitEvent(session, ts, what.name, entries)
             continue
         session, path = what
         if kind == _EDIT:
@@ -254,7 +254,7 @@ def _told(
             standing = followed[session].standing(path)
             if standing is not None and (session, ts, standing[1].path) not in told:
                 told.add((session, ts, standing[1].path))
-                yield _Told(session, ts, standing[0], (standing[1],))
+                yield _CommitEvent(session, ts, standing[0], (standing[1],))
 
 
 def _renamed(name: str, old: str, new: str) -> str:
@@ -359,11 +359,11 @@ def _walk(repository: Repository) -> list[Commit]:
     return commits
 
 
-def _changes(raw: bytes, names: set[str]) -> dict[str, list[Changed]]:
+def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
     """What `git diff-tree -z --stdin` said, by commit."""
-    found: dict[str, list[Changed]] = {}
+    found: dict[str, list[ChangedFile]] = {}
     fields = iter(raw.split(b"\0"))
-    here: list[Changed] = []
+    here: list[ChangedFile] = []
     for part in fields:
         if not part.startswith(b":"):
             # The name of a commit stands before its files.
@@ -377,9 +377,9 @@ def _changes(raw: bytes, names: set[str]) -> dict[str, list[Changed]]:
         if status[0] in "RC":
             path, old = os.fsdecode(next(fields)), path if status[0] == "R" else None
         if status[0] == "D":
-            here.append(Changed(path, None))
+            here.append(ChangedFile(path, None))
         else:
-            here.append(Changed(path, blob if mode in _REGULAR else _NO_TEXT, old))
+            here.append(ChangedFile(path, blob if mode in _REGULAR else _NO_TEXT, old))
     return found
 
 

@@ -16,16 +16,16 @@ import sqlalchemy as sa
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, SettingInvalid
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.llm_judge import Answer, DatabaseCache, open_judge
-from penstock_jobs.rewards.followups.llm_requests import DatabaseBudget, spent
+from penstock_jobs.rewards.followups.judge import JudgedMessage
+from penstock_jobs.rewards.followups.llm_judge import AnswerCache, ModelAnswer, open_judge
+from penstock_jobs.rewards.followups.llm_requests import RunBudget, spent
 from penstock_jobs.rewards.tables import judge_answer
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import hand_lake
 from tests.support.servers.child import end_child, start_child
 
 RUN = "run-1"
-ANSWER = Answer("asks", 0.1, 1e-17)
+ANSWER = ModelAnswer("asks", 0.1, 1e-17)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ JUDGE = """
 import json, sys
 from penstock.database.engine import Database
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.judge import JudgedMessage as Message
 from penstock_jobs.rewards.followups.llm_judge import open_judge
 settings = load_settings(sys.argv[1])
 judge = open_judge(settings, Database.of(settings), sys.argv[2])
@@ -116,7 +116,7 @@ def test_another_run_has_its_own_budget_and_the_same_answers(
         "judge_url": server.url, "judge_model": "m", "judge_requests_max": 1,
     }  # fmt: skip
     settings = load_settings(tmp_path, {}, flags)
-    messages = [Message(text="asks a"), Message(text="asks b")]
+    messages = [JudgedMessage(text="asks a"), JudgedMessage(text="asks b")]
     found = []
     for run in ("run-1", "run-2", "run-3"):
         judge = open_judge(settings, database, run)
@@ -128,13 +128,13 @@ def test_another_run_has_its_own_budget_and_the_same_answers(
 
 
 def test_the_budget_holds_however_many_ask_at_the_same_time(database: Database) -> None:
-    one, other = (DatabaseBudget(database, RUN, 30, 10_000) for _ in range(2))
+    one, other = (RunBudget(database, RUN, 30, 10_000) for _ in range(2))
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda n: (one, other)[n % 2].take(7), range(60)))
         assert taken.count(True) == 30
         list(pool.map(lambda _: one.settle(7, 3), range(30)))
     assert spent(database, RUN) == (30, 90)
-    tokens = DatabaseBudget(database, "by tokens", 100, 20)
+    tokens = RunBudget(database, "by tokens", 100, 20)
     assert [tokens.take(7), tokens.take(7), tokens.take(7), tokens.take(6)] == [
         True, True, False, True,
     ]  # fmt: skip
@@ -142,7 +142,7 @@ def test_the_budget_holds_however_many_ask_at_the_same_time(database: Database) 
 
 def test_the_cache_is_written_by_many_at_the_same_time(database: Database) -> None:
     keys = [f"{number:064x}" for number in range(1_200)]
-    caches = [DatabaseCache(database) for _ in range(4)]
+    caches = [AnswerCache(database) for _ in range(4)]
     with ThreadPoolExecutor(8) as pool:
         list(
             pool.map(
@@ -163,7 +163,7 @@ def test_the_first_answer_counts_for_all(server: Completions, database: Database
             settings = load_settings(None, {}, flags | {"judge_url": url})
             return open_judge(settings, database, RUN)
 
-        message = Message(text="asks a")
+        message = JudgedMessage(text="asks a")
 
         def outrun(_request: dict[str, Any]) -> str:
             judge_at(quicker.url).judge([message])
@@ -175,7 +175,7 @@ def test_the_first_answer_counts_for_all(server: Completions, database: Database
 
 
 def test_an_answer_that_nobody_can_read_is_asked_for_again(database: Database) -> None:
-    cache = DatabaseCache(database)
+    cache = AnswerCache(database)
     cache.put({"k": ANSWER})
     with database.write() as connection:
         connection.execute(sa.update(judge_answer).values(answer='{"label": "older"}'))
@@ -186,7 +186,7 @@ def test_no_text_is_kept(server: Completions, database: Database, tmp_path: Path
     flags: dict[str, object] = {"judge_url": server.url, "judge_model": "m"}
     judge = open_judge(load_settings(tmp_path, {}, flags), database, RUN)
     assert judge is not None
-    judge.judge([Message(text="asks about SECRETWORD", agent="SECRETWORD")])
+    judge.judge([JudgedMessage(text="asks about SECRETWORD", agent="SECRETWORD")])
     with database.read() as connection:
         [row] = connection.execute(sa.select(judge_answer))
     assert "SECRETWORD" not in str(row)

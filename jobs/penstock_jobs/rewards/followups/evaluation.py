@@ -18,9 +18,9 @@ from penstock_jobs.rewards.followups.judge import (
     DISSATISFIED,
     LABELS,
     Judge,
+    JudgedMessage,
     Judgement,
     Label,
-    Message,
 )
 
 #: Chosen once, before anything was trained, so that each label has about a quarter held out in
@@ -32,7 +32,7 @@ _FRESH = "fresh"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    message: Message
+    message: JudgedMessage
     label: Label
     #: ISO 639-1.
     language: str
@@ -82,7 +82,7 @@ def _read(name: str) -> list[Example]:
 
 
 def _example(row: dict[str, Any], *, fresh: bool) -> Example:
-    message = Message(
+    message = JudgedMessage(
         text=row["text"],
         agent=row["agent"],
         previous=row.get("previous", ""),

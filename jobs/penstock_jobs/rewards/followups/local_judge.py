@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.evaluation import Example, digest_of, train_examples
-from penstock_jobs.rewards.followups.features import Rows, features
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
+from penstock_jobs.rewards.followups.features import FeatureRows, features
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, JudgedMessage, Judgement
 
 Matrix: TypeAlias = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ class Model:
     #: Of the examples that it was trained on.
     examples: str
 
-    def probabilities(self, rows: Rows) -> Matrix:
+    def probabilities(self, rows: FeatureRows) -> Matrix:
         logits = rows.times(self.weights.astype(np.float32) * self.scale)
         return softmax(logits / self.temperature)
 
@@ -115,13 +115,13 @@ class LocalJudge:
         self._model = model or committed_model()
         self.version = _version_of(self._model)
 
-    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
+    def judge(self, messages: Sequence[JudgedMessage]) -> list[Judgement]:
         found: list[Judgement] = []
         for start in range(0, len(messages), _BATCH):
             found += self._judge_batch(messages[start : start + _BATCH])
         return found
 
-    def _judge_batch(self, messages: Sequence[Message]) -> list[Judgement]:
+    def _judge_batch(self, messages: Sequence[JudgedMessage]) -> list[Judgement]:
         probabilities = self._model.probabilities(features(messages))
         best = probabilities.argmax(axis=1)
         dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1)
