@@ -142,7 +142,8 @@ def _played(random: Random, count: int, *, breaks: float = 0.0, asks: float = 0.
     for at in range(count):
         one = Tally("c", "censored" if censored[at] else "scored", None, turns=int(turns[at]),
                     edited_turns=int(edits[at]), answered_turns=int(turns[at]),
-                    asking_turns=int(asked[at]), tool_calls=int(calls[at]), invalid_tool_calls=int(invalid[at]))  # fmt: skip
+                    asking_turns=int(asked[at]), tool_calls=int(calls[at]),
+                    invalid_tool_calls=int(invalid[at]))  # fmt: skip
         if negative[at] or hacks_calls[at]:
             one = one._replace(outcome="negative_by_rule", reason="invalid_tool_calls")
         if hacks_calls[at]:
