@@ -13,7 +13,7 @@ import pytest
 
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.definition import Standing, combine, parse_definition
-from penstock_jobs.rewards.followups.judge import JudgedMessage
+from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.edit_no_revert import edit_no_revert
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
@@ -507,7 +507,7 @@ def test_asked_instead_with_an_edit_and_with_a_tool_alone(tmp_path: Path) -> Non
 
 def doubt(text: str, previous: str = "fix it") -> float:
     """What the judge sees in it."""
-    [judged] = LocalJudge().judge([JudgedMessage(text=text, agent="Done.", previous=previous)])
+    [judged] = LocalJudge().judge([Message(text=text, agent="Done.", previous=previous)])
     return judged.dissatisfied
 
 

@@ -1,4 +1,4 @@
-"""What rewards are computed from, and the rows that they are."""
+"""A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

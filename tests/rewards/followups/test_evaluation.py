@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock_jobs.rewards.followups.evaluation import Example, evaluate, reliability
-from penstock_jobs.rewards.followups.judge import JudgedMessage, Judgement, Label
+from penstock_jobs.rewards.followups.judge import Judgement, Label, Message
 
 
 class Scripted:
@@ -17,7 +17,7 @@ class Scripted:
     def __init__(self, judgements: Sequence[Judgement]) -> None:
         self._judgements = judgements
 
-    def judge(self, messages: Sequence[JudgedMessage]) -> Sequence[Judgement]:
+    def judge(self, messages: Sequence[Message]) -> Sequence[Judgement]:
         return self._judgements[: len(messages)]
 
 
@@ -32,7 +32,7 @@ def said(label: Label | None, confidence: float, dissatisfied: float) -> Judgeme
 
 
 def example(label: Label) -> Example:
-    return Example(JudgedMessage(text=label), label, "en")
+    return Example(Message(text=label), label, "en")
 
 
 def test_precision_recall_and_what_was_not_judged() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.followups.judge import JudgedMessage, Judgement
+from penstock_jobs.rewards.followups.judge import Judgement, Message
 from penstock_jobs.rewards.followups.llm_judge import (
     AnswerCache,
     JudgeLimits,
@@ -79,8 +79,8 @@ def labels(judgements: list[Judgement]) -> list[str | None]:
     return [one.label or one.unjudged for one in judgements]
 
 
-def messages(*texts: str) -> list[JudgedMessage]:
-    return [JudgedMessage(text=text) for text in texts]
+def messages(*texts: str) -> list[Message]:
+    return [Message(text=text) for text in texts]
 
 
 def test_labels_in_the_order_of_the_messages(server: Completions, database: Database) -> None:
@@ -109,10 +109,10 @@ def test_the_same_message_is_asked_once(server: Completions, database: Database)
 
 
 def test_another_context_or_model_is_asked_anew(server: Completions, database: Database) -> None:
-    judge_at(server, database).judge([JudgedMessage(text="asks a")])
-    judge_at(server, database).judge([JudgedMessage(text="asks a", edited=True)])
+    judge_at(server, database).judge([Message(text="asks a")])
+    judge_at(server, database).judge([Message(text="asks a", edited=True)])
     other = judge_at(server, database, model="other")
-    other.judge([JudgedMessage(text="asks a")])
+    other.judge([Message(text="asks a")])
     assert len(server.requests) == 3
     assert other.version != judge_at(server, database).version
 
@@ -273,7 +273,7 @@ def _complains(_request: dict[str, Any]) -> str:
 
 def test_long_messages_lose_their_middle() -> None:
     shown = json.loads(
-        shown_message(JudgedMessage(text="a" * 5_000 + "b" * 5_000, agent="c" * 9_000), 900)
+        shown_message(Message(text="a" * 5_000 + "b" * 5_000, agent="c" * 9_000), 900)
     )
     assert shown["user_message"].startswith("a" * 600)
     assert shown["user_message"].endswith("]\n" + "b" * 300)

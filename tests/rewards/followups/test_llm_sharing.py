@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, SettingInvalid
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judge import JudgedMessage
+from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.llm_judge import AnswerCache, ModelAnswer, open_judge
 from penstock_jobs.rewards.followups.llm_requests import RunBudget, spent
 from penstock_jobs.rewards.tables import judge_answer
@@ -44,7 +44,7 @@ JUDGE = """
 import json, sys
 from penstock.database.engine import Database
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judge import JudgedMessage as Message
+from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.llm_judge import open_judge
 settings = load_settings(sys.argv[1])
 judge = open_judge(settings, Database.of(settings), sys.argv[2])
@@ -116,7 +116,7 @@ def test_another_run_has_its_own_budget_and_the_same_answers(
         "judge_url": server.url, "judge_model": "m", "judge_requests_max": 1,
     }  # fmt: skip
     settings = load_settings(tmp_path, {}, flags)
-    messages = [JudgedMessage(text="asks a"), JudgedMessage(text="asks b")]
+    messages = [Message(text="asks a"), Message(text="asks b")]
     found = []
     for run in ("run-1", "run-2", "run-3"):
         judge = open_judge(settings, database, run)
@@ -163,7 +163,7 @@ def test_the_first_answer_counts_for_all(server: Completions, database: Database
             settings = load_settings(None, {}, flags | {"judge_url": url})
             return open_judge(settings, database, RUN)
 
-        message = JudgedMessage(text="asks a")
+        message = Message(text="asks a")
 
         def outrun(_request: dict[str, Any]) -> str:
             judge_at(quicker.url).judge([message])
@@ -186,7 +186,7 @@ def test_no_text_is_kept(server: Completions, database: Database, tmp_path: Path
     flags: dict[str, object] = {"judge_url": server.url, "judge_model": "m"}
     judge = open_judge(load_settings(tmp_path, {}, flags), database, RUN)
     assert judge is not None
-    judge.judge([JudgedMessage(text="asks about SECRETWORD", agent="SECRETWORD")])
+    judge.judge([Message(text="asks about SECRETWORD", agent="SECRETWORD")])
     with database.read() as connection:
         [row] = connection.execute(sa.select(judge_answer))
     assert "SECRETWORD" not in str(row)

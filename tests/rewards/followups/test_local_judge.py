@@ -10,7 +10,7 @@ from penstock_jobs.rewards.followups.evaluation import (
     train_examples,
 )
 from penstock_jobs.rewards.followups.features import features
-from penstock_jobs.rewards.followups.judge import JudgedMessage
+from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.local_judge import LocalJudge, committed_model, train
 
 
@@ -52,7 +52,7 @@ def test_quality_on_examples_written_later() -> None:
     ],
 )
 def test_plain_cases(text: str, label: str) -> None:
-    [found] = LocalJudge().judge([JudgedMessage(text=text, agent="Done.", edited=True)])
+    [found] = LocalJudge().judge([Message(text=text, agent="Done.", edited=True)])
     assert found.label == label
 
 
@@ -76,7 +76,7 @@ def test_probabilities_fit_together() -> None:
     "text", ["", " \n", "?", "\ud800", "\x00", "```", "。", "🎉", "a" * 1_000_000]
 )
 def test_any_text_gets_a_label(text: str) -> None:
-    [found] = LocalJudge().judge([JudgedMessage(text=text)])
+    [found] = LocalJudge().judge([Message(text=text)])
     assert found.label is not None
 
 
@@ -86,6 +86,6 @@ def test_no_messages_no_judgements() -> None:
 
 def test_the_middle_of_a_long_message_costs_nothing() -> None:
     """However much is pasted, what is looked at is bounded."""
-    short = JudgedMessage(text="fails:\n" + "x = 1\n" * 2_000 + "why?")
-    long = JudgedMessage(text="fails:\n" + "x = 1\n" * 200_000 + "why?")
+    short = Message(text="fails:\n" + "x = 1\n" * 2_000 + "why?")
+    long = Message(text="fails:\n" + "x = 1\n" * 200_000 + "why?")
     assert len(features([long]).row) <= len(features([short]).row) + 50

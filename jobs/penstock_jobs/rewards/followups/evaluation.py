@@ -1,4 +1,4 @@
-"""The labelled examples, and which of them no judge may learn from.
+"""How good a judge is on labelled examples, and which of them no judge may learn from.
 
 They were written for this project, one JSON object a line, a file for each label in `examples/`.
 Their author had seen most of them when the words of `cues.toml` were chosen, so that the quarter
@@ -18,9 +18,9 @@ from penstock_jobs.rewards.followups.judge import (
     DISSATISFIED,
     LABELS,
     Judge,
-    JudgedMessage,
     Judgement,
     Label,
+    Message,
 )
 
 #: Chosen once, before anything was trained, so that each label has about a quarter held out in
@@ -32,7 +32,7 @@ _FRESH = "fresh"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    message: JudgedMessage
+    message: Message
     label: Label
     #: ISO 639-1.
     language: str
@@ -82,7 +82,7 @@ def _read(name: str) -> list[Example]:
 
 
 def _example(row: dict[str, Any], *, fresh: bool) -> Example:
-    message = JudgedMessage(
+    message = Message(
         text=row["text"],
         agent=row["agent"],
         previous=row.get("previous", ""),

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock_jobs.rewards.followups.judge import JudgedMessage
+from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.prose import (
     SHAPES,
     MessageParts,
@@ -108,7 +108,7 @@ def columns() -> int:
     return CHARACTER_COLUMNS + WORD_COLUMNS + len(named_columns())
 
 
-def features(messages: Sequence[JudgedMessage]) -> FeatureRows:
+def features(messages: Sequence[Message]) -> FeatureRows:
     parts = [take_apart(message.text) for message in messages]
     lowered = [one.prose.lower() for one in parts]
     words = [_WORD.findall(text)[:_WORDS] for text in lowered]
@@ -173,7 +173,7 @@ def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _named(
-    messages: Sequence[JudgedMessage],
+    messages: Sequence[Message],
     parts: Sequence[MessageParts],
     texts: Sequence[str],
     words: Sequence[list[str]],
@@ -201,9 +201,7 @@ def _named(
     )
 
 
-def _shapes_of_text(
-    message: JudgedMessage, part: MessageParts, words: list[str]
-) -> tuple[bool, ...]:
+def _shapes_of_text(message: Message, part: MessageParts, words: list[str]) -> tuple[bool, ...]:
     """In the order of _SHAPES_OF_TEXT."""
     prose, count = part.prose, len(words) or len(part.prose) / 3
     if words and len(prose) > 6 * len(words) + 10:  # a script without spaces

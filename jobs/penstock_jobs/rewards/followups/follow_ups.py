@@ -1,7 +1,5 @@
-"""The follow-ups of a bucket of sessions: which messages came after the agent acted.
-
-Pure: Arrow tables in, as the views turns, model_calls, edits and events give them, all rows of
-each session of the bucket."""
+"""The follow-ups of a bucket of sessions: which messages came after the agent acted, and the rows
+of a reward that a judge makes of them. Pure: Arrow tables in, rows out."""
 
 import re
 from bisect import bisect_right
@@ -17,13 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.followups.judge import (
-    DISSATISFIED,
-    Judge,
-    JudgedMessage,
-    Judgement,
-    Tests,
-)
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Message, Tests
 from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 #: Of the view events only these types are looked at; the rest need not be in the table.
@@ -71,7 +63,7 @@ class FollowUp:
     #: The turn that the message began.
     turn: int
     ts: datetime
-    message: JudgedMessage
+    message: Message
     #: The last turn before it in which the agent did anything.
     turn_before: int
     #: The last turn that edited a file which the message names, when that is an earlier one and
@@ -152,7 +144,7 @@ def _follow_ups(session: _Session) -> Iterator[FollowUp]:
                     session_id=session.session_id,
                     turn=turn.number,
                     ts=_datetime(turn.ts),
-                    message=JudgedMessage(
+                    message=Message(
                         text=turn.text,
                         agent=before.said,
                         previous=previous,

@@ -43,7 +43,7 @@ Tests = Literal["passed", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedMessage:
+class Message:
     """What a judge sees: the user's words, and what the agent did just before."""
 
     text: str
@@ -83,6 +83,6 @@ class Judge(Protocol):
         reward definition."""
         ...
 
-    def judge(self, messages: Sequence[JudgedMessage]) -> Sequence[Judgement]:
+    def judge(self, messages: Sequence[Message]) -> Sequence[Judgement]:
         """Never raises for a message that could not be judged: its judgement says why."""
         ...

@@ -27,13 +27,7 @@ from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
 from penstock.settings import Settings
 from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.followups.judge import (
-    LABELS,
-    JudgedMessage,
-    Judgement,
-    Label,
-    Unjudged,
-)
+from penstock_jobs.rewards.followups.judge import LABELS, Judgement, Label, Message, Unjudged
 from penstock_jobs.rewards.followups.llm_requests import (
     ChatClient,
     Endpoint,
@@ -106,7 +100,7 @@ class LlmJudge:
         self._given_up = False
         self.version = version_of(endpoint, self._limits.message_chars_max)
 
-    def judge(self, messages: Sequence[JudgedMessage]) -> list[Judgement]:
+    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
         shown = [shown_message(message, self._limits.message_chars_max) for message in messages]
         keys = [self._key(text) for text in shown]
         unknown = dict(zip(keys, shown, strict=True))
@@ -184,7 +178,7 @@ def version_of(endpoint: Endpoint, message_chars_max: int) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
-def shown_message(message: JudgedMessage, chars_max: int) -> str:
+def shown_message(message: Message, chars_max: int) -> str:
     """The message as the model sees it: one JSON object, in which no text can end its string."""
     return json.dumps(
         {

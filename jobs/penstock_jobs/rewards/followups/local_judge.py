@@ -1,4 +1,8 @@
-"""Multinomial logistic regression: numbers in, probabilities of the labels out."""
+"""The judge that needs nothing but this package: features and multinomial logistic regression.
+
+`python -m penstock_jobs.rewards.followups.local_judge` trains its model from the train examples and
+writes `model.npz` beside this file; with the same examples it is the same model.
+"""
 
 import hashlib
 import io
@@ -15,7 +19,7 @@ from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.evaluation import Example, digest_of, train_examples
 from penstock_jobs.rewards.followups.features import FeatureRows, features
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, JudgedMessage, Judgement
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
 
 Matrix: TypeAlias = NDArray[np.float64]
 
@@ -115,13 +119,13 @@ class LocalJudge:
         self._model = model or committed_model()
         self.version = _version_of(self._model)
 
-    def judge(self, messages: Sequence[JudgedMessage]) -> list[Judgement]:
+    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
         found: list[Judgement] = []
         for start in range(0, len(messages), _BATCH):
             found += self._judge_batch(messages[start : start + _BATCH])
         return found
 
-    def _judge_batch(self, messages: Sequence[JudgedMessage]) -> list[Judgement]:
+    def _judge_batch(self, messages: Sequence[Message]) -> list[Judgement]:
         probabilities = self._model.probabilities(features(messages))
         best = probabilities.argmax(axis=1)
         dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1)

@@ -1,4 +1,5 @@
-"""A message taken apart: what the user wrote themselves, and what they pasted."""
+"""A message taken apart: what the user wrote themselves, what they pasted, and the words in it that
+hint at a label."""
 
 import re
 import tomllib

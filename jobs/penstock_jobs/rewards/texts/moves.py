@@ -1,4 +1,5 @@
-"""Text that vanishes at one place and appears at another a little later has moved."""
+"""Lines that went from one place of a session's files and came to another a little later: they have
+moved, and keep their owner."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence

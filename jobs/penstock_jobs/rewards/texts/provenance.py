@@ -1,4 +1,5 @@
-"""Who wrote each character of a file."""
+"""What is known of the files of a session: their texts, who wrote each character, and where edits
+were made."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence

@@ -1,4 +1,5 @@
-"""What of a written text is still there, at the place and in the way that its owner wrote it."""
+"""What of a text that an edit wrote is still there, by characters and by lines, at the place and in
+the way that its owner wrote it."""
 
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple

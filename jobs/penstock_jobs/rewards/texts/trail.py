@@ -1,4 +1,5 @@
-"""What became of each edit of a session: what all measures of edits read."""
+"""The edits of a session: their order, their names, and what became of each. All measures of edits
+read it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
