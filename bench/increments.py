@@ -11,7 +11,7 @@ from penstock.lake.catalog import current
 from penstock.lake.merging import merge_each
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import Work, run
+from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.upkeep.compaction import choose_merges
 from tests.support.lakes import HandLake, hand_lake
 
@@ -38,11 +38,13 @@ def measure_increments(directory: Path) -> Iterator[Figure]:
 
 def _increment(lake: HandLake, seed: int) -> float:
     """CPU seconds of a run in which only so many events are new: the best of a few."""
-    run(lake.lake, InlineExecutor(), Work(find_definition()))
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()))
     costs = []
     for number in range(_TRIES):
         _take_in(lake, _NEW_EVENTS, seed=seed + number)
-        costs.append(cpu_seconds(lambda: run(lake.lake, InlineExecutor(), Work(find_definition()))))
+        costs.append(
+            cpu_seconds(lambda: run(lake.lake, InlineExecutor(), RunRequest(find_definition())))
+        )
     return min(costs)
 
 

@@ -11,7 +11,7 @@ from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.followups.evaluation import evaluate, fresh_examples, held_out_examples
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.length_penalty import bent
-from penstock_jobs.rewards.measures.reasoning_in_comments import Parameters as Comments
+from penstock_jobs.rewards.measures.reasoning_in_comments import CommentParameters as Comments
 from penstock_jobs.rewards.measures.reasoning_in_comments import reasoning_in_comments
 from penstock_jobs.rewards.reward import all_rewards
 from tests.rewards.lakes import answered, bucket_of, edited, said, tool

@@ -2,34 +2,27 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+
 from penstock.errors import InvalidInput
-from penstock.gate.policy import LESS_IS_BETTER
-from penstock.gate.policy import LiveRequirement
-from penstock_jobs.canary.live_metrics import COLUMNS
-from penstock_jobs.canary.live_metrics import MetricMeasurement
-from penstock_jobs.canary.live_metrics import TrialTraffic
-from penstock_jobs.canary.live_metrics import find_metric
-from penstock_jobs.canary.live_metrics import measure
-from penstock_jobs.canary.live_metrics import read_traffic
+from penstock.gate.policy import LESS_IS_BETTER, LiveRequirement
+from penstock_jobs.canary.live_metrics import (
+    COLUMNS,
+    MetricMeasurement,
+    TrialTraffic,
+    find_metric,
+    measure,
+    read_traffic,
+)
 from penstock_jobs.canary.look import situation_of
 from penstock_jobs.canary.trial import Trial
 from penstock_jobs.rewards.rates import RATES
 from penstock_jobs.rewards.reward import all_rewards
-from tests.canary.traffic import CHANNEL
-from tests.canary.traffic import HOUR
-from tests.canary.traffic import MINUTE
-from tests.canary.traffic import NEW
-from tests.canary.traffic import begin_canary
-from tests.canary.traffic import reward
-from tests.canary.traffic import session
-from tests.canary.traffic import store
+from tests.canary.traffic import CHANNEL, HOUR, MINUTE, NEW, begin_canary, reward, session, store
 from tests.registry.promoting import TENANT
-from tests.support.lakes import Event
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
-from typing import Any
-import pytest
+from tests.support.lakes import Event, HandLake, hand_lake, make_event
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from penstock.shards.tables import shard
 from penstock_jobs.loop.keeping import cycles_of
 from penstock_jobs.loop.stages import STAGES
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import Work as Rewards
+from penstock_jobs.rewards.runs import RunRequest as Rewards
 from penstock_jobs.rewards.runs import run as rewards
 from tests.loop.making import CHANNEL, TENANT, TRAINER, World, expire_leases, open_world, talk
 from tests.support.servers.ports import free_port

@@ -8,7 +8,7 @@ from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock.shards.files import read_rows
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import Work, run
+from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
@@ -69,7 +69,7 @@ def fill(lake: HandLake) -> None:
     for number in range(SESSIONS):
         lake.send(talk(f"s{number:02d}", number))
     lake.writer().drain()
-    work = Work(find_definition())
+    work = RunRequest(find_definition())
     run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
 
 

@@ -1,31 +1,22 @@
 """Rewards as Penstock computes them, beside what the simulator knows."""
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import sqrt
 from pathlib import Path
-from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.rates import Difference
-from penstock_jobs.rewards.rates import Values
-from penstock_jobs.rewards.rates import welch
-from penstock_jobs.rewards.runs import Work
-from penstock_jobs.rewards.runs import run
-from penstock_jobs.simulator.policy import POLICIES
-from penstock_jobs.simulator.production import Checkpoint
-from penstock_jobs.simulator.production import Production
-from penstock_jobs.simulator.production import SimulatedSession
-from penstock_jobs.simulator.truth import SessionTruth
-from tests.support.lakes import hand_lake
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 import numpy as np
 
+from penstock.execution.inline import InlineExecutor
+from penstock_jobs.rewards.definition import Definition, find_definition, parse_definition
+from penstock_jobs.rewards.rates import MeanDifference, Values, welch
+from penstock_jobs.rewards.runs import RunRequest, run
+from penstock_jobs.simulator.policy import POLICIES
+from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
+from penstock_jobs.simulator.truth import SessionTruth
+from tests.support.lakes import hand_lake
 
 HORIZON_S = 600
 #: How often an interval may miss the truth.
@@ -83,7 +74,7 @@ def measure(
             lake.send(body)
         lake.writer().drain()
         last_us = lake.rows("select max(epoch_us(ts)) as last from events")[0]["last"]
-        run(lake.lake, InlineExecutor(), Work(definition), now_us=last_us + LATER_US)
+        run(lake.lake, InlineExecutor(), RunRequest(definition), now_us=last_us + LATER_US)
         rows = lake.rows(f"""select session_id, target_kind, target_id, name, horizon_s, state,
             value, reason from ({CURRENT}) where name in ('edit_persistence', 'line_survival',
             'dissatisfied_follow_up', 'reward') and target_kind in ('edit', 'turn', 'session')""")
@@ -203,7 +194,7 @@ def _true_means(checkpoint: Checkpoint, sessions: int) -> tuple[float, float]:
     return float(np.mean([one for one in kept if one is not None])), float(np.mean(negative))
 
 
-def _holds(found: Difference, true: float) -> bool:
+def _holds(found: MeanDifference, true: float) -> bool:
     return found.interval[0] <= true <= found.interval[1]
 
 

@@ -5,36 +5,29 @@ A share lies between known bounds and is compared as it is; its margin is a diff
 heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio, 0.1 for 10 %."""
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from math import isfinite
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
 from penstock.gate.sample_ratio import Seen
-from penstock.gate.sequential import Arm
-from penstock.gate.sequential import Cell
-from penstock.gate.sequential import on_log_scale
+from penstock.gate.sequential import Arm, Cell, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.trial import Period
-from penstock_jobs.canary.trial import Trial
-from penstock_jobs.rewards.definition import DEFAULT
-from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.canary.trial import Period, Trial
+from penstock_jobs.rewards.definition import DEFAULT, parse_definition
 from penstock_jobs.rewards.progress import definition_known_as
-from penstock_jobs.rewards.rates import RATES
-from penstock_jobs.rewards.rates import Tally
-from typing import Literal
-import numpy as np
-import pyarrow as pa
-
+from penstock_jobs.rewards.rates import RATES, Tally
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]
 #: The reward that a definition makes of all its others.
@@ -354,14 +347,7 @@ def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Found:
     for row in _ask(lake, trial, "outcomes", ["outcomes"], parameters).to_pylist():
         if row["outcome"] == "pending":
             continue
-        share = RATES[metric.name](
-            Tally(
-                row["checkpoint"], row["outcome"], row["reason"], turns=row["turns"],
-                edited=row["edited_turns"], answered=row["answered_turns"],
-                asked=row["asking_turns"], calls=row["tool_calls"],
-                invalid_calls=row["invalid_tool_calls"],
-            )
-        )  # fmt: skip
+        share = RATES[metric.name](Tally(*(row[name] for name in Tally._fields)))
         if share.of:
             found.values[row["session_id"]] = share.hits / share.of
         else:

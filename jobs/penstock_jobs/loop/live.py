@@ -1,24 +1,24 @@
 """What the canary and the watch have in common: looks at live metrics, one runner at a time."""
 
 from collections.abc import Iterator
+
 from penstock.channels import channels
 from penstock.channels.channels import ChannelState
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
-from penstock.gate.policy import LiveRequirement
-from penstock.gate.policy import parse
+from penstock.gate.policy import LiveRequirement, parse
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import COLUMNS
-from penstock_jobs.canary.watch import WatchRound
-from penstock_jobs.canary.watch import lease_of
-from penstock_jobs.canary.watch import watch_once
+from penstock_jobs.canary.watch import WatchRound, lease_of, watch_once
 from penstock_jobs.loop.stage import Work
 from penstock_jobs.rewards import runs
-from penstock_jobs.rewards.definition import DEFAULT
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.definition import shipped
+from penstock_jobs.rewards.definition import (
+    DEFAULT,
+    Definition,
+    find_definition,
+    parse_definition,
+    shipped,
+)
 from penstock_jobs.rewards.progress import definition_known_as
 
 
@@ -56,7 +56,7 @@ def _compute_rewards(work: Work) -> None:
     if definitions := list(_definitions(work, live)):
         with work.executor() as executor:
             for one in definitions:
-                runs.run(work.lake, executor, runs.Work(one))
+                runs.run(work.lake, executor, runs.RunRequest(one))
 
 
 def _definitions(work: Work, live: tuple[LiveRequirement, ...]) -> Iterator[Definition]:

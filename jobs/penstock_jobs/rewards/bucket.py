@@ -1,4 +1,4 @@
-"""What rewards are computed from, and the rows that they are."""
+"""A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.views import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.texts.replay import replay
-from penstock_jobs.rewards.texts.trail import SECOND, Terms, Trail
+from penstock_jobs.rewards.texts.trail import SECOND, Trail, TrailTerms
 
 
 @dataclass(frozen=True)
-class Parameters:
+class EditParameters:
     """How persistence is measured. Times are in seconds, lengths in characters."""
 
     horizons_s: tuple[int, ...] = (0, 5, 30, 120, 300, 600, 900)
@@ -31,12 +31,12 @@ class Parameters:
     #: Pairs of units that comparing two texts may look at.
     cells_max: int = 100_000_000
 
-    def terms(self) -> Terms:
+    def terms(self) -> TrailTerms:
         windows = []
         for horizon in self.horizons_s:
             tolerance = max(self.tolerance_s, self.tolerance_share * horizon)
             windows.append((horizon * SECOND, round((horizon + tolerance) * SECOND)))
-        return Terms(tuple(windows), self.move_min, self.cells_max)
+        return TrailTerms(tuple(windows), self.move_min, self.cells_max)
 
 
 Columns = Mapping[str, Sequence[str]]
@@ -66,9 +66,9 @@ class Bucket:
     events: pa.Table
     #: What the rewards by a language model ask.
     llm_judge: Judge | None = field(default=None, repr=False)
-    _trails: dict[Terms, list[Trail]] = field(default_factory=dict, init=False, repr=False)
+    _trails: dict[TrailTerms, list[Trail]] = field(default_factory=dict, init=False, repr=False)
 
-    def trails(self, parameters: Parameters) -> list[Trail]:
+    def trails(self, parameters: EditParameters) -> list[Trail]:
         """What became of each session's edits, by session_id. Lived through once for all rewards
         with the same terms."""
         terms = parameters.terms()
@@ -76,7 +76,7 @@ class Bucket:
             self._trails[terms] = list(self._replayed(terms))
         return self._trails[terms]
 
-    def _replayed(self, terms: Terms) -> Iterator[Trail]:
+    def _replayed(self, terms: TrailTerms) -> Iterator[Trail]:
         edits = by_session(
             self.edits, "edit_id", "event_id", "path", "before", "after", "checkpoint"
         )

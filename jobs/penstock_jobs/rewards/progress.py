@@ -1,4 +1,9 @@
-"""What the metadata database keeps of rewards: definitions, how far each has come, what is due."""
+"""How far each definition has come with the lake, and what its next run has to do.
+
+The metadata database keeps definitions, the commit up to which each is done, and when sessions
+mature. A run computes the sessions that changed or matured since the last, with all others of
+their chains.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,16 +23,16 @@ from penstock.lake.changes import read_changes
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change
 from penstock_jobs.rewards.chains import chains_of, remember_links
-from penstock_jobs.rewards.credit import Place
+from penstock_jobs.rewards.credit import ChainPlace
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
 from penstock_jobs.rewards.tables import reward_definition, reward_due
 
-_KEY = ("definition_version", "tenant", "session_id")
+_DUE_KEY = ("definition_version", "tenant", "session_id")
 
 
 class Progress(NamedTuple):
-    """Of a definition: sessions that changed up to `through_snap` are done."""
+    """Sessions that changed up to the commit `through_snap` are done."""
 
     version: str
     name: str
@@ -36,9 +41,12 @@ class Progress(NamedTuple):
     text: str
 
 
+_PROGRESS = [reward_definition.c[name] for name in Progress._fields]
+
+
 def begin_run(database: Database, definition: Definition, clock_us: int) -> Progress:
-    """The definition is known from now on. `run_at` is this run's alone, and later than that of
-    any before: what it computes supersedes what they did."""
+    """The definition is known from now on. `run_at` belongs to this run alone and is later than
+    that of any before: what this run computes supersedes what they computed."""
     with database.write() as connection:
         insert = insert_of(connection)(reward_definition).values(
             version=definition.version,
@@ -60,7 +68,7 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
 
 
 def finish_run(database: Database, version: str, snap: int) -> None:
-    """All that changed up to this snap is done."""
+    """All that changed up to this commit is done."""
     behind = reward_definition.c.through_snap < snap
     with database.write() as connection:
         connection.execute(
@@ -70,25 +78,21 @@ def finish_run(database: Database, version: str, snap: int) -> None:
         )
 
 
-def known_definitions(database: Database) -> list[Progress]:
-    """The one that ran last comes first."""
+def definition_known_as(database: Database, text: str) -> Progress:
+    """By its version, the beginning of it, or a name: of several with that name the one that ran
+    last. Raises InvalidInput."""
     with database.read() as connection:
         rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
-        return [Progress(*row) for row in rows]
-
-
-def definition_known_as(database: Database, text: str) -> Progress:
-    """By its version, the beginning of it, or a name: then the one that ran last. Raises
-    InvalidInput."""
-    known = known_definitions(database)
-    versions = [one for one in known if one.version.startswith(text)] if text else []
-    named = [one for one in known if one.name == text]
-    if len(versions) > 1 and not named:
-        raise InvalidInput(what=f"The version {text!r}", why="several begin so: say more of it")
-    if not (found := named or versions):
-        there = ", ".join(f"{one.name} ({one.version})" for one in known) or "none"
-        raise InvalidInput(what=f"The definition {text!r}", why=f"it has not run; known: {there}")
-    return found[0]
+        known = [Progress(*row) for row in rows]
+    by_version = [each for each in known if each.version.startswith(text)] if text else []
+    by_name = [each for each in known if each.name == text]
+    if len(by_version) > 1 and not by_name:
+        why = "several versions begin with it: give more of its digits"
+        raise InvalidInput(what=f"The version {text!r}", why=why)
+    if not (matching := by_name or by_version):
+        names = ", ".join(f"{each.name} ({each.version})" for each in known) or "none"
+        raise InvalidInput(what=f"The definition {text!r}", why=f"it has not run; known: {names}")
+    return matching[0]
 
 
 def put_due(
@@ -98,40 +102,41 @@ def put_due(
     sessions: Iterable[SessionId],
     due: Mapping[SessionId, int],
 ) -> None:
-    """When these sessions mature, as of a moment; what is known as of a later one stays."""
-    keys = [{"v": version, "t": one.tenant, "s": one.session_id} for one in sessions]
+    """Store when these sessions mature, as computed at a moment; what was computed later stays."""
+    keys = [{"v": version, "t": tenant, "s": session} for tenant, session in sessions]
     if keys:
-        mine = [reward_due.c[name] == bindparam(key) for name, key in zip(_KEY, "vts", strict=True)]
+        own = [
+            reward_due.c[name] == bindparam(key) for name, key in zip(_DUE_KEY, "vts", strict=True)
+        ]
         older = reward_due.c.computed_at <= computed_at
-        connection.execute(sa.delete(reward_due).where(*mine, older), keys)
+        connection.execute(sa.delete(reward_due).where(*own, older), keys)
     rows = [
-        dict(zip(_KEY, (version, *one), strict=True)) | {"due_at": at, "computed_at": computed_at}
-        for one, at in due.items()
+        dict(zip(_DUE_KEY, (version, *session), strict=True))
+        | {"due_at": moment, "computed_at": computed_at}
+        for session, moment in due.items()
     ]
     if rows:
         connection.execute(insert_of(connection)(reward_due).on_conflict_do_nothing(), rows)
 
 
-_PROGRESS = [
-    reward_definition.c[name] for name in ("version", "name", "through_snap", "run_at", "text")
-]
+# What there is to do
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Sessions outside of it are left out of this run."""
+class SessionFilter:
+    """A run leaves out all other sessions."""
 
-    #: Heard of at this time or later, in microseconds since 1970.
+    #: With an event at this time or later, in microseconds since 1970.
     since_us: int | None = None
     project: str | None = None
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Chains of sessions to compute, sorted, and the places of those that are in a longer one."""
+class RunPlan:
+    """Chains of sessions to compute, sorted, and the places of sessions in chains of several."""
 
     chains: list[tuple[SessionId, ...]]
-    places: dict[SessionId, Place]
+    places: dict[SessionId, ChainPlace]
     changed: int
     matured: int
 
@@ -139,72 +144,66 @@ class Plan:
     def sessions(self) -> int:
         return sum(map(len, self.chains))
 
-    def places_of(self, bucket: Bucket) -> dict[SessionId, Place]:
-        return {one: self.places[one] for one in bucket.sessions or () if one in self.places}
+    def places_of(self, bucket: Bucket) -> dict[SessionId, ChainPlace]:
+        sessions = bucket.sessions or ()
+        return {session: self.places[session] for session in sessions if session in self.places}
 
 
-def plan_run(lake: Lake, pin: Pin, progress: Progress, wanted: Wanted) -> Plan:
-    """What changed after `progress.through_snap`, or is due. What a run that was cut off has done
-    already is left out. Raises LakeDamaged."""
-    changes = read_changes(lake.store, pin, progress.through_snap)
-    remember_links(lake.database, changes)
-    done = _done_since(lake, pin, progress)
+def plan_run(lake: Lake, pin: Pin, progress: Progress, wanted: SessionFilter) -> RunPlan:
+    """What changed after `progress.through_snap`, or is due. What a run that was cut off has
+    computed already is left out. Raises LakeDamaged."""
+    changes = _changed_sessions(lake, pin, progress.through_snap, wanted)
+    consents = _consent_changes(lake, pin, progress.through_snap)
+    done = _computed_since(lake, pin, progress)
     changed = {
         session
-        for session, snap in _snaps(_chosen(changes, wanted)).items()
-        if done.get(session, -1) < snap
-    }
-    changed |= {
-        session
-        for session, snap in _consents_since(lake, pin, progress.through_snap).items()
+        for snaps in (changes, consents)
+        for session, snap in snaps.items()
         if done.get(session, -1) < snap
     }
     matured = _matured(lake, progress.version, progress.run_at) - changed
     return _whole_chains(lake, changed, matured)
 
 
-def plan_backfill(lake: Lake, pin: Pin, version: str, wanted: Wanted) -> Plan:
+def plan_backfill(lake: Lake, pin: Pin, version: str, wanted: SessionFilter) -> RunPlan:
     """All sessions that this definition has never computed. Raises LakeDamaged."""
-    changes = read_changes(lake.store, pin, -1)
-    remember_links(lake.database, changes)
-    there = _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
-    return _whole_chains(lake, _snaps(_chosen(changes, wanted)).keys() - there, set())
+    changes = _changed_sessions(lake, pin, -1, wanted)
+    computed = _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
+    return _whole_chains(lake, changes.keys() - computed)
 
 
-def plan_all(lake: Lake, pin: Pin, wanted: Wanted) -> Plan:
-    """All sessions: where what is asked for beside the lake may have changed. Raises
-    LakeDamaged."""
-    changes = read_changes(lake.store, pin, -1)
-    remember_links(lake.database, changes)
-    return _whole_chains(lake, set(_snaps(_chosen(changes, wanted))), set())
+def plan_all(lake: Lake, pin: Pin, wanted: SessionFilter) -> RunPlan:
+    """All sessions: for rewards that also read something outside of the lake, which may have
+    changed. Raises LakeDamaged."""
+    return _whole_chains(lake, _changed_sessions(lake, pin, -1, wanted).keys())
 
 
 def _whole_chains(
-    lake: Lake, changed: Collection[SessionId], matured: Collection[SessionId]
-) -> Plan:
+    lake: Lake, changed: Collection[SessionId], matured: Collection[SessionId] = ()
+) -> RunPlan:
     chains, places = chains_of(lake.database, {*changed, *matured})
-    return Plan(chains, places, len(changed), len(matured))
+    return RunPlan(chains, places, len(changed), len(matured))
 
 
-def _chosen(changes: pa.Table, wanted: Wanted) -> pa.Table:
+def _changed_sessions(
+    lake: Lake, pin: Pin, snap: int, wanted: SessionFilter
+) -> dict[SessionId, int]:
+    """The commit that changed each session last, of the commits after `snap`."""
+    changes = read_changes(lake.store, pin, snap)
+    remember_links(lake.database, changes)
     if wanted.since_us is not None:
         changes = changes.filter(pc.greater_equal(changes["last_ts"], wanted.since_us))
     if wanted.project is not None:
         changes = changes.filter(pc.equal(changes["project"], wanted.project))
-    return changes
+    return dict(zip(_ids(changes), changes["changed_snap"].to_pylist(), strict=True))
 
 
-def _snaps(changes: pa.Table) -> dict[SessionId, int]:
-    columns = (changes[name].to_pylist() for name in ("tenant", "session_id", "changed_snap"))
-    return {SessionId(tenant, id_): snap for tenant, id_, snap in zip(*columns, strict=True)}
-
-
-def _consents_since(lake: Lake, pin: Pin, snap: int) -> dict[SessionId, int]:
-    told = consent_change.c.added_snap
-    query = sa.select(consent_change.c.tenant, consent_change.c.session_id, told)
+def _consent_changes(lake: Lake, pin: Pin, snap: int) -> dict[SessionId, int]:
+    added = consent_change.c.added_snap
+    query = sa.select(consent_change.c.tenant, consent_change.c.session_id, added)
     with lake.database.read() as connection:
-        rows = connection.execute(query.where(told > snap, told <= pin.snap).order_by(told))
-        return {SessionId(row.tenant, row.session_id): row.added_snap for row in rows}
+        rows = connection.execute(query.where(added > snap, added <= pin.snap).order_by(added))
+        return {SessionId(tenant, session): changed for tenant, session, changed in rows}
 
 
 def _matured(lake: Lake, version: str, as_of_us: int) -> set[SessionId]:
@@ -215,20 +214,23 @@ def _matured(lake: Lake, version: str, as_of_us: int) -> set[SessionId]:
         return {SessionId(*row) for row in connection.execute(query)}
 
 
-def _done_since(lake: Lake, pin: Pin, progress: Progress) -> dict[SessionId, int]:
-    """What a run that did not come to its end has computed, and from which snap."""
-    done: dict[SessionId, int] = {}
+def _computed_since(lake: Lake, pin: Pin, progress: Progress) -> dict[SessionId, int]:
+    """What a run that did not come to its end has computed, and from which commit."""
+    computed: dict[SessionId, int] = {}
     for file in rewards_at(lake.database, pin.snap, progress.version):
         if file.lake_snap > progress.through_snap:
             for session in _sessions_in(lake, [file]):
-                done[session] = max(done.get(session, -1), file.lake_snap)
-    return done
+                computed[session] = max(computed.get(session, -1), file.lake_snap)
+    return computed
 
 
 def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:
-    found: set[SessionId] = set()
+    sessions: set[SessionId] = set()
     for file in files:
-        rows = read_outcomes(lake.store, file.name, ["tenant", "session_id"])
-        columns = (rows[name].to_pylist() for name in ("tenant", "session_id"))
-        found.update(SessionId(*one) for one in zip(*columns, strict=True))
-    return found
+        sessions.update(_ids(read_outcomes(lake.store, file.name, ["tenant", "session_id"])))
+    return sessions
+
+
+def _ids(rows: pa.Table) -> list[SessionId]:
+    columns = (rows[name].to_pylist() for name in ("tenant", "session_id"))
+    return [SessionId(*key) for key in zip(*columns, strict=True)]

@@ -1,12 +1,18 @@
-"""The garbage collector, while a bucket is computed."""
+"""A run of a definition over the lake: buckets on the executor, each result committed once.
+
+A worker reads a bucket of sessions, scores it and writes a file of rewards. The file is committed
+together with the moments when its sessions mature. A run that is cut off leaves what it committed,
+and the next does only the rest. Two runs at once do some work twice and harm nothing: of two
+computations of a session the one as of a later moment counts.
+"""
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,17 +24,17 @@ from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.settings import Settings
-from penstock_jobs.rewards.bucket import Parameters, as_bucket, later
-from penstock_jobs.rewards.credit import Place, Scored, score
+from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
+from penstock_jobs.rewards.credit import ChainPlace, ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.git_history import Repository, with_history
 from penstock_jobs.rewards.merging import merge_small
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.progress import (
-    Plan,
     Progress,
-    Wanted,
+    RunPlan,
+    SessionFilter,
     begin_run,
     finish_run,
     plan_all,
@@ -49,10 +55,183 @@ from penstock_jobs.rewards.reward_files import (
 from penstock_jobs.rewards.settings import RewardSettings
 
 
+@dataclass(frozen=True)
+class RunRequest:
+    """What a run is to do."""
+
+    definition: Definition
+    sessions: SessionFilter = field(default_factory=SessionFilter)
+    #: Sessions that the definition has never computed, instead of those that changed or matured.
+    backfill: bool = False
+    #: Its commits are later states of the edited files, beside what the lake holds.
+    repository: Repository | None = None
+
+
+class RowKind(NamedTuple):
+    """Rows of a reward that are counted together."""
+
+    name: str
+    target_kind: str
+    state: str
+    reason: str | None
+
+
+class OutcomeKind(NamedTuple):
+    """Sessions that are counted together."""
+
+    outcome: str
+    reason: str | None
+
+
+@dataclass
+class RunReport:
+    """What a run did."""
+
+    definition: str
+    version: str
+    as_of_us: int
+    #: All sessions to compute; of them those that changed and those that matured. The rest is in
+    #: a chain with one of these.
+    sessions: int
+    changed: int
+    matured: int
+    events: int = 0
+    buckets: int = 0
+    rows: Counter[RowKind] = field(default_factory=Counter)
+    outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
+
+    def add(self, result: "BucketResult") -> None:
+        self.events += result.events
+        self.buckets += 1
+        self.rows += result.rows
+        self.outcomes += result.outcomes
+
+
+#: Called after each bucket with the number of sessions that are done, and of all.
+Follow = Callable[[int, int], None]
+
+
+def run(
+    lake: Lake,
+    executor: Executor,
+    request: RunRequest,
+    *,
+    now_us: int | None = None,
+    follow: Follow = lambda _done, _of: None,
+) -> RunReport:
+    """Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise; what
+    was committed before stays."""
+    check_judge(request.definition, lake.settings)
+    definition = _with_repository(request)
+    clock_us = SystemClock().now_us() if now_us is None else now_us
+    bucket_bytes = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
+    with pinned(
+        lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True
+    ) as pin:
+        progress = begin_run(lake.database, definition, clock_us)
+        plan = _plan(lake, pin, progress, request)
+        report = RunReport(
+            definition.name,
+            definition.version,
+            progress.run_at,
+            plan.sessions,
+            plan.changed,
+            plan.matured,
+        )
+        tasks = (
+            BucketTask(lake.settings, progress, bucket, plan.places_of(bucket), request.repository)
+            for bucket in plan_sessions(lake, pin, plan.chains, bucket_bytes)
+        )
+        done = 0
+        for finished in executor.run(compute_bucket, tasks):
+            commit(lake, finished.task, finished.result)
+            report.add(finished.result)
+            done += len(finished.task.bucket.sessions or ())
+            follow(done, plan.sessions)
+        if not request.backfill:
+            finish_run(lake.database, definition.version, pin.snap)
+    merge_small(lake, definition.version)
+    return report
+
+
+def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
+    """One transaction. Raises FileLost."""
+    with lake.database.write() as connection:
+        version, run_at = task.progress.version, task.progress.run_at
+        put_due(connection, version, run_at, task.bucket.sessions or (), result.due_us)
+        if result.file is not None:
+            add_rewards(connection, result.file)  # the last: from here on other commits wait
+
+
+def _plan(lake: Lake, pin: Pin, progress: Progress, request: RunRequest) -> RunPlan:
+    if request.backfill:
+        return plan_backfill(lake, pin, progress.version, request.sessions)
+    if request.repository is not None:
+        return plan_all(lake, pin, request.sessions)
+    return plan_run(lake, pin, progress, request.sessions)
+
+
+def _with_repository(request: RunRequest) -> Definition:
+    """Commits are not in the lake, so they make another version of the definition: numbers with
+    them and without stand side by side."""
+    definition, repository = request.definition, request.repository
+    if repository is None:
+        return definition
+    facts = [definition.version, "git", repository.branch, str(repository.first_parent)]
+    version = sha256("\0".join(facts).encode()).hexdigest()[: len(definition.version)]
+    return replace(definition, name=f"{definition.name}+git", version=version)
+
+
+# On a worker
+
+
+@dataclass(frozen=True)
+class BucketTask:
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    progress: Progress = field(repr=False)
+    bucket: Bucket
+    #: Of sessions that are in a chain with others.
+    places: Mapping[SessionId, ChainPlace] = field(repr=False)
+    repository: Repository | None = None
+
+
+@dataclass(frozen=True)
+class BucketResult:
+    """Its file is not committed yet. There is none if there are no rows."""
+
+    file: RewardFile | None
+    due_us: dict[SessionId, int]
+    events: int
+    rows: Counter[RowKind]
+    outcomes: Counter[OutcomeKind]
+
+
+def compute_bucket(task: BucketTask) -> BucketResult:
+    """A second attempt writes another file. Raises what reading and rewards raise."""
+    definition = parse_definition(task.progress.text, task.progress.name)
+    with Lake(task.settings) as lake, without_garbage_collection():
+        events = read_bucket(lake, task.bucket)
+        scored = {
+            tenant: _score_tenant(
+                lake, task, definition, tenant, events.filter(pc.equal(events["tenant"], tenant))
+            )
+            for tenant in events["tenant"].unique().to_pylist()
+        }
+        due_us = _due(scored, later(events, task.progress.run_at))
+        file = _write(lake, task, scored, due_us=due_us, spans=_spans(events)) if scored else None
+    outcomes = Counter(
+        OutcomeKind(outcome.kind, outcome.reason)
+        for bucket in scored.values()
+        for outcome, _ in bucket.outcomes
+    )
+    rows = _count_rows(bucket.rewards for bucket in scored.values())
+    return BucketResult(file, due_us, events.num_rows, rows, outcomes)
+
+
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Without the collector. A bucket makes millions of small objects that stay until it is done,
-    and no cycles to speak of: looking through them again and again costs a sixth of the time."""
+def without_garbage_collection() -> Iterator[None]:
+    """A bucket makes millions of small objects that stay until it is done, and hardly any cycles:
+    looking through them again and again costs a sixth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -62,343 +241,143 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-class Span(NamedTuple):
-    """From when to when a session was heard of, in microseconds."""
-
-    first_us: int
-    last_us: int
-
-
-def spans_of(rows: pa.Table) -> dict[SessionId, Span]:
-    """Of the sessions of these events."""
-    found = rows.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
-    sessions = (found[name].to_pylist() for name in ("tenant", "session_id"))
-    times = (found[name].cast(pa.int64()).to_pylist() for name in ("ts_min", "ts_max"))
-    return {
-        SessionId(tenant, session): Span(first, last)
-        for tenant, session, first, last in zip(*sessions, *times, strict=True)
-    }
-
-
-def reward_table(rewards: pa.Table, tenant: str, made_by: Progress) -> pa.Table:
-    """From REWARD_ROWS."""
-    added = {"due_at": rewards["due_us"], **_constants(tenant, made_by)}
-    return _table(rewards.num_rows, REWARD_FILE_ROWS, added, rewards)
-
-
-def outcome_table(
-    found: Sequence[tuple[Outcome, Tally]],
-    tenant: str,
-    made_by: Progress,
-    *,
-    spans: Mapping[SessionId, Span],
-    places: Mapping[SessionId, Place],
-    due_us: Mapping[SessionId, int],
-) -> pa.Table:
-    """A row a session. It is due when any of its rewards is."""
-    rows = [
-        {
-            "session_id": session.session_id,
-            "outcome": outcome.kind,
-            "reason": outcome.reason,
-            "value": outcome.value,
-            "checkpoint": outcome.checkpoint,
-            "chain": places[session].chain if session in places else session.session_id,
-            "first_ts": spans[session].first_us,
-            "last_ts": spans[session].last_us,
-            "turns": tally.turns,
-            "edited_turns": tally.edited,
-            "answered_turns": tally.answered,
-            "asking_turns": tally.asked,
-            "tool_calls": tally.calls,
-            "invalid_tool_calls": tally.invalid_calls,
-            "due_at": due_us.get(session),
-        }
-        for outcome, tally in found
-        for session in [SessionId(tenant, outcome.session_id)]
-    ]
-    added = _constants(tenant, made_by)
-    schema = pa.schema([one for one in OUTCOME_FILE_ROWS if one.name not in added])
-    return _table(len(rows), OUTCOME_FILE_ROWS, added, pa.Table.from_pylist(rows, schema))
-
-
-def _constants(tenant: str, made_by: Progress) -> dict[str, Any]:
-    return {
-        "tenant": tenant,
-        "definition": made_by.name,
-        "definition_version": made_by.version,
-        "computed_at": made_by.run_at,
-    }
-
-
-def _table(size: int, schema: pa.Schema, added: Mapping[str, Any], rows: pa.Table) -> pa.Table:
-    columns = []
-    for one in schema:
-        column = added[one.name] if one.name in added else rows[one.name]
-        if not isinstance(column, pa.ChunkedArray):
-            column = pa.repeat(pa.scalar(column), size)
-        columns.append(column.cast(one.type))
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-@dataclass(frozen=True)
-class Task:
-    """A bucket as a worker gets it."""
-
-    settings: Settings = field(repr=False)  # addresses may hold passwords
-    progress: Progress = field(repr=False)
-    bucket: Bucket
-    #: Of those that are in a chain with others.
-    places: Mapping[SessionId, Place] = field(repr=False)
-    repository: Repository | None = None
-
-
-class Count(NamedTuple):
-    """Of rows of a reward: what they are about, their state and its reason."""
-
-    name: str
-    target_kind: str
-    state: str
-    reason: str | None
-
-
-class Ending(NamedTuple):
-    """How a session ended."""
-
-    outcome: str
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class Computed:
-    """What a worker found; its file is not committed yet. There is none where there is nothing."""
-
-    file: RewardFile | None
-    due_us: dict[SessionId, int]
-    events: int
-    rows: Counter[Count]
-    endings: Counter[Ending]
-
-
-def compute_bucket(task: Task) -> Computed:
-    """Where it runs again, it writes another file. Raises what reading and rewards raise."""
-    definition = parse_definition(task.progress.text, task.progress.name)
-    with Lake(task.settings) as lake, uncollected():
-        rows = read_bucket(lake, task.bucket)
-        of_tenants = dict(_by_tenant(rows))
-        scored = {
-            tenant: _score(lake, task, definition, (tenant, some))
-            for tenant, some in of_tenants.items()
-        }
-        due_us = _due(scored, later(rows, task.progress.run_at))
-        file = _write(lake, task, scored, due_us=due_us, spans=spans_of(rows)) if scored else None
-    tables = [one.rewards for one in scored.values()]
-    endings = Counter(
-        Ending(outcome.kind, outcome.reason)
-        for one in scored.values()
-        for outcome, _ in one.outcomes
-    )
-    return Computed(file, due_us, rows.num_rows, _count(tables), endings)
-
-
-def _by_tenant(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    for tenant in rows["tenant"].unique().to_pylist():
-        yield tenant, rows.filter(pc.equal(rows["tenant"], tenant))
-
-
-def _score(
-    lake: Lake, task: Task, definition: Definition, of_tenant: tuple[str, pa.Table]
-) -> Scored:
-    tenant, rows = of_tenant
-    run = f"{task.progress.version}-{task.progress.run_at}"
+def _score_tenant(
+    lake: Lake, task: BucketTask, definition: Definition, tenant: str, events: pa.Table
+) -> ScoredBucket:
+    run_name = f"{task.progress.version}-{task.progress.run_at}"
     columns = columns_of(term.reward for term in definition.terms)
-    bucket = as_bucket(rows, tenant, task.progress.run_at, columns)
-    bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run))
+    bucket = as_bucket(events, tenant, task.progress.run_at, columns)
+    bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run_name))
     if task.repository is not None:
         bucket = with_history(bucket, task.repository, horizons_s=_horizons(definition))
-    consents = {one.session_id: one.consent for one in task.bucket.consents if one.tenant == tenant}
-    found = score(bucket, definition, places=_places(task, tenant), consents=consents)
-    return replace(found, outcomes=[*found.outcomes, *_silent(rows, found)])
+    consents = {
+        known.session_id: known.consent for known in task.bucket.consents if known.tenant == tenant
+    }
+    places = {
+        session.session_id: place
+        for session, place in task.places.items()
+        if session.tenant == tenant
+    }
+    scored = score_bucket(bucket, definition, places=places, consents=consents)
+    return replace(scored, outcomes=[*scored.outcomes, *_without_agent(events, scored)])
 
 
-def _silent(rows: pa.Table, found: Scored) -> Iterator[tuple[Outcome, Tally]]:
-    """Sessions with nothing but events that no rule looks at: they too end in some way."""
-    told = {outcome.session_id for outcome, _ in found.outcomes}
-    for session in rows["session_id"].unique().to_pylist():
-        if session not in told:
+def _without_agent(events: pa.Table, scored: ScoredBucket) -> Iterator[tuple[Outcome, Tally]]:
+    """Sessions in which no rule finds an event to look at. They have an outcome too."""
+    decided = {outcome.session_id for outcome, _ in scored.outcomes}
+    for session in events["session_id"].unique().to_pylist():
+        if session not in decided:
             outcome = Outcome(session, "excluded", "no_agent")
             yield outcome, Tally(None, outcome.kind, outcome.reason)
 
 
 def _horizons(definition: Definition) -> tuple[int, ...]:
-    of_terms = [one.parameters for one in definition.terms]
-    known = {
-        horizon for one in of_terms if isinstance(one, Parameters) for horizon in one.horizons_s
-    }
-    return tuple(sorted(known))
-
-
-def _places(task: Task, tenant: str) -> dict[str, Place]:
-    return {one.session_id: at for one, at in task.places.items() if one.tenant == tenant}
+    parameters = [term.parameters for term in definition.terms]
+    of_edits = [each for each in parameters if isinstance(each, EditParameters)]
+    return tuple(sorted({horizon for each in of_edits for horizon in each.horizons_s}))
 
 
 def _due(
-    scored: Mapping[str, Scored], first_later: Mapping[SessionId, int]
+    scored: Mapping[str, ScoredBucket], first_later: Mapping[SessionId, int]
 ) -> dict[SessionId, int]:
-    found = {
-        SessionId(tenant, session): at
-        for tenant, one in scored.items()
-        for session, at in one.due_us.items()
+    due_us = {
+        SessionId(tenant, session): moment
+        for tenant, bucket in scored.items()
+        for session, moment in bucket.due_us.items()
     }
-    for session, at in first_later.items():
-        found[session] = min(found.get(session, at), at)
-    return found
+    for session, moment in first_later.items():
+        due_us[session] = min(due_us.get(session, moment), moment)
+    return due_us
+
+
+def _count_rows(tables: Iterator[pa.Table]) -> Counter[RowKind]:
+    counts: Counter[RowKind] = Counter()
+    for table in tables:
+        groups = table.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
+        columns = (groups[name].to_pylist() for name in (*RowKind._fields, "count_all"))
+        for *kind, count in zip(*columns, strict=True):
+            counts[RowKind(*kind)] += count
+    return counts
+
+
+# The rows of the lake's files
+
+
+_SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
+
+
+class SessionSpan(NamedTuple):
+    """The moments of a session's first and last event, in microseconds."""
+
+    first_us: int
+    last_us: int
+
+
+def _spans(events: pa.Table) -> dict[SessionId, SessionSpan]:
+    spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
+    sessions = (spans[name].to_pylist() for name in ("tenant", "session_id"))
+    times = (spans[name].cast(pa.int64()).to_pylist() for name in ("ts_min", "ts_max"))
+    return {
+        SessionId(tenant, session): SessionSpan(first, last)
+        for tenant, session, first, last in zip(*sessions, *times, strict=True)
+    }
 
 
 def _write(
     lake: Lake,
-    task: Task,
-    scored: Mapping[str, Scored],
+    task: BucketTask,
+    scored: Mapping[str, ScoredBucket],
     *,
     due_us: Mapping[SessionId, int],
-    spans: Mapping[SessionId, Span],
+    spans: Mapping[SessionId, SessionSpan],
 ) -> RewardFile:
-    made_by = task.progress
-    rewards = [reward_table(one.rewards, tenant, made_by) for tenant, one in scored.items()]
-    outcomes = [
-        outcome_table(one.outcomes, tenant, made_by, spans=spans, places=task.places, due_us=due_us)
-        for tenant, one in scored.items()
-    ]
+    rewards, outcomes = [], []
+    for tenant, bucket in scored.items():
+        names = ["due_at" if name == "due_us" else name for name in bucket.rewards.column_names]
+        rows = bucket.rewards.rename_columns(names)
+        rewards.append(_stored(rows, REWARD_FILE_ROWS, tenant, task.progress))
+        rows = _outcome_rows(bucket, tenant, task.places, due_us=due_us, spans=spans)
+        outcomes.append(_stored(rows, OUTCOME_FILE_ROWS, tenant, task.progress))
     return write_rewards(
         lake.database,
         lake.store,
-        MadeBy(made_by.version, task.bucket.snap),
+        MadeBy(task.progress.version, task.bucket.snap),
         rewards=pa.concat_tables(rewards),
         outcomes=pa.concat_tables(outcomes),
     )
 
 
-def _count(tables: list[pa.Table]) -> Counter[Count]:
-    found: Counter[Count] = Counter()
-    for table in tables:
-        groups = table.group_by(list(Count._fields)).aggregate([([], "count_all")])
-        columns = (groups[name].to_pylist() for name in (*Count._fields, "count_all"))
-        for *key, count in zip(*columns, strict=True):
-            found[Count(*key)] += count
-    return found
-
-
-@dataclass
-class Report:
-    """What a run did."""
-
-    definition: str
-    version: str
-    as_of_us: int
-    #: How many there were to do, in all; and for what reason, besides those of their chains.
-    sessions: int
-    changed: int
-    matured: int
-    events: int = 0
-    buckets: int = 0
-    rows: Counter[Count] = field(default_factory=Counter)
-    endings: Counter[Ending] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a run is to do."""
-
-    definition: Definition
-    wanted: Wanted = field(default_factory=Wanted)
-    #: Sessions that the definition has never computed, instead of those that changed or matured.
-    backfill: bool = False
-    #: Where later states of edited files are asked for, beside the lake.
-    repository: Repository | None = None
-
-
-#: Told of each bucket that is done, and how many sessions it was of how many.
-Follow = Callable[[int, int], None]
-
-
-def run(
-    lake: Lake,
-    executor: Executor,
-    work: Work,
+def _outcome_rows(
+    bucket: ScoredBucket,
+    tenant: str,
+    places: Mapping[SessionId, ChainPlace],
     *,
-    now_us: int | None = None,
-    follow: Follow = lambda _done, _of: None,
-) -> Report:
-    """Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise; what
-    was committed before stays."""
-    check_judge(work.definition, lake.settings)
-    definition = _with_repository(work)
-    clock_us = SystemClock().now_us() if now_us is None else now_us
-    with pinned(
-        lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True
-    ) as pin:
-        progress = begin_run(lake.database, definition, clock_us)
-        plan = _plan(lake, pin, progress, work)
-        report = Report(
-            definition.name,
-            definition.version,
-            progress.run_at,
-            plan.sessions,
-            plan.changed,
-            plan.matured,
+    due_us: Mapping[SessionId, int],
+    spans: Mapping[SessionId, SessionSpan],
+) -> pa.Table:
+    """A row a session. It is due when any of its rewards is."""
+    rows = []
+    for outcome, tally in bucket.outcomes:
+        session = SessionId(tenant, outcome.session_id)
+        first_us, last_us = spans[session]
+        rows.append(
+            {
+                **tally._asdict(),
+                "session_id": session.session_id,
+                "value": outcome.value,
+                "chain": places[session].chain if session in places else session.session_id,
+                "first_ts": first_us,
+                "last_ts": last_us,
+                "due_at": due_us.get(session),
+            }
         )
-        tasks = (
-            Task(lake.settings, progress, bucket, plan.places_of(bucket), work.repository)
-            for bucket in plan_sessions(
-                lake,
-                pin,
-                plan.chains,
-                lake.settings.room(RewardSettings).rewards_bucket_bytes_target,
-            )
-        )
-        done = 0
-        for one in executor.run(compute_bucket, tasks):
-            commit(lake, one.task, one.result)
-            _add(report, one.result)
-            done += len(one.task.bucket.sessions or ())
-            follow(done, plan.sessions)
-        if not work.backfill:
-            finish_run(lake.database, definition.version, pin.snap)
-    merge_small(lake, definition.version)
-    return report
+    schema = pa.schema([column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL])
+    return pa.Table.from_pylist(rows, schema)
 
 
-def commit(lake: Lake, task: Task, computed: Computed) -> None:
-    """One transaction. Raises FileLost."""
-    sessions = task.bucket.sessions or ()
-    with lake.database.write() as connection:
-        version, run_at = task.progress.version, task.progress.run_at
-        put_due(connection, version, run_at, sessions, computed.due_us)
-        if computed.file is not None:
-            add_rewards(connection, computed.file)  # the last: from here on other commits wait
-
-
-def _plan(lake: Lake, pin: Pin, progress: Progress, work: Work) -> Plan:
-    if work.backfill:
-        return plan_backfill(lake, pin, progress.version, work.wanted)
-    if work.repository is not None:
-        return plan_all(lake, pin, work.wanted)
-    return plan_run(lake, pin, progress, work.wanted)
-
-
-def _with_repository(work: Work) -> Definition:
-    """What commits tell is not in the lake, so it makes another version: numbers with it and
-    without stand side by side."""
-    definition, repository = work.definition, work.repository
-    if repository is None:
-        return definition
-    facts = [definition.version, "git", repository.branch, str(repository.first_parent)]
-    version = sha256("\0".join(facts).encode()).hexdigest()[: len(definition.version)]
-    return replace(definition, name=f"{definition.name}+git", version=version)
-
-
-def _add(report: Report, computed: Computed) -> None:
-    report.events += computed.events
-    report.buckets += 1
-    report.rows += computed.rows
-    report.endings += computed.endings
+def _stored(rows: pa.Table, schema: pa.Schema, tenant: str, progress: Progress) -> pa.Table:
+    """With the columns that are the same in every row of a file."""
+    values = (tenant, progress.name, progress.version, progress.run_at)
+    for name, value in zip(_SAME_IN_ALL, values, strict=True):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))
+    return rows.select(schema.names)

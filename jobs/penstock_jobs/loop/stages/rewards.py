@@ -39,7 +39,7 @@ def run(work: Work, inputs: Facts) -> Answer:
     lake = work.lake
     definition = work.loop.load_definition()
     with work.executor() as executor:
-        report = runs.run(lake, executor, runs.Work(definition))
+        report = runs.run(lake, executor, runs.RunRequest(definition))
     # The channel first: what it is at now may have sessions by the snap, never the other way round.
     state = channels.state(lake.database, work.tenant, work.loop.channel)
     if state.checkpoint is None:

@@ -1,4 +1,4 @@
-"""The labelled examples, and which of them no judge may learn from.
+"""How good a judge is on labelled examples, and which of them no judge may learn from.
 
 They were written for this project, one JSON object a line, a file for each label in `examples/`.
 Their author had seen most of them when the words of `cues.toml` were chosen, so that the quarter

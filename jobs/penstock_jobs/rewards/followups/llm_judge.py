@@ -1,4 +1,12 @@
-"""What the model is asked, and what counts as an answer."""
+"""The judge that asks a language model behind an OpenAI-compatible address.
+
+One message a request, several requests at the same time. Several messages in one request would be
+cheaper, but then one user's text could sway the labels of others, and a cached answer would depend
+on its neighbours.
+
+An answer is paid for once: it is kept by the digest of prompt, model and content. Neither key nor
+value holds any text of a user, so erasing a session leaves nothing to erase there.
+"""
 
 import hashlib
 import json
@@ -9,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -21,28 +29,130 @@ from penstock.settings import Settings
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import LABELS, Judgement, Label, Message, Unjudged
 from penstock_jobs.rewards.followups.llm_requests import (
-    Asker,
-    Budget,
-    DatabaseBudget,
+    ChatClient,
     Endpoint,
-    Reply,
+    ModelReply,
+    RunBudget,
     address_of,
     endpoint_of,
 )
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer
 
+_log = structlog.get_logger()
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
-
-
 _FIELDS = {"label", "confidence", "dissatisfied"}
+#: Below what any of the databases takes in one statement.
+_KEYS_PER_QUERY = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    label: Label
-    confidence: float
-    dissatisfied: float
+def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | None":
+    """The judge that the settings name, if any. All processes that name the same `run` share one
+    budget, and those of all runs the answers. Nothing is sent yet. Raises InvalidInput."""
+    judge = settings.room(RewardSettings)
+    if not judge.judge_url:
+        return None
+    budget = RunBudget(database, run, judge.judge_requests_max, judge.judge_tokens_max)
+    limits = JudgeLimits(
+        inflight_max=judge.judge_inflight_max, message_chars_max=judge.judge_message_chars_max
+    )
+    return LlmJudge(endpoint_of(settings), AnswerCache(database), budget, limits)
+
+
+def check_judge(definition: Definition, settings: Settings) -> None:
+    """Before any work on it: whether the settings give what its rewards need, and name a judge that
+    can be opened if they name one. Raises JudgeUnfit, InvalidInput."""
+    if settings.room(RewardSettings).judge_url:
+        address_of(endpoint_of(settings))
+    for term in definition.terms:
+        if term.reward.check is not None:
+            term.reward.check(term.parameters, settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeLimits:
+    #: Requests under way at the same time.
+    inflight_max: int = 8
+    #: Characters of a user message that are shown; its middle is left out.
+    message_chars_max: int = 8_000
+    #: After so many messages in a row that could not be sent, the rest is given up.
+    failures_max: int = 3
+
+
+class LlmJudge:
+    """Good for one run: its budget is used up, not renewed. Safe between threads; raises
+    DatabaseUnreachable."""
+
+    name = "llm"
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        answers: "AnswerCache",
+        budget: RunBudget,
+        limits: JudgeLimits | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._limits = limits or JudgeLimits()
+        self._answers = answers
+        self._client = ChatClient(endpoint, budget, sleep)
+        self._failures = 0
+        self._given_up = False
+        self.version = version_of(endpoint, self._limits.message_chars_max)
+
+    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
+        shown = [shown_message(message, self._limits.message_chars_max) for message in messages]
+        keys = [self._key(text) for text in shown]
+        unknown = dict(zip(keys, shown, strict=True))
+        answers: dict[str, ModelAnswer | Unjudged] = dict(self._answers.get(unknown))
+        unknown = {key: text for key, text in unknown.items() if key not in answers}
+        with ThreadPoolExecutor(self._limits.inflight_max, "judge") as pool:
+            answers |= zip(unknown, pool.map(self._ask, unknown, unknown.values()), strict=True)
+        # Where another process got another answer meanwhile, the first one counts.
+        answers |= self._answers.get(unknown)
+        return [self._judgement(answers[key]) for key in keys]
+
+    def _key(self, shown: str) -> str:
+        content = f"{self.version}\n{shown}".encode(errors="surrogatepass")
+        return hashlib.sha256(content).hexdigest()
+
+    def _ask(self, key: str, shown: str) -> "ModelAnswer | Unjudged":
+        if self._given_up:
+            return "unreachable"
+        reply = self._client.ask(prompt(), shown)
+        self._count_failures(reply)
+        if reply.failure:
+            return reply.failure
+        answer = answer_in(reply.content)
+        if answer is None:
+            return "unreadable_answer"
+        # At once, not at the end: what was paid for survives a kill.
+        self._answers.put({key: answer})
+        return answer
+
+    def _count_failures(self, reply: ModelReply) -> None:
+        """A model that is gone is not asked for every message."""
+        if reply.failure != "unreachable":
+            self._failures = 0
+            return
+        self._failures += 1
+        if (reply.hopeless or self._failures >= self._limits.failures_max) and not self._given_up:
+            self._given_up = True
+            _log.warning("judge given up", why=reply.why)
+
+    def _judgement(self, answer: "ModelAnswer | Unjudged") -> Judgement:
+        judge = f"{self.name}@{self.version}"
+        if isinstance(answer, ModelAnswer):
+            return Judgement(
+                judge=judge,
+                label=answer.label,
+                confidence=answer.confidence,
+                dissatisfied=answer.dissatisfied,
+            )
+        return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
+
+
+# Question and answer
 
 
 @cache
@@ -56,7 +166,19 @@ def prompt_version() -> str:
     return hashlib.sha256(prompt().encode()).hexdigest()[:12]
 
 
-def asked(message: Message, chars_max: int) -> str:
+def version_of(endpoint: Endpoint, message_chars_max: int) -> str:
+    """Of what the answers depend on: the model's name, but not its address."""
+    facts = [
+        prompt_version(),
+        endpoint.model,
+        endpoint.parameters,
+        endpoint.answer_tokens_max,
+        message_chars_max,
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+
+
+def shown_message(message: Message, chars_max: int) -> str:
     """The message as the model sees it: one JSON object, in which no text can end its string."""
     return json.dumps(
         {
@@ -70,67 +192,36 @@ def asked(message: Message, chars_max: int) -> str:
     )
 
 
-def answer_in(content: object) -> Answer | None:
+def _bounded(text: str, chars_max: int) -> str:
+    """The beginning and the end: what users say stands before or after what they paste."""
+    if len(text) <= chars_max:
+        return text
+    head = chars_max * 2 // 3
+    return f"{text[:head]}\n[… {len(text) - chars_max} characters …]\n{text[head - chars_max :]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    label: Label
+    confidence: float
+    dissatisfied: float
+
+
+def answer_in(content: object) -> ModelAnswer | None:
     """None unless it is one object with exactly the three fields, each in its range."""
     if not isinstance(content, str):
         return None
     fenced = _FENCED.match(content)
     try:
-        found = json.loads(fenced[1] if fenced else content)
+        answer = json.loads(fenced[1] if fenced else content)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.keys() != _FIELDS or found["label"] not in LABELS:
+    if not isinstance(answer, dict) or answer.keys() != _FIELDS or answer["label"] not in LABELS:
         return None
-    confidence, dissatisfied = _share(found["confidence"]), _share(found["dissatisfied"])
+    confidence, dissatisfied = _share(answer["confidence"]), _share(answer["dissatisfied"])
     if confidence is None or dissatisfied is None:
         return None
-    return Answer(found["label"], confidence, dissatisfied)
-
-
-#: Below what any of the databases takes in one statement.
-_KEYS_A_QUERY = 500
-
-
-class Cache(Protocol):
-    """Shared by the processes of all runs."""
-
-    def get(self, keys: Iterable[str]) -> dict[str, Answer]:
-        """Those that are known."""
-        ...
-
-    def put(self, answers: Mapping[str, Answer]) -> None:
-        """Keeps them for good when it returns. An answer that is there stays as it is."""
-        ...
-
-
-class DatabaseCache:
-    """In the metadata database. Its rows may be deleted: then they are asked for again."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def get(self, keys: Iterable[str]) -> dict[str, Answer]:
-        found: dict[str, Answer] = {}
-        query = sa.select(judge_answer.c.key, judge_answer.c.answer)
-        wanted = list(keys)
-        with self._database.read() as connection:
-            for start in range(0, len(wanted), _KEYS_A_QUERY):
-                some = judge_answer.c.key.in_(wanted[start : start + _KEYS_A_QUERY])
-                for row in connection.execute(query.where(some)):
-                    if answer := answer_in(row.answer):
-                        found[row.key] = answer
-        return found
-
-    def put(self, answers: Mapping[str, Answer]) -> None:
-        rows = [
-            {"key": key, "answer": msgspec.json.encode(answer).decode()}
-            for key, answer in sorted(answers.items())  # so that no two wait for each other
-        ]
-        if not rows:
-            return
-        with self._database.write() as connection:
-            made = insert_of(connection)(judge_answer).values(created_at=now_us())
-            connection.execute(made.on_conflict_do_nothing(), rows)
+    return ModelAnswer(answer["label"], confidence, dissatisfied)
 
 
 def _share(value: Any) -> float | None:
@@ -139,137 +230,33 @@ def _share(value: Any) -> float | None:
     return float(value)
 
 
-def _bounded(text: str, chars_max: int) -> str:
-    """The beginning and the end: what a user says stands before or after what they paste."""
-    if len(text) <= chars_max:
-        return text
-    head = chars_max * 2 // 3
-    return f"{text[:head]}\n[… {len(text) - chars_max} characters …]\n{text[head - chars_max :]}"
+class AnswerCache:
+    """In the metadata database, shared by the processes of all runs. Its rows may be deleted: then
+    the model is asked again."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-def version_of(endpoint: Endpoint, message_chars_max: int) -> str:
-    """Of what the answers depend on; the address is not among it, the model's name is."""
-    shown = [
-        prompt_version(),
-        endpoint.model,
-        endpoint.parameters,
-        endpoint.answer_tokens_max,
-        message_chars_max,
-    ]
-    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:12]
+    def get(self, keys: Iterable[str]) -> dict[str, ModelAnswer]:
+        """Those that are known."""
+        answers: dict[str, ModelAnswer] = {}
+        query = sa.select(judge_answer.c.key, judge_answer.c.answer)
+        wanted = list(keys)
+        with self._database.read() as connection:
+            for start in range(0, len(wanted), _KEYS_PER_QUERY):
+                some = judge_answer.c.key.in_(wanted[start : start + _KEYS_PER_QUERY])
+                for row in connection.execute(query.where(some)):
+                    if answer := answer_in(row.answer):
+                        answers[row.key] = answer
+        return answers
 
-
-_log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Of one judge."""
-
-    #: Requests under way at the same time.
-    inflight_max: int = 8
-    #: Characters of a user message that are shown; its middle is left out.
-    message_chars_max: int = 8_000
-    #: Messages in a row that could not be asked before the rest is given up.
-    failures_max: int = 3
-
-
-class LlmJudge:
-    """Good for one run: its budget is used up, not renewed. Safe between threads; raises what
-    cache and budget raise, DatabaseUnreachable."""
-
-    name = "llm"
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        cache: Cache,
-        budget: Budget,
-        limits: Limits | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._limits = limits or Limits()
-        self._cache = cache
-        self._asker = Asker(endpoint, budget, sleep)
-        self._failures = 0
-        self._given_up = False
-        self.version = version_of(endpoint, self._limits.message_chars_max)
-
-    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        shown = [asked(message, self._limits.message_chars_max) for message in messages]
-        keys = [self._key(text) for text in shown]
-        unasked = dict(zip(keys, shown, strict=True))
-        answers: dict[str, Answer | Unjudged] = dict(self._cache.get(unasked))
-        unasked = {key: text for key, text in unasked.items() if key not in answers}
-        with ThreadPoolExecutor(self._limits.inflight_max, "judge") as pool:
-            answers |= zip(unasked, pool.map(self._ask, unasked, unasked.values()), strict=True)
-        # Where another process was told something else meanwhile, the first answer counts.
-        answers |= self._cache.get(unasked)
-        return [self._judgement(answers[key]) for key in keys]
-
-    def _key(self, shown: str) -> str:
-        content = f"{self.version}\n{shown}".encode(errors="surrogatepass")
-        return hashlib.sha256(content).hexdigest()
-
-    def _ask(self, key: str, shown: str) -> Answer | Unjudged:
-        if self._given_up:
-            return "unreachable"
-        reply = self._asker.ask(prompt(), shown)
-        self._learn(reply)
-        if reply.failure:
-            return reply.failure
-        answer = answer_in(reply.content)
-        if answer is None:
-            return "unreadable_answer"
-        # At once, not at the end: what was paid for survives a kill.
-        self._cache.put({key: answer})
-        return answer
-
-    def _learn(self, reply: Reply) -> None:
-        """A model that is gone is not asked for every message."""
-        if reply.failure != "unreachable":
-            self._failures = 0
-            return
-        self._failures += 1
-        if (reply.hopeless or self._failures >= self._limits.failures_max) and not self._given_up:
-            self._given_up = True
-            _log.warning("judge given up", why=reply.why)
-
-    def _judgement(self, answer: Answer | Unjudged) -> Judgement:
-        judge = f"{self.name}@{self.version}"
-        if isinstance(answer, Answer):
-            return Judgement(
-                judge=judge,
-                label=answer.label,
-                confidence=answer.confidence,
-                dissatisfied=answer.dissatisfied,
-            )
-        return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
-
-
-def open_judge(settings: Settings, database: Database, run: str) -> LlmJudge | None:
-    """None where none is set. All processes that say the same `run` share one budget, and those
-    of all runs the answers. Nobody is asked yet. Raises InvalidInput."""
-    if not settings.room(RewardSettings).judge_url:
-        return None
-    budget = DatabaseBudget(
-        database,
-        run,
-        settings.room(RewardSettings).judge_requests_max,
-        settings.room(RewardSettings).judge_tokens_max,
-    )
-    limits = Limits(
-        inflight_max=settings.room(RewardSettings).judge_inflight_max,
-        message_chars_max=settings.room(RewardSettings).judge_message_chars_max,
-    )
-    return LlmJudge(endpoint_of(settings), DatabaseCache(database), budget, limits)
-
-
-def check_judge(definition: Definition, settings: Settings) -> None:
-    """Before any work on it: whether the settings give what its rewards need, and name a judge that
-    can be opened if they name one. Raises JudgeUnfit, InvalidInput."""
-    if settings.room(RewardSettings).judge_url:
-        address_of(endpoint_of(settings))
-    for term in definition.terms:
-        if term.reward.check is not None:
-            term.reward.check(term.parameters, settings)
+    def put(self, answers: Mapping[str, ModelAnswer]) -> None:
+        """Keeps them for good when it returns. An answer that is there stays as it is."""
+        rows = [
+            {"key": key, "answer": msgspec.json.encode(answer).decode()}
+            for key, answer in sorted(answers.items())  # so that no two wait for each other
+        ]
+        if rows:
+            with self._database.write() as connection:
+                made = insert_of(connection)(judge_answer).values(created_at=now_us())
+                connection.execute(made.on_conflict_do_nothing(), rows)

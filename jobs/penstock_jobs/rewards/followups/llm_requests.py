@@ -1,10 +1,11 @@
-"""What a run may spend on a judge that costs money."""
+"""Requests to a language model at `/v1/chat/completions`: sent within a budget, and again where
+that may help."""
 
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 
@@ -17,10 +18,20 @@ from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_spending
 
+_TRANSIENT = {408, 429, 500, 502, 503, 504, 529}
+#: No other message will fare better: the key, the address or the model is wrong.
+_HOPELESS = {401, 402, 403, 404}
+_ANSWER_BYTES_MAX = 1 << 20
+_FIRST_PAUSE_SECONDS = 0.5
+#: Bytes of UTF-8 in a token: rather too few, so that enough is set aside.
+_BYTES_PER_TOKEN = 2
+#: More cannot be the tokens of one answer.
+_TOKENS_MAX = 100_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where the model is, and the limits of asking it."""
+    """Where the model is, and how it is asked."""
 
     #: Up to and without `/chat/completions`: http://127.0.0.1:8000/v1
     url: str
@@ -39,11 +50,12 @@ class Endpoint:
 
 
 def endpoint_of(settings: Settings) -> Endpoint:
+    judge = settings.room(RewardSettings)
     return Endpoint(
-        url=settings.room(RewardSettings).judge_url,
-        model=settings.room(RewardSettings).judge_model,
-        key=settings.room(RewardSettings).judge_key,
-        timeout_seconds=settings.room(RewardSettings).judge_seconds_max,
+        url=judge.judge_url,
+        model=judge.judge_model,
+        key=judge.judge_key,
+        timeout_seconds=judge.judge_seconds_max,
     )
 
 
@@ -53,7 +65,8 @@ def address_of(endpoint: Endpoint) -> HttpAddress:
         endpoint.url, f"The address of the judge, {without_secrets(endpoint.url)!r},"
     )
     if not (endpoint.key.isascii() and endpoint.key.isprintable()):
-        raise InvalidInput(what="The key of the judge", why="it holds what no header may")
+        why = "it holds characters that no header may hold"
+        raise InvalidInput(what="The key of the judge", why=why)
     return address
 
 
@@ -62,20 +75,12 @@ class Spent(NamedTuple):
     tokens: int
 
 
-class Budget(Protocol):
-    """Tokens are set aside before a request is sent, by a guess that is rather too high, and put
-    right by what the answer says. Safe between threads."""
+class RunBudget:
+    """What a run may spend, whatever processes it has, and on whatever machines.
 
-    def take(self, tokens: int) -> bool:
-        """Whether one more request of so many tokens may be sent."""
-        ...
-
-    def settle(self, taken: int, spent: int) -> None: ...
-
-
-class DatabaseBudget:
-    """Of one run, whatever processes it has, and on whatever machines. What a killed process had
-    set aside stays set aside: nobody knows whether it was spent."""
+    Tokens are set aside before a request is sent, by a guess that is rather too high, and put
+    right by what the answer says. What a killed process had set aside stays set aside: nobody
+    knows whether it was spent. Safe between threads."""
 
     def __init__(self, database: Database, run: str, requests_max: int, tokens_max: int) -> None:
         self._database = database
@@ -84,6 +89,7 @@ class DatabaseBudget:
         self._tokens_max = tokens_max
 
     def take(self, tokens: int) -> bool:
+        """Whether one more request of so many tokens may be sent."""
         requests_then, tokens_then = judge_spending.c.requests + 1, judge_spending.c.tokens + tokens
         with self._database.write() as connection:
             none = insert_of(connection)(judge_spending).values(run=self._run, requests=0, tokens=0)
@@ -100,13 +106,11 @@ class DatabaseBudget:
             return taken.rowcount == 1
 
     def settle(self, taken: int, spent: int) -> None:
+        """Of `taken` tokens that were set aside, `spent` were needed."""
         right = judge_spending.c.tokens + (spent - taken)
+        own = judge_spending.c.run == self._run
         with self._database.write() as connection:
-            connection.execute(
-                sa.update(judge_spending)
-                .where(judge_spending.c.run == self._run)
-                .values(tokens=right)
-            )
+            connection.execute(sa.update(judge_spending).where(own).values(tokens=right))
 
 
 def spent(database: Database, run: str) -> Spent:
@@ -117,20 +121,9 @@ def spent(database: Database, run: str) -> Spent:
     return Spent(row.requests, row.tokens) if row else Spent(0, 0)
 
 
-_AGAIN = {408, 429, 500, 502, 503, 504, 529}
-#: No other message will fare better: the key, the address or the model is wrong.
-_HOPELESS = {401, 402, 403, 404}
-_ANSWER_BYTES_MAX = 1 << 20
-_FIRST_PAUSE_SECONDS = 0.5
-#: Bytes of UTF-8 in a token: rather too few, so that what is set aside rather suffices.
-_BYTES_PER_TOKEN = 2
-#: More is no count of one answer's tokens.
-_TOKENS_MAX = 100_000_000
-
-
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """The content of the answer, or why there is none; `hopeless` when nobody need ask again."""
+class ModelReply:
+    """The content of the answer, or why there is none; `hopeless` when no message will get one."""
 
     content: object = None
     failure: Literal["budget", "unreachable", "unreadable_answer"] | None = None
@@ -138,9 +131,9 @@ class Reply:
     hopeless: bool = False
 
 
-class Asker:
+class ChatClient:
     def __init__(
-        self, endpoint: Endpoint, budget: Budget, sleep: Callable[[float], None] = time.sleep
+        self, endpoint: Endpoint, budget: RunBudget, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         """Raises InvalidInput."""
         self._address = address_of(endpoint).below("chat/completions")
@@ -148,26 +141,28 @@ class Asker:
         self._budget = budget
         self._sleep = sleep
 
-    def ask(self, system: str, user: str) -> Reply:
+    def ask(self, system: str, user: str) -> ModelReply:
         body = self._body(system, user)
-        asked = f"{system}{user}".encode(errors="surrogatepass")
-        tokens = len(asked) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
+        question = f"{system}{user}".encode(errors="surrogatepass")
+        tokens = len(question) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
         why = ""
         for attempt in range(self._endpoint.attempts_max):
             if not self._budget.take(tokens):
-                return Reply(failure="budget", why=why)
+                return ModelReply(failure="budget", why=why)
             heard = self._send(body)
             if heard.status == 200:
                 return self._read(heard.content, tokens)
             why = heard.why or f"status {heard.status}"
             if heard.status or not heard.sent:  # else it may have been answered, and paid for
                 self._budget.settle(tokens, 0)
-            if heard.status and heard.status not in _AGAIN:
+            if heard.status and heard.status not in _TRANSIENT:
                 hopeless = heard.status in _HOPELESS
-                return Reply(failure="unreachable", why=why, hopeless=hopeless)
+                return ModelReply(failure="unreachable", why=why, hopeless=hopeless)
             if attempt + 1 < self._endpoint.attempts_max:
-                self._sleep(self._pause(attempt, heard.retry_after_s))
-        return Reply(failure="unreachable", why=why)
+                # As long as the server asks for, else twice as long each time.
+                pause = heard.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
+                self._sleep(min(pause, self._endpoint.pause_seconds_max))
+        return ModelReply(failure="unreachable", why=why)
 
     def _send(self, body: bytes) -> Heard:
         headers = {"Content-Type": "application/json"}
@@ -178,17 +173,17 @@ class Asker:
         bounds = Bounds(self._endpoint.timeout_seconds, _ANSWER_BYTES_MAX)
         return Exchange(bounds).ask("POST", self._address, headers, body).if_whole()
 
-    def _read(self, answer: bytes, tokens: int) -> Reply:
+    def _read(self, answer: bytes, tokens: int) -> ModelReply:
         try:
-            found = json.loads(answer)
-            content = found["choices"][0]["message"]["content"]
+            document = json.loads(answer)
+            content = document["choices"][0]["message"]["content"]
         except (ValueError, LookupError, TypeError, RecursionError):
-            return Reply(failure="unreadable_answer", why="no chat completion")
-        usage = found.get("usage")
-        spent = usage.get("total_tokens") if isinstance(usage, dict) else None
-        if isinstance(spent, int) and 0 <= spent <= _TOKENS_MAX:
-            self._budget.settle(tokens, spent)
-        return Reply(content)
+            return ModelReply(failure="unreadable_answer", why="no chat completion")
+        usage = document.get("usage")
+        total = usage.get("total_tokens") if isinstance(usage, dict) else None
+        if isinstance(total, int) and 0 <= total <= _TOKENS_MAX:
+            self._budget.settle(tokens, total)
+        return ModelReply(content)
 
     def _body(self, system: str, user: str) -> bytes:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
@@ -199,8 +194,3 @@ class Asker:
             **dict(self._endpoint.parameters),
         }
         return json.dumps(request).encode()
-
-    def _pause(self, attempt: int, asked_s: float) -> float:
-        """As long as the server asks for, else twice as long each time."""
-        pause = asked_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
-        return min(pause, self._endpoint.pause_seconds_max)

@@ -1,4 +1,8 @@
-"""Multinomial logistic regression: numbers in, probabilities of the labels out."""
+"""The judge that needs nothing but this package: features and multinomial logistic regression.
+
+`python -m penstock_jobs.rewards.followups.local_judge` trains its model from the train examples and
+writes `model.npz` beside this file; with the same examples it is the same model.
+"""
 
 import hashlib
 import io
@@ -14,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.evaluation import Example, digest_of, train_examples
-from penstock_jobs.rewards.followups.features import Rows, features
+from penstock_jobs.rewards.followups.features import FeatureRows, features
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
 
 Matrix: TypeAlias = NDArray[np.float64]
@@ -30,7 +34,7 @@ class Model:
     #: Of the examples that it was trained on.
     examples: str
 
-    def probabilities(self, rows: Rows) -> Matrix:
+    def probabilities(self, rows: FeatureRows) -> Matrix:
         logits = rows.times(self.weights.astype(np.float32) * self.scale)
         return softmax(logits / self.temperature)
 

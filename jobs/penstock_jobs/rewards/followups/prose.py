@@ -1,4 +1,5 @@
-"""A message taken apart: what the user wrote themselves, and what they pasted."""
+"""A message taken apart: what the user wrote themselves, what they pasted, and the words in it that
+hint at a label."""
 
 import re
 import tomllib
@@ -88,7 +89,7 @@ _PLAIN = str.maketrans("\uff1f\uff01\uff0c\uff1a\uff1b\u2019", "?!,:;'")
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MessageParts:
     #: What is left without code and without lines that a program wrote.
     prose: str
     #: The share of characters that are code or output.
@@ -97,7 +98,7 @@ class Parts:
     shapes: tuple[bool, ...]
 
 
-def take_apart(text: str) -> Parts:
+def take_apart(text: str) -> MessageParts:
     """In time linear in the length of what is looked at, which is bounded."""
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
@@ -108,7 +109,7 @@ def take_apart(text: str) -> Parts:
     if any(shapes):
         prose = "\n".join(line for line in prose.splitlines() if not _from_a_program(line))
     prose = _INLINE.sub(" ` ", prose).strip()
-    return Parts(prose, 1 - len(prose) / max(len(text), 1), shapes)
+    return MessageParts(prose, 1 - len(prose) / max(len(text), 1), shapes)
 
 
 def plain(text: str) -> str:
