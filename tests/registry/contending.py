@@ -27,7 +27,7 @@ from penstock.database.limits import Limits
 from penstock.errors import PenstockError
 from penstock.gate.verdicts import Verdict
 from tests.registry.linearizability import Call, Told, problems
-from tests.registry.promoting import (
+from tests.support.checkpoint_factory import (
     PASS,
     POLICY,
     TENANT,

@@ -21,7 +21,7 @@ from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.gate.tables import gate_policy, verdict
-from tests.registry.promoting import (
+from tests.support.checkpoint_factory import (
     TENANT,
     add,
     promote,

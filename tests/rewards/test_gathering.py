@@ -15,8 +15,8 @@ from penstock_jobs.rewards.credit import score_bucket
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.reward import Reward, columns_of
 from penstock_jobs.rewards.runs import without_garbage_collection
-from tests.rewards.lakes import DAY_US
 from tests.support.lakes import START_US, hand_lake
+from tests.support.reward_events import DAY_US
 from tests.support.traffic import batches, generate_sessions
 
 DEFINITION = find_definition()

@@ -20,8 +20,8 @@ from penstock_jobs.rewards.outcomes import (
     decide,
     outcomes,
 )
-from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.support.lakes import START_US, Event, make_event
+from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
 GOOD = Standing("scored", 0.5)
