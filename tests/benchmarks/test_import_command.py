@@ -53,9 +53,9 @@ class Registry:
 def registry(tmp_path: Path, each_database: None) -> Any:
     with open_or_make(load_settings(tmp_path)) as lake:
         if not lake.database.is_sqlite:
-            from penstock.database import upgrade
+            from penstock.database import migrations
 
-            upgrade.upgrade(lake.database)
+            migrations.upgrade(lake.database)
         yield Registry(lake.database, lake.settings)
 
 

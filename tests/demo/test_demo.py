@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from penstock.channels.channels import state
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock_jobs.demo.folders import make_folders
 from penstock_jobs.demo.player import CHANNEL, Player

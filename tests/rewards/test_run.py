@@ -1,33 +1,39 @@
 """A run does what changed or matured, once; what was known before stays readable."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
-
-import pytest
-
-from penstock.execution import Done
+from penstock.execution import TaskResult
 from penstock.execution.inline import InlineExecutor
-from penstock.lake.catalog import create_snapshot, current
+from penstock.lake.catalog import create_snapshot
+from penstock.lake.catalog import current
 from penstock.lake.collection import collect
 from penstock.lake.merging import merge
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.progress import SessionFilter
-from penstock_jobs.rewards.runs import RunRequest, commit, run
-from tests.support.lakes import START_US, HandLake, hand_lake, make_event
-from tests.support.reward_runs import (
-    CURRENT,
-    DAY_US,
-    DEFINITION,
-    SECOND,
-    WHOLE,
-    run_at,
-    seen,
-    thumbs,
-    whole,
-    worked,
-)
+from penstock_jobs.rewards.runs import RunRequest
+from penstock_jobs.rewards.runs import commit
+from penstock_jobs.rewards.runs import run
+from tests.support.lakes import HandLake
+from tests.support.lakes import START_US
+from tests.support.lakes import hand_lake
+from tests.support.lakes import make_event
+from tests.support.reward_runs import CURRENT
+from tests.support.reward_runs import DAY_US
+from tests.support.reward_runs import DEFINITION
+from tests.support.reward_runs import SECOND
+from tests.support.reward_runs import WHOLE
+from tests.support.reward_runs import run_at
+from tests.support.reward_runs import seen
+from tests.support.reward_runs import thumbs
+from tests.support.reward_runs import whole
+from tests.support.reward_runs import worked
+from typing import Any
+from typing import TypeVar
+import pytest
+
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -176,7 +182,7 @@ class Stops(InlineExecutor):
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
+    ) -> Iterator[TaskResult[Task, Result]]:
         for number, done in enumerate(super().run(function, tasks)):
             if number == self._after:  # its file is written, and nobody will ever commit it
                 raise CutOff
@@ -205,12 +211,12 @@ def test_a_run_that_was_cut_off_is_taken_up_where_it_was(lake: HandLake) -> None
 def test_what_saw_less_never_supersedes_what_saw_more(lake: HandLake) -> None:
     """Two runs at once: the one that began earlier commits last."""
     lake.store(worked("s"))
-    late: list[Done[Any, Any]] = []
+    late: list[TaskResult[Any, Any]] = []
 
     class Hangs(InlineExecutor):
         def run(
             self, function: Callable[[Task], Result], tasks: Iterable[Task]
-        ) -> Iterator[Done[Task, Result]]:
+        ) -> Iterator[TaskResult[Task, Result]]:
             late.extend(super().run(function, tasks))
             return iter(())
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
@@ -127,7 +127,7 @@ def _run(
     """`until`: whose policy decides, and how many attempts at a task it may take at most."""
     from penstock.checkpoints.attempts import Place
     from penstock.checkpoints.checkpoints import find
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock_jobs.benchmarks.run import register_suite, run_suite
     from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
     from penstock_jobs.benchmarks.until_decided import UntilDecided
@@ -187,7 +187,7 @@ def lint(
 
     Example: penstock bench lint examples/suites/core
     """
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock.settings import load_settings
     from penstock_jobs.benchmarks.lint import lint_suite
     from penstock_jobs.benchmarks.suite import read_suite

@@ -14,8 +14,7 @@ from penstock.checkpoints.attempts import Attempt, Place, news, record
 from penstock.checkpoints.checkpoints import find
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.settings import GIB, MIB, Settings
 from penstock_jobs.benchmarks.importers import FORMATS, format_of, harbor, inspect_logs

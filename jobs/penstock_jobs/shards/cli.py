@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
@@ -50,7 +50,7 @@ def build(
 
     Example: penstock shards build examples/recipes/sft-persistent.toml
     """
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock_jobs.shards.build import build_shard
     from penstock_jobs.shards.recipe import load_recipe
 

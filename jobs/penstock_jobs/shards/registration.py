@@ -11,9 +11,8 @@ from typing import BinaryIO
 import numpy as np
 import sqlalchemy as sa
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_new, insert_of
-from penstock.events.identity import session_key
+from penstock.database.engine import Database, insert_new, insert_of, now_us
+from penstock.events.event import session_key
 from penstock.lake import filters
 from penstock.lake.buckets import SessionId
 from penstock.lake.commit import NO_PARTITION, SHARD, announce, next_snap

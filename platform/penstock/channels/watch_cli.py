@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.database.errors import DatabaseUnreachable
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import encode, say

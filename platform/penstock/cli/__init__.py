@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.fleet import cli as fleet
 from penstock.fleet import follow_cli
 from penstock.gate import cli as gate
-from penstock.ingest import import_cli, ledger_cli, rejected_cli
+from penstock.ingest import cli as ingest
 from penstock.lake import cli as lake
 from penstock.lake import database_cli, query_cli, snapshots_cli
 from penstock.server import cli as server
@@ -30,13 +30,13 @@ app = typer.Typer(
 )
 
 app.command("serve")(server.serve)
-app.command("import")(import_cli.import_)
+app.command("import")(ingest.import_)
 app.command("query")(query_cli.query)
-app.command("ledger")(ledger_cli.ledger)
+app.command("ledger")(ingest.ledger)
 app.command("config")(config.config)
 app.command("promote")(promotion_cli.promote)
 app.command("rollback")(promotion_cli.rollback)
-app.add_typer(rejected_cli.app, name="rejected")
+app.add_typer(ingest.rejected_app, name="rejected")
 app.add_typer(lake.app, name="lake")
 app.add_typer(snapshots_cli.app, name="snapshots")
 app.add_typer(checkpoints.app, name="checkpoints")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.follow_cli import Url
 from penstock.lake.directory import open_existing
 from penstock.terminal import options

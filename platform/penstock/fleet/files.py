@@ -12,7 +12,7 @@ from penstock.checkpoints.digests import files_below, path_of
 from penstock.fleet.errors import FetchFailed
 from penstock.fleet.sources import Piece
 from penstock.settings import Settings
-from penstock.storage.opening import open_store
+from penstock.storage import open_store
 
 
 class Readable(Protocol):

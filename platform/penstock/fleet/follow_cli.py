@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.fleet import PartName
 from penstock.lake.directory import open_existing
 from penstock.settings import load_settings

@@ -8,8 +8,7 @@ from sqlalchemy import Connection
 
 from penstock.channels.channels import ChannelState, state_in
 from penstock.checkpoints.names import TEXT_CHARS_MAX, check_digest, check_name
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.fleet import PARTS, STATES, Group, Standing, standings

@@ -18,8 +18,8 @@ from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.gauges import FleetGauges
 from penstock.fleet.settings import FleetSettings
 from penstock.http.turns import Turns
-from penstock.ingest.group_commit import GroupCommit, Inflight
-from penstock.ingest.partition_writer import Parts
+from penstock.ingest.gateway import GroupCommit, InflightBytes
+from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
@@ -61,7 +61,7 @@ class Service:
             settings=self.settings,
             authorizer=self.authorizer,
             lake=self.lake,
-            inflight=Inflight(
+            inflight=InflightBytes(
                 limits.inflight_bytes_max, limits.tenant_inflight_bytes_max, self.metrics
             ),
             metrics=self.metrics,
@@ -165,8 +165,8 @@ class Service:
         found = (self.upkeep, self.deliverer)
         return [said for one in found if one is not None for said in one.problems()]
 
-    def _parts(self) -> Parts:
-        return Parts(
+    def _parts(self) -> WriterParts:
+        return WriterParts(
             settings=self.settings,
             database=self.lake.database,
             store=self.lake.store,

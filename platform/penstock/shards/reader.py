@@ -30,7 +30,7 @@ from penstock.shards.sources import (
     ShardPosition,
     global_batches,
 )
-from penstock.storage.opening import open_store
+from penstock.storage import open_store
 
 BATCH_SAMPLES = 64
 #: Batches made ahead, and threads that decode, where the caller does not say.

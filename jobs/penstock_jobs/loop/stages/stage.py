@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 
 from penstock.channels import channels
 from penstock.channels.channels import ChannelState
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.execution import Executor
-from penstock.execution.opening import open_executor
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import Executor, open_executor
 from penstock.gate.policy import Policy, parse
 from penstock.lake.lake import Lake
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now

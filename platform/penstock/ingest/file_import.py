@@ -1,4 +1,4 @@
-"""Files of events into the lake, past HTTP but through the same log and writer."""
+"""Importing files of events: past HTTP, but through the same log and writer."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,28 +9,30 @@ import pyarrow as pa
 
 from penstock.clock import SystemClock
 from penstock.errors import Backlogged, InvalidInput
-from penstock.ingest.acceptance import Acceptance, Acceptor
 from penstock.ingest.errors import BodyUnreadable
-from penstock.ingest.partition_writer import Parts
+from penstock.ingest.gateway import Acceptance, Acceptor
+from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.storing import wait_until_stored
 from penstock.ingest.writer import Writer
+from penstock.lake.catalog import read_next_offsets
+from penstock.lake.fresh_events import start_of
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 
 _READ_BYTES = 8 * 1024 * 1024
 #: How long a running server may take to make room in the log.
-_WAIT_SECONDS_MAX = 120
-#: How long it may get nowhere in storing what was imported, beyond the age at which it has to.
+_ROOM_SECONDS_MAX = 120
+#: How long storing may make no progress, beyond the age at which a flush is due.
 _STORE_SECONDS_MAX = 10
+_POLL_SECONDS = 0.05
 _SUFFIXES = (".jsonl", ".ndjson", ".json")
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 
 
 @dataclass
-class Imported:
-    """What an import did. `stored` and `duplicate` stay 0 where a running server stores it;
-    `waiting` is whether it has yet to."""
+class ImportSummary:
+    """`stored` and `duplicate` stay 0 where a running server stores the events; `waiting` says
+    that it has not done so yet."""
 
     files: int = 0
     accepted: int = 0
@@ -41,7 +43,7 @@ class Imported:
     waiting: bool = False
 
 
-class Importer:
+class FileImporter:
     """Imports files of one tenant."""
 
     def __init__(self, lake: Lake, tenant: str) -> None:
@@ -49,11 +51,10 @@ class Importer:
         self._clock = SystemClock()
         self._metrics = Metrics()
         self._tenant = tenant
-        settings = lake.settings
-        self._acceptor = Acceptor.of(tenant, settings, lake.log)
+        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log)
         self._writer = Writer(
-            Parts(
-                settings=settings,
+            WriterParts(
+                settings=lake.settings,
                 database=lake.database,
                 store=lake.store,
                 log=lake.log,
@@ -62,36 +63,36 @@ class Importer:
                 summariser=lake.summariser,
             )
         )
-        self.imported = Imported()
+        self.summary = ImportSummary()
 
     def take(self, path: Path) -> Iterator[int]:
-        """Put the events of a file into the log; yields how many bytes of it were read so far.
-        Raises InvalidInput, Backlogged; what was read before stays, and may be sent again."""
+        """Append the events of a file to the log; yields how many bytes of it were read so far.
+        Raises InvalidInput, Backlogged. Events that were appended before stay, and may be
+        imported again."""
         first_line = 1
-        for body, read in _bodies(path):
+        for body, position in _bodies(path):
             try:
                 for piece in self._acceptor.accept(body, self._clock.now_us(), first_line):
                     self._append(piece)
             except BodyUnreadable as error:
                 raise InvalidInput(what=f"The file {path}", why=error.facts["why"]) from error
             first_line += body.count(b"\n")
-            yield read
-        self.imported.files += 1
+            yield position
+        self.summary.files += 1
 
-    def finish(self) -> Imported:
-        """Store what the log holds. A running server does so by itself, and is waited for: what
-        comes next may ask for segments, as rewards do."""
-        self.imported.by_server = not self._writer.drain()
-        if self.imported.by_server:
+    def finish(self) -> ImportSummary:
+        """Store the events in the log, or wait for a running server that does: the next command
+        may need segments, as rewards do."""
+        summary, metrics = self.summary, self._metrics
+        summary.by_server = not self._writer.drain()
+        if summary.by_server:
             patience_s = (
                 self._lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
             )
-            self.imported.waiting = not wait_until_stored(self._lake, patience_s)
-        metrics = self._metrics
-        self.imported.stored = int(metrics.value("events_stored_total", tenant=self._tenant))
-        duplicate = metrics.value("events_duplicate_total", tenant=self._tenant)
-        self.imported.duplicate = int(duplicate)
-        return self.imported
+            summary.waiting = not wait_until_stored(self._lake, patience_s)
+        summary.stored = int(metrics.value("events_stored_total", tenant=self._tenant))
+        summary.duplicate = int(metrics.value("events_duplicate_total", tenant=self._tenant))
+        return summary
 
     def _append(self, piece: Acceptance) -> None:
         waited_s, drained = 0, False
@@ -100,31 +101,51 @@ class Importer:
                 self._lake.log.append(piece.values)
                 break
             except Backlogged as full:
-                if drained or waited_s > _WAIT_SECONDS_MAX:
-                    raise  # making room did not help
+                if drained or waited_s > _ROOM_SECONDS_MAX:
+                    raise  # storing made no room
                 drained = self._writer.drain()
-                if not drained:  # a running server is at it
+                if not drained:  # a running server stores them
                     time.sleep(full.retry_after_s)
                     waited_s += full.retry_after_s
-        self.imported.accepted += piece.accepted
-        self.imported.rejected += len(piece.rejections)
+        self.summary.accepted += piece.accepted
+        self.summary.rejected += len(piece.rejections)
 
 
 def find_files(paths: list[Path]) -> list[Path]:
-    """The files named, and those with events in the folders named. Raises InvalidInput."""
-    found: list[Path] = []
+    """These files, and those with events in these folders. Raises InvalidInput."""
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = [one for one in sorted(path.rglob("*")) if _holds_events(one)]
+            inside = [file for file in sorted(path.rglob("*")) if _holds_events(file)]
             if not inside:
                 kinds = ", ".join(_SUFFIXES)
                 raise InvalidInput(what=f"The folder {path}", why=f"it holds no file of {kinds}")
-            found += inside
+            files += inside
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             raise InvalidInput(what=f"The file {path}", why="it does not exist")
-    return found
+    return files
+
+
+def wait_until_stored(lake: Lake, patience_s: float) -> bool:
+    """Wait until another process has stored the events that the log holds now. False once it
+    made no progress for so long."""
+    ends = lake.log.ends()
+    left, until_s = _unstored(lake, ends), time.monotonic() + patience_s
+    while any(left) and time.monotonic() < until_s:
+        time.sleep(_POLL_SECONDS)
+        before, left = left, _unstored(lake, ends)
+        if left != before:
+            until_s = time.monotonic() + patience_s
+    return not any(left)
+
+
+def _unstored(lake: Lake, ends: list[int]) -> list[int]:
+    """By partition, how far the lake is from its end."""
+    with lake.database.read() as connection:
+        covered = read_next_offsets(connection)
+    return [max(end - start_of(lake.log, at, covered), 0) for at, end in enumerate(ends)]
 
 
 def _holds_events(path: Path) -> bool:
@@ -133,7 +154,7 @@ def _holds_events(path: Path) -> bool:
 
 
 def _bodies(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Whole lines, or the one array that the file is, and how far the file was read."""
+    """Whole lines, or the one array of the file, and how far the file was read."""
     with path.open("rb") as file:
         source = pa.PythonFile(file, mode="r")
         codec = _CODECS.get(path.suffix)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ingest.sharing import divide
+from penstock.ingest.writer import divide
 
 WRITERS = st.sets(st.sampled_from("abcdefgh"), min_size=1)
 

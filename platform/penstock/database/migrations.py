@@ -1,8 +1,9 @@
 """Migrations: which revision the database has, and moving it to the newest.
 
-A step only adds, so that code of the revision before keeps working beside it; then it may be
-rolled out process by process. `supported_revision` lists the revisions whose code the database
-suits. A step after which older code would fail says so: `breaks_older_code = True`.
+A migration only adds, so that code of the revision before keeps working beside it, and a new
+version may be rolled out process by process. `supported_revision` lists the revisions whose
+code suits the database. A migration after which older code would fail sets
+`breaks_older_code = True`.
 """
 
 from collections.abc import Iterator
@@ -20,39 +21,39 @@ from penstock.database.engine import Database
 from penstock.database.errors import DatabaseOutdated
 from penstock.database.tables import supported_revision
 
-_LOCK = 0x70656E73746F636B  # any number that nobody else's advisory lock has
+_LOCK = 0x70656E73746F636B  # a number that no other program's advisory lock has
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
     """Bring the database to `revision`; several processes may try at once. Changes nothing
-    where a newer Penstock was here and the database suits this one still. Raises
-    DatabaseOutdated where it does not, and DatabaseUnreachable where others use the tables so
-    much that a change has to wait too long: nothing is changed then."""
-    with alone(database) as connection:
-        found = _current(connection)
-        if found in _known():
-            command.upgrade(_config_for(connection), revision)
+    where a newer Penstock upgraded it and it still suits this one. Raises DatabaseOutdated
+    where it does not suit, and DatabaseUnreachable, with nothing changed, where others use the
+    tables so much that a change has to wait too long."""
+    with exclusive_transaction(database) as connection:
+        current = _current(connection)
+        if current in _known():
+            command.upgrade(_config(connection), revision)
         elif newest_revision() not in _supported(connection):
-            raise DatabaseOutdated(found=found, needed=newest_revision())
+            raise DatabaseOutdated(found=current, needed=newest_revision())
 
 
 def downgrade(database: Database, revision: str) -> None:
-    with alone(database) as connection:
-        found = _current(connection)
-        if found not in _known():
-            raise DatabaseOutdated(found=found, needed=newest_revision())
-        command.downgrade(_config_for(connection), revision)
+    with exclusive_transaction(database) as connection:
+        current = _current(connection)
+        if current not in _known():
+            raise DatabaseOutdated(found=current, needed=newest_revision())
+        command.downgrade(_config(connection), revision)
 
 
 def check(database: Database) -> str:
-    """The database's revision: that of this code, or a newer one that suits it. Raises
+    """The database's revision: that of this code, or a newer one that suits this code. Raises
     DatabaseOutdated."""
     with database.read() as connection:
-        found, needed = _current(connection), newest_revision()
-        newer = found not in _known() and needed in _supported(connection)
-    if found != needed and not newer:
-        raise DatabaseOutdated(found=found or "none", needed=needed)
-    return str(found)
+        current, needed = _current(connection), newest_revision()
+        newer = current not in _known() and needed in _supported(connection)
+    if current != needed and not newer:
+        raise DatabaseOutdated(found=current or "none", needed=needed)
+    return str(current)
 
 
 def revision_of(database: Database) -> str | None:
@@ -65,10 +66,10 @@ def newest_revision() -> str:
 
 
 @contextmanager
-def alone(database: Database) -> Iterator[Connection]:
-    """A transaction for changing tables; others that want the same wait until it has ended.
-    A change takes the time that it needs, but does not wait for others' locks for longer than
-    any transaction: who uses the table waits behind it."""
+def exclusive_transaction(database: Database) -> Iterator[Connection]:
+    """A transaction for changing tables, one at a time. A change takes the time that it needs,
+    but waits for others' locks no longer than any transaction, because everybody who uses the
+    table waits behind it."""
     with database.write() as connection:
         if not database.is_sqlite:
             lock_timeout = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
@@ -80,22 +81,18 @@ def alone(database: Database) -> Iterator[Connection]:
 
 
 def note_supported(connection: Connection, revision: str | None) -> None:
-    """Write down whose code the database suits at `revision`. Called with every step."""
+    """Write down whose code suits the database at `revision`. Called with every migration."""
     if not _has_supported(connection):
         return
     connection.execute(sa.delete(supported_revision))
-    if suited := _suited_by(revision):
-        connection.execute(sa.insert(supported_revision), [{"revision": one} for one in suited])
-
-
-def _suited_by(revision: str | None) -> list[str]:
-    """The revisions back to the last step that broke older code."""
     suited = []
+    # Back to the last migration that broke older code.
     for script in _scripts().iterate_revisions(revision, "base") if revision else ():
-        suited.append(script.revision)
+        suited.append({"revision": script.revision})
         if getattr(script.module, "breaks_older_code", False):
             break
-    return suited
+    if suited:
+        connection.execute(sa.insert(supported_revision), suited)
 
 
 def _supported(connection: Connection) -> set[str]:
@@ -113,23 +110,19 @@ def _current(connection: Connection) -> str | None:
 
 
 def _known() -> set[str | None]:
-    """What this code can go on from; None is an empty database."""
+    """The revisions that this code can upgrade; None is an empty database."""
     return {None, *(script.revision for script in _scripts().walk_revisions())}
-
-
-def _config_for(connection: Connection) -> Config:
-    config = _config()
-    config.attributes["connection"] = connection
-    return config
 
 
 def _scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(_config())
 
 
-def _config() -> Config:
+def _config(connection: Connection | None = None) -> Config:
     config = Config()
     config.set_main_option("script_location", str(_migrations()))
+    if connection is not None:
+        config.attributes["connection"] = connection
     return config
 
 

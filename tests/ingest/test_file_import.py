@@ -13,8 +13,8 @@ import pytest
 
 from penstock.errors import Backlogged, InvalidInput
 from penstock.eventlog import Held
-from penstock.ingest import importing
-from penstock.ingest.importing import Imported, Importer, find_files
+from penstock.ingest import file_import
+from penstock.ingest.file_import import FileImporter, ImportSummary, find_files
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
 from penstock.lake.catalog import current
@@ -26,8 +26,8 @@ EVENTS = [make_event(f"s{number % 3}", number) for number in range(300)]
 ARRAY = json.dumps(EVENTS, indent=1).encode()
 
 
-def take(lake: HandLake, paths: Iterable[Path]) -> Imported:
-    importer = Importer(lake.lake, "default")
+def take(lake: HandLake, paths: Iterable[Path]) -> ImportSummary:
+    importer = FileImporter(lake.lake, "default")
     for path in find_files(list(paths)):
         for _ in importer.take(path):
             pass
@@ -52,9 +52,9 @@ def test_each_form_is_read_and_a_second_run_adds_nothing(
     path = tmp_path / name
     path.write_bytes(content)
     with hand_lake(tmp_path / "data") as lake:
-        assert take(lake, [path]) == Imported(1, 300, 0, 300, 0, waiting=False)
+        assert take(lake, [path]) == ImportSummary(1, 300, 0, 300, 0, waiting=False)
     with hand_lake(tmp_path / "data") as lake:
-        assert take(lake, [path]) == Imported(1, 300, 0, 0, 300, waiting=False)
+        assert take(lake, [path]) == ImportSummary(1, 300, 0, 0, 300, waiting=False)
         assert set(lake.stored().values()) == {1}
         assert read_ledger(lake.lake).discrepancies == []
 
@@ -81,7 +81,7 @@ def test_a_path_that_holds_nothing_is_refused_by_name(tmp_path: Path) -> None:
 def test_lines_are_numbered_through_the_whole_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "_READ_BYTES", 1000)
+    monkeypatch.setattr(file_import, "_READ_BYTES", 1000)
     lines = body_of(EVENTS).splitlines()
     lines[1], lines[150], lines[299] = b"{", b"nonsense", b'{"type": "no_such"}'
     path = tmp_path / "some.jsonl"
@@ -160,11 +160,11 @@ def test_a_running_server_stores_what_is_imported_beside_it(tmp_path: Path) -> N
 def test_a_server_that_stores_nothing_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "_STORE_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(file_import, "_STORE_SECONDS_MAX", 0.1)
     path = tmp_path / "some.jsonl"
     path.write_bytes(body_of(EVENTS))
     data = tmp_path / "data"
     with hand_lake(data) as stuck, hand_lake(data, flush_seconds_max=0) as lake:
         assert stuck.lake.log.hold(0) is Held.MINE
-        assert take(lake, [path]) == Imported(1, 300, 0, 0, 0, by_server=True, waiting=True)
+        assert take(lake, [path]) == ImportSummary(1, 300, 0, 0, 0, by_server=True, waiting=True)
         assert list(lake.stored()) == []

@@ -7,13 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.events.arrivals import Arrivals, encode_unjudged
-from penstock.events.frames import Frame, decode_frame, decode_rejected, encode_frame
-from penstock.events.packing import Packer, encode_within, place_again
-from penstock.events.placement import partition_of
-from penstock.events.reading import judge
+from penstock.events.frames import (
+    Frame,
+    FrameDecoder,
+    FramePacker,
+    decode_frame,
+    decode_rejected,
+    encode_frame,
+    encode_unjudged,
+    encode_values,
+    partition_of,
+    repartition,
+)
+from penstock.events.validation import validate_lines
 
-ARRIVALS = Arrivals(partitions=4, event_bytes_max=10_000, rejected_line_bytes_max=100)
+ARRIVALS = FrameDecoder(partitions=4, event_bytes_max=10_000, rejected_line_bytes_max=100)
 
 
 def line(session: str, source: str | None = None, text: str = "") -> bytes:
@@ -23,8 +31,8 @@ def line(session: str, source: str | None = None, text: str = "") -> bytes:
 
 
 def packed(lines: list[bytes], partitions: int) -> list[tuple[int, Frame]]:
-    packer = Packer("acme", 7, partitions, rejected_line_bytes_max=100)
-    return list(packer.pack(judge(lines, 1, 10_000)))
+    packer = FramePacker("acme", 7, partitions, rejected_line_bytes_max=100)
+    return list(packer.pack(validate_lines(lines, 1, 10_000)))
 
 
 def sessions_of(frame: Frame) -> list[str]:
@@ -54,7 +62,7 @@ def test_placed_again_is_as_placed_at_once(sessions: list[str], before: int, now
     at_once = {partition: Counter(frame.header.counts) for partition, frame in packed(lines, now)}
     again: dict[int, Counter[str]] = {}
     for found, frame in packed(lines, before):
-        for partition, moved in place_again(frame, found, now):
+        for partition, moved in repartition(frame, found, now):
             assert moved.header.partitions == now
             assert Counter(f"by-{one}" for one in sessions_of(moved)) == moved.header.counts
             again.setdefault(partition, Counter()).update(moved.header.counts)
@@ -65,7 +73,7 @@ def test_placed_again_is_as_placed_at_once(sessions: list[str], before: int, now
 def test_a_line_that_cannot_be_read_stays_and_costs_its_neighbours_nothing(bad: bytes) -> None:
     [(_, frame)] = packed([line("s-1"), line("s-2")], 1)
     frame.body = b"\n".join([line("s-1"), bad, line("s-2")])
-    placed = list(place_again(frame, 3, 4))
+    placed = list(repartition(frame, 3, 4))
     assert sorted(one for _, frame in placed[:-1] for one in sessions_of(frame)) == ["s-1", "s-2"]
     assert placed[-1][0] == 3
     assert placed[-1][1].body == bad
@@ -75,7 +83,7 @@ def test_a_line_that_cannot_be_read_stays_and_costs_its_neighbours_nothing(bad: 
 def test_no_value_is_larger_than_the_log_takes(sizes: list[int], bytes_max: int) -> None:
     lines = [line(f"s-{size}", f"by-{size}", "x" * size) for size in sizes]
     [(_, frame)] = packed(lines, 1)
-    values = encode_within(frame, bytes_max)
+    values = encode_values(frame, bytes_max)
     assert max(map(len, values)) <= bytes_max
     frames = [decode_frame(value) for value in values]
     assert b"\n".join(one.body for one in frames) == b"\n".join(lines)
@@ -86,7 +94,7 @@ def test_no_value_is_larger_than_the_log_takes(sizes: list[int], bytes_max: int)
 
 def test_refused_lines_are_divided_too() -> None:
     [(partition, frame)] = packed([b"?%d" % number for number in range(1000)], 4)
-    values = encode_within(frame, 5000)
+    values = encode_values(frame, 5000)
     assert partition == 0
     assert max(map(len, values)) <= 5000
     frames = [decode_frame(value) for value in values]

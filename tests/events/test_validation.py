@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.events.envelope import FIELDS, ID_CHARS_MAX, microseconds
-from penstock.events.frames import Frame, Header, decode_frame, encode_frame
+from penstock.events.event import FIELDS, ID_CHARS_MAX, microseconds
+from penstock.events.frames import Frame, FrameHeader, decode_frame, encode_frame
 from penstock.events.payloads import PAYLOADS
-from penstock.events.reading import (
+from penstock.events.validation import (
     NESTING_MAX,
     REASON_CHARS_MAX,
-    Judged,
-    Refusal,
+    EventInvalid,
     Rejection,
-    judge,
-    judge_line,
+    ValidatedLines,
+    validate_line,
+    validate_lines,
 )
 from penstock.lake.rows import Decoded, RowGroupLimits
 
@@ -109,7 +109,7 @@ def nested(levels: int) -> bytes:
 
 def reason_of(line: bytes, bytes_max: int = BYTES_MAX) -> str | None:
     """Why the line is refused; None when it is accepted."""
-    judged = judge([line], 1, bytes_max)
+    judged = validate_lines([line], 1, bytes_max)
     assert len(judged.lines) + len(judged.rejections) == 1
     return judged.rejections[0].reason if judged.rejections else None
 
@@ -269,7 +269,9 @@ def test_reason_is_never_long() -> None:
 def test_bad_line_is_kept_with_its_number_and_source() -> None:
     bad = with_fields(source="ci", payload=7)
     worse = with_fields(source="a\0b", payload=7)
-    judged = judge([with_fields(), b"", bad, b"  ", b"{", worse, with_fields()], 10, BYTES_MAX)
+    judged = validate_lines(
+        [with_fields(), b"", bad, b"  ", b"{", worse, with_fields()], 10, BYTES_MAX
+    )
     assert [(one.line, one.raw, one.source) for one in judged.rejections] == [
         (12, bad, "ci"),
         (14, b"{", None),
@@ -457,15 +459,15 @@ lines = st.lists(
 )
 
 
-def one_by_one(some: list[bytes], first_line: int, bytes_max: int) -> Judged:
+def one_by_one(some: list[bytes], first_line: int, bytes_max: int) -> ValidatedLines:
     """What `judge` must say, by the definition."""
-    judged = Judged([], [], [], [])
+    judged = ValidatedLines([], [], [], [])
     for number, line in enumerate(some, first_line):
         if not line.strip():
             continue
         try:
-            kept, envelope = judge_line(line, bytes_max)
-        except Refusal as refusal:
+            kept, envelope = validate_line(line, bytes_max)
+        except EventInvalid as refusal:
             reason = str(refusal)[:REASON_CHARS_MAX]
             judged.rejections.append(Rejection(number, reason, line, None))
         else:
@@ -480,7 +482,7 @@ def one_by_one(some: list[bytes], first_line: int, bytes_max: int) -> Judged:
 def test_fast_proof_gives_the_same_answers_as_line_by_line(
     some: list[bytes], bytes_max: int
 ) -> None:
-    judged = judge(some, 5, bytes_max)
+    judged = validate_lines(some, 5, bytes_max)
     bare = [one._replace(source=None) for one in judged.rejections]
     assert judged._replace(rejections=bare) == one_by_one(some, 5, bytes_max)
 
@@ -497,7 +499,7 @@ def test_fast_proof_gives_the_same_answers_as_line_by_line(
     ],
 )
 def test_fast_proof_is_not_fooled(some: list[bytes]) -> None:
-    judged = judge(some, 1, 1_000_000)
+    judged = validate_lines(some, 1, 1_000_000)
     bare = [one._replace(source=None) for one in judged.rejections]
     assert judged._replace(rejections=bare) == one_by_one(some, 1, 1_000_000)
 
@@ -507,9 +509,9 @@ def test_fast_proof_is_not_fooled(some: list[bytes]) -> None:
 
 def through_the_log(some: list[bytes]) -> Decoded:
     """The lines, judged, kept in the log and read from it."""
-    judged = judge(some, 1, BYTES_MAX)
+    judged = validate_lines(some, 1, BYTES_MAX)
     assert judged.rejections == []
-    header = Header(kind="events", tenant="acme", received_us=1, counts={"": len(some)})
+    header = FrameHeader(kind="events", tenant="acme", received_us=1, counts={"": len(some)})
     frame = decode_frame(encode_frame(Frame(header, b"\n".join(judged.lines))))
     decoded = Decoded()
     assert decoded.add(frame) == []
@@ -554,13 +556,13 @@ def test_unknown_fields_keep_their_text() -> None:
 def test_what_the_log_keeps_is_accepted_again() -> None:
     """A replay, or another producer on the log, meets the same rules."""
     for line in ACCEPTED:
-        kept, _ = judge_line(line, BYTES_MAX)
+        kept, _ = validate_line(line, BYTES_MAX)
         assert reason_of(kept) is None
 
 
 JUDGES: list[Callable[[bytes], object]] = [
-    lambda line: judge([line], 1, BYTES_MAX),
-    lambda line: judge([with_fields(), line, with_fields()], 1, BYTES_MAX),
+    lambda line: validate_lines([line], 1, BYTES_MAX),
+    lambda line: validate_lines([with_fields(), line, with_fields()], 1, BYTES_MAX),
 ]
 
 

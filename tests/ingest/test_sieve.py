@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.events.frames import Frame, Header, encode_frame
+from penstock.events.frames import Frame, FrameHeader, encode_frame
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
 from penstock.lake.catalog import current
@@ -45,7 +45,7 @@ NASTY = [
 def put(lake: HandLake, lines: list[bytes]) -> None:
     """Straight into the log, past the gateway."""
     counts = Counter("by-hand" if b"by-hand" in line else "" for line in lines)
-    header = Header(
+    header = FrameHeader(
         kind="events", tenant="default", received_us=lake.clock.now_us(), counts=dict(counts)
     )
     lake.lake.log.append({0: [encode_frame(Frame(header, b"\n".join(lines)))]})

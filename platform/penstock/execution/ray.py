@@ -1,23 +1,22 @@
 """The executor of many machines: tasks on a Ray cluster that somebody runs.
 
 This process becomes a driver of the cluster, so its machine has to be one of the cluster's
-nodes. Ray's own retries are off: the count of attempts is the same as for processes.
+nodes. Ray's own retries are off: attempts are counted as for processes.
 """
 
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import Any
 
 from penstock.errors import ExtraMissing
-from penstock.execution import Done, Result, Task
-from penstock.execution.calls import perform
+from penstock.execution import Executor, Result, Task, TaskResult
+from penstock.execution.calls import WorkerLoss, perform, run_on
 from penstock.execution.errors import ExecutorUnreachable, TaskFailed
-from penstock.execution.running import Lost, run_on
 
-_LOOK_SECONDS_MAX = 10.0
+_CONNECT_SECONDS_MAX = 10.0
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """An Executor on the cluster at `address`: HOST:PORT of its head, or `auto`."""
 
     def __init__(
@@ -30,7 +29,7 @@ class RayExecutor:
 
         self._attempts_max = attempts_max
         self._inflight_max = inflight_max
-        #: A process has one connection; whoever made it ends it.
+        #: A process has one connection; the code that made it closes it.
         self._connected = not ray.is_initialized()
         if self._connected:
             _connect(ray, address)
@@ -40,8 +39,8 @@ class RayExecutor:
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
-        workers = _Cluster(self._perform, self._inflight_max)
+    ) -> Iterator[TaskResult[Task, Result]]:
+        workers = _ClusterWorkers(self._perform, self._inflight_max)
         return run_on(workers, function, tasks, self._attempts_max)
 
     def close(self) -> None:
@@ -49,22 +48,18 @@ class RayExecutor:
             import ray
 
             self._connected = False
-            ray.shutdown()  # cancels what is under way
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+            ray.shutdown()  # cancels the tasks under way
 
 
 def _connect(ray: Any, address: str) -> None:
+    host, _, port = address.rpartition(":")
     try:
-        _look(address)
+        if host and port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS_MAX).close()
         ray.init(
             address=address, namespace="penstock", configure_logging=False, log_to_driver=False
         )
-    except (OSError, RuntimeError, ValueError) as error:  # it has no error of its own for this
+    except (OSError, RuntimeError, ValueError) as error:  # Ray has no error of its own for this
         why = (
             f"{' '.join(str(error).split())}; it is the address of the cluster's head, usually "
             "with port 6379, and this machine has to be a node of the cluster"
@@ -72,14 +67,7 @@ def _connect(ray: Any, address: str) -> None:
         raise ExecutorUnreachable(address=f"ray://{address}", why=why) from error
 
 
-def _look(address: str) -> None:
-    """Ray itself tries for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=_LOOK_SECONDS_MAX).close()
-
-
-class _Cluster:
+class _ClusterWorkers:
     def __init__(self, perform: Any, inflight_max: int) -> None:
         self._perform = perform
         self._inflight_max = inflight_max
@@ -91,7 +79,7 @@ class _Cluster:
     def give(self, number: int, call: bytes) -> None:
         self._numbers[self._perform.remote(call)] = number
 
-    def wait(self) -> Iterator[tuple[int, bytes | Lost]]:
+    def wait(self) -> Iterator[tuple[int, bytes | WorkerLoss]]:
         import ray
 
         under_way = list(self._numbers)
@@ -100,12 +88,12 @@ class _Cluster:
             yield self._numbers.pop(ready), _outcome(ready)
 
     def drop(self) -> None:
-        """They run to their end, for nobody. Ray could cancel them, and ends this whole process
-        where it does so in the moment in which one of them is done (seen with Ray 2.60)."""
+        """The tasks run to their end, for nobody. Cancelling one in the moment in which it ends
+        would end this whole process (seen with Ray 2.60)."""
         self._numbers.clear()
 
 
-def _outcome(ready: Any) -> bytes | Lost:
+def _outcome(ready: Any) -> bytes | WorkerLoss:
     import ray
     from ray.exceptions import RayError, RayTaskError
 
@@ -115,5 +103,5 @@ def _outcome(ready: Any) -> bytes | Lost:
         why = str(error).strip().splitlines()[-1]
         raise TaskFailed(function="penstock", task="on Ray", why=why) from error
     except RayError as error:
-        return Lost(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+        return WorkerLoss(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
     return outcome
