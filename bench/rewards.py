@@ -1,27 +1,23 @@
 """What it costs to compute all rewards of a definition, from segments to rows."""
 
-from bench.ceiling import measure_ceiling
-from bench.figures import Figure
-from bench.figures import at_least
-from bench.traffic import Traffic
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.ceiling import measure_ceiling
+from bench.figures import Figure, at_least
+from bench.traffic import Traffic
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.buckets import Bucket
-from penstock.lake.buckets import plan_buckets
-from penstock.lake.buckets import read_bucket
+from penstock.lake.buckets import Bucket, plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.bucket import as_bucket
 from penstock_jobs.rewards.credit import score_bucket
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.definition import Definition, find_definition
 from penstock_jobs.rewards.reward import columns_of
 from penstock_jobs.rewards.runs import without_garbage_collection
-from tempfile import TemporaryDirectory
 from tests.support.lakes import hand_lake
-import time
-
 
 _GOAL = 20_000
 _TRIES = 5

@@ -1,37 +1,26 @@
 """By when a pending row is pending no more; and that events later than a bucket's moment are not
 in it, and are told."""
 
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
 from pathlib import Path
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.buckets import SessionId
-from penstock_jobs.rewards.bucket import TABLES
-from penstock_jobs.rewards.bucket import as_bucket
-from penstock_jobs.rewards.bucket import later
-from penstock_jobs.rewards.credit import standings
-from penstock_jobs.rewards.definition import Standing
-from penstock_jobs.rewards.definition import combine
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.reward import latest_due
-from tests.rewards.measures import MEASURES
-from tests.rewards.measures import PARAMETERS
-from tests.rewards.stories import SECOND
-from tests.rewards.stories import START_US
-from tests.rewards.stories import Story
-from tests.rewards.stories import bucket
-from tests.rewards.stories import found
-from tests.support.lakes import START_US as LAKE_START_US
-from tests.support.lakes import make_event
-from tests.support.reward_events import edited
-from tests.support.reward_events import rows_of
-from tests.support.reward_events import said
 from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import SessionId
+from penstock_jobs.rewards.bucket import TABLES, as_bucket, later
+from penstock_jobs.rewards.credit import standings
+from penstock_jobs.rewards.definition import Standing, combine, find_definition
+from penstock_jobs.rewards.reward import latest_due
+from tests.rewards.measures import MEASURES, PARAMETERS
+from tests.rewards.stories import SECOND, START_US, Story, bucket, found
+from tests.support.lakes import START_US as LAKE_START_US
+from tests.support.lakes import make_event
+from tests.support.reward_events import edited, rows_of, said
 
 DEFAULT = find_definition()
 TEXTS = ("a = 1\n", "a = 1\nb = two()\n", "b = two()\nc = 3\n", "")

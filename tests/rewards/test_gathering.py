@@ -1,30 +1,23 @@
 """A bucket with only the columns that its rewards read says what one with all says."""
 
-from collections.abc import Iterator
-from datetime import UTC
-from datetime import datetime
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.buckets import plan_buckets
-from penstock.lake.buckets import read_bucket
-from penstock.lake.catalog import current
-from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.bucket import EditParameters
-from penstock_jobs.rewards.bucket import TABLES
-from penstock_jobs.rewards.bucket import as_bucket
-from penstock_jobs.rewards.credit import score_bucket
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.reward import Reward
-from penstock_jobs.rewards.reward import columns_of
-from penstock_jobs.rewards.runs import without_garbage_collection
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.reward_events import DAY_US
-from tests.support.traffic import batches
-from tests.support.traffic import generate_sessions
 import gc
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters, as_bucket
+from penstock_jobs.rewards.credit import score_bucket
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.reward import Reward, columns_of
+from penstock_jobs.rewards.runs import without_garbage_collection
+from tests.support.lakes import START_US, hand_lake
+from tests.support.reward_events import DAY_US
+from tests.support.traffic import batches, generate_sessions
 
 DEFINITION = find_definition()
 SHIPPED = [term.reward for term in DEFINITION.terms]

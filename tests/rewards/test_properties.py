@@ -1,32 +1,25 @@
 """What must hold of the measures of edits whatever the texts, and what does not hold of a published
 form: each such property has a test that shows it."""
 
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
-from pathlib import Path
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.buckets import plan_buckets
-from penstock.lake.buckets import read_bucket
-from penstock.lake.catalog import current
-from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.bucket import as_bucket
-from penstock_jobs.rewards.report import compute
-from tests.rewards.measures import MEASURES
-from tests.rewards.measures import PARAMETERS
-from tests.rewards.stories import Story
-from tests.rewards.stories import bucket
-from tests.rewards.stories import found
-from tests.support.lakes import Event
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.reward_events import DAY_US
-from typing import Any
 import json
+import random
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pytest
-import random
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
+from penstock_jobs.rewards.report import compute
+from tests.rewards.measures import MEASURES, PARAMETERS
+from tests.rewards.stories import Story, bucket, found
+from tests.support.lakes import START_US, Event, hand_lake
+from tests.support.reward_events import DAY_US
 
 TEXT = st.text("ab(=. \n\té𝄞", max_size=80)
 SAMPLES = Path(__file__).parents[2] / "examples" / "sessions"

@@ -1,27 +1,24 @@
 """examples/sessions, as a reader takes them, and what each reward says of them, worked by hand."""
 
+import json
 from collections.abc import Iterator
 from math import sqrt
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.chains import gather_chain
-from penstock_jobs.rewards.definition import Standing
-from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.definition import Standing, find_definition
 from penstock_jobs.rewards.outcomes import outcomes
-from penstock_jobs.rewards.report import compute
-from penstock_jobs.rewards.report import show_session
+from penstock_jobs.rewards.report import compute, show_session
 from tests.support.commands import penstock
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
+from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.reward_events import DAY_US
-from typing import Any
-import json
-import pyarrow as pa
-import pytest
-
 
 ROOT = Path(__file__).parents[2]
 SESSIONS = ROOT / "examples" / "sessions"

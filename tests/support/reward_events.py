@@ -2,20 +2,16 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.buckets import plan_buckets
-from penstock.lake.buckets import read_bucket
-from penstock.lake.catalog import current
-from penstock.lake.rows import EVENT_ROWS
-from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.bucket import as_bucket
-from tests.support.lakes import Event
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
 from typing import Any
+
 import pyarrow as pa
 
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock.lake.rows import EVENT_ROWS
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
+from tests.support.lakes import START_US, Event, hand_lake, make_event
 
 DAY_US = 86_400_000_000
 

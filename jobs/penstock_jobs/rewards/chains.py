@@ -4,29 +4,24 @@ A session names the session that it continues when it starts. The metadata datab
 links as sessions are seen, so that finding a chain never reads the lake.
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.lake.buckets import SessionId
-from penstock.lake.buckets import plan_sessions
-from penstock.lake.buckets import read_bucket
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.database.engine import Database, insert_of
+from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import session_link
-from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.bucket import as_bucket
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from penstock_jobs.rewards.credit import ChainPlace
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.settings import RewardSettings
-from sqlalchemy import Connection
-from typing import NamedTuple
-import pyarrow as pa
-import pyarrow.compute as pc
-import sqlalchemy as sa
-
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"

@@ -9,7 +9,7 @@ import typer
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
@@ -148,7 +148,7 @@ def _request(definition: str | None, since: str | None, project: str | None) -> 
 
 
 def _run(data: Path | None, request: "RunRequest", *, json: bool) -> None:
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock_jobs.rewards import runs
     from penstock_jobs.rewards.report import report_document, show_report
 

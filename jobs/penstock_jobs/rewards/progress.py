@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.lake.buckets import Bucket, SessionId
 from penstock.lake.catalog import Pin

@@ -1,29 +1,23 @@
 """A run of rewards that asks a language model, over a lake and with worker processes."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from penstock.errors import InvalidInput
-from penstock.execution import open_executor
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.runs import RunReport
-from penstock_jobs.rewards.runs import RunRequest
-from penstock_jobs.rewards.runs import run
-from penstock_jobs.rewards.tables import judge_spending
-from tests.rewards.followups.completions import Completions
-from tests.rewards.followups.completions import running_completions
-from tests.support.commands import penstock
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.reward_events import answered
-from tests.support.reward_events import said
 from typing import Any
-import json
+
 import pytest
 import sqlalchemy as sa
 
+from penstock.errors import InvalidInput
+from penstock.execution import open_executor
+from penstock_jobs.rewards.definition import Definition, parse_definition
+from penstock_jobs.rewards.errors import JudgeUnfit
+from penstock_jobs.rewards.runs import RunReport, RunRequest, run
+from penstock_jobs.rewards.tables import judge_spending
+from tests.rewards.followups.completions import Completions, running_completions
+from tests.support.commands import penstock
+from tests.support.lakes import START_US, HandLake, hand_lake
+from tests.support.reward_events import answered, said
 
 SESSIONS = 6
 

@@ -23,8 +23,7 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.settings import Settings
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import LABELS, Judgement, Label, Message, Unjudged

@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 
-from penstock.database.engine import Database
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds, Exchange, Heard
