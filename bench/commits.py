@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.database.limits import Limits
-from penstock.database.upgrade import upgrade
-from penstock.eventlog import Bounds
+from penstock.database.limits import DatabaseLimits
+from penstock.database.migrations import upgrade
+from penstock.eventlog import OffsetBounds
 from penstock.lake import commit
 from penstock.lake.catalog import current
 from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
@@ -29,7 +29,7 @@ _FILTER_BYTES = 4_000
 def commits_per_second(postgres: PostgresServer, writers: int) -> float:
     """Writers that do nothing but commit, each on a partition of its own."""
     with postgres.database() as url:
-        database = Database(url, Limits(connections_max=writers))
+        database = Database(url, DatabaseLimits(connections_max=writers))
         upgrade(database)
         log = agree_on(database, "bench", writers)
         together = threading.Barrier(writers + 1)
@@ -40,7 +40,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
                 partition,
                 f"writer-{partition}",
                 log=log,
-                bounds=Bounds(0, 0),
+                bounds=OffsetBounds(0, 0),
                 expires=True,
                 lease_s=_LEASE_SECONDS,
                 sure=True,
@@ -67,7 +67,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
 def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:
     """What a query spends to learn which segments are the lake, of so many."""
     with postgres.database() as url:
-        database = Database(url, Limits())
+        database = Database(url, DatabaseLimits())
         upgrade(database)
         log = agree_on(database, "bench", 1)
         rows = [_row(number, log) for number in range(segments)]

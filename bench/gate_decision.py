@@ -12,7 +12,7 @@ from penstock.checkpoints.attempts import Attempt, Place, record
 from penstock.checkpoints.checkpoints import register
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from penstock.gate.judging import judge
 from penstock.settings import Settings
 

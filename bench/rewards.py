@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from bench.ceiling import measure_ceiling
 from bench.figures import Figure, at_least
 from bench.traffic import Traffic
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import Bucket, plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake

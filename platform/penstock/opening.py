@@ -4,7 +4,7 @@ nothing."""
 from pathlib import Path
 
 from penstock.channels.channels import ChannelState, state
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake import lake
 from penstock.settings import load_settings
 

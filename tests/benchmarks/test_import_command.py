@@ -17,7 +17,7 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.lake.directory import open_or_make
 from penstock.settings import Settings, load_settings
-from penstock_jobs.benchmarks.importing import Imported, Wanted, import_results
+from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, import_results
 from tests.benchmarks.import_folders import harbor_job, harbor_trial
 
 TENANT = "default"
@@ -33,8 +33,10 @@ class Registry:
             digest="sha256:" + "1" * 64, actor="test",
         )  # fmt: skip
 
-    def take(self, path: Path, *, dry_run: bool = False, **facts: Any) -> Imported:
-        wanted = Wanted(**({"tenant": TENANT, "suite": "core", "checkpoint": "ckpt-1"} | facts))
+    def take(self, path: Path, *, dry_run: bool = False, **facts: Any) -> ImportReport:
+        wanted = ImportRequest(
+            **({"tenant": TENANT, "suite": "core", "checkpoint": "ckpt-1"} | facts)
+        )
         return import_results(self.database, self.settings, path, wanted, dry_run=dry_run)
 
     def kept(self, version: str = "imported") -> dict[tuple[str, int], float | str | None]:
@@ -51,9 +53,9 @@ class Registry:
 def registry(tmp_path: Path, each_database: None) -> Any:
     with open_or_make(load_settings(tmp_path)) as lake:
         if not lake.database.is_sqlite:
-            from penstock.database import upgrade
+            from penstock.database import migrations
 
-            upgrade.upgrade(lake.database)
+            migrations.upgrade(lake.database)
         yield Registry(lake.database, lake.settings)
 
 

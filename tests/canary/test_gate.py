@@ -13,7 +13,7 @@ from penstock.gate.errors import GateRefused
 from penstock.gate.judging import judge
 from penstock_jobs.canary.step import JudgeOf, gate
 from penstock_jobs.canary.watch import WatchRound, watch_once
-from tests.canary.traffic import (
+from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
     MINUTE,
@@ -27,7 +27,7 @@ from tests.canary.traffic import (
     state,
     store,
 )
-from tests.registry.promoting import TENANT, add, promote, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.lakes import HandLake, hand_lake
 
 POLICY = f"""

@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.execution.cluster import RayExecutor
 from penstock.execution.inline import InlineExecutor
+from penstock.execution.ray import RayExecutor
 from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, Job, read_results, run_job
 from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
@@ -100,7 +100,7 @@ def test_a_job_that_failed_goes_on_with_what_is_missing(lake: HandLake, tmp_path
 
 KILLED = """
 import sys
-from penstock.execution.cluster import RayExecutor
+from penstock.execution.ray import RayExecutor
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.bucket_jobs import Job, run_job
 from penstock.lake.lake import open_lake

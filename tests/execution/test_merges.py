@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 import sqlalchemy as sa
 
-from penstock.execution import Done, Executor
+from penstock.execution import Executor, TaskResult
 from penstock.execution.errors import WorkerLost
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import Segment, current
@@ -50,7 +50,7 @@ def far_executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     if request.param == "processes":
         opened: Executor = ProcessExecutor(workers=2, attempts_max=3)
     else:
-        from penstock.execution.cluster import RayExecutor
+        from penstock.execution.ray import RayExecutor
 
         address = request.getfixturevalue("connected_ray")
         opened = RayExecutor(address, attempts_max=3, inflight_max=4, task_memory_bytes=0)
@@ -65,7 +65,7 @@ class Instead:
         self._executor = executor
         self._function = function
 
-    def run(self, function: Any, tasks: Iterable[Any]) -> Iterator[Done[Any, Any]]:
+    def run(self, function: Any, tasks: Iterable[Any]) -> Iterator[TaskResult[Any, Any]]:
         assert function is write_on_worker
         return self._executor.run(self._function, tasks)
 
@@ -172,7 +172,7 @@ def test_a_merge_that_another_was_faster_than_changes_nothing(
     class Late(Instead):
         """The other comes when the files are written."""
 
-        def run(self, function: Any, tasks: Iterable[Any]) -> Iterator[Done[Any, Any]]:
+        def run(self, function: Any, tasks: Iterable[Any]) -> Iterator[TaskResult[Any, Any]]:
             done = list(super().run(function, tasks))
             merge(lake.lake, planned[0][:2])
             return iter(done)

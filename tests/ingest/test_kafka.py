@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from penstock.eventlog import opening
+from penstock import eventlog
 from penstock.eventlog.errors import LogUnsuitable
-from penstock.events.placement import partition_of
+from penstock.events.frames import partition_of
 from penstock.ingest.errors import LogExpired
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
@@ -68,7 +68,7 @@ class Desk:
 
 @pytest.fixture
 def desk(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setattr(opening, "REFRESH_SECONDS", 0)
+    monkeypatch.setattr(eventlog, "REFRESH_SECONDS", 0)
     with ExitStack() as opened:
         yield Desk(broker, tmp_path, uuid.uuid4().hex, opened)
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.events.identity import session_key
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT, session_key
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current, pinned

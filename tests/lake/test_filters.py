@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.events.identity import session_key
+from penstock.events.event import session_key
 from penstock.lake.filters import make_filter, may_hold, prefixes, read_filter
 
 sessions = st.sets(st.builds(session_key, st.text(), st.text()), max_size=200)

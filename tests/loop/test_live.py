@@ -9,9 +9,9 @@ from penstock.channels import channels
 from penstock.channels.assignment import choose_arm
 from penstock.channels.promotion import Rollback, rollback
 from penstock.errors import InvalidInput
-from tests.canary.traffic import HOUR, session
-from tests.loop.making import CHANNEL, POLICY, TENANT, World, open_world, outcomes
+from tests.support.canary_traffic import HOUR, session
 from tests.support.lakes import Event
+from tests.support.loop_world import CHANNEL, POLICY, TENANT, World, open_world, outcomes
 
 
 @pytest.fixture

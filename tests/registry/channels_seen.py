@@ -4,9 +4,7 @@ from penstock.channels import channels
 from penstock.channels.errors import ChannelUnknown
 from penstock.checkpoints.checkpoints import find
 from penstock.database.engine import Database
-from tests.registry.promoting import (
-    TENANT,
-)
+from tests.support.checkpoint_factory import TENANT
 
 
 def at(database: Database, name: str = "production") -> channels.ChannelState:

@@ -23,11 +23,11 @@ from penstock.channels.errors import (
 from penstock.channels.history import Change
 from penstock.channels.tables import channel, notice
 from penstock.database.engine import Database
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 from penstock.errors import PenstockError
 from penstock.gate.verdicts import Verdict
 from tests.registry.linearizability import Call, Told, problems
-from tests.registry.promoting import (
+from tests.support.checkpoint_factory import (
     PASS,
     POLICY,
     TENANT,
@@ -69,7 +69,7 @@ def meet() -> None:
 
 
 def contend(url: str, number: int) -> list[tuple[str, Call]]:
-    database = Database(url, Limits(lock_seconds_max=_PATIENCE_SECONDS))
+    database = Database(url, DatabaseLimits(lock_seconds_max=_PATIENCE_SECONDS))
     calls = [*_same_swaps(database, number), *_everything(database, number)]
     database.close()
     return calls

@@ -19,9 +19,9 @@ from penstock.channels.tables import channel, channel_change, notice
 from penstock.checkpoints.checkpoints import withdraw
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 from penstock.gate.tables import gate_policy, verdict
-from tests.registry.promoting import (
+from tests.support.checkpoint_factory import (
     TENANT,
     add,
     promote,
@@ -33,7 +33,7 @@ from tests.registry.promoting import (
 
 _TABLES = (channel, channel_change, checkpoint, checkpoint_move, gate_policy, notice, verdict)
 _POINTS_MAX = 200
-_PATIENT = Limits(lock_seconds_max=30)
+_PATIENT = DatabaseLimits(lock_seconds_max=30)
 
 Facts = dict[str, list[tuple[Any, ...]]]
 

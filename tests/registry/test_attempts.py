@@ -19,7 +19,7 @@ from penstock.checkpoints.suites import (
     suite_versions,
 )
 from penstock.checkpoints.tables import benchmark_attempt
-from penstock.database import upgrade
+from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
@@ -32,7 +32,7 @@ BROKEN = Attempt(task="t-2", attempt=0, error="the engine was away", retries=3)
 @pytest.fixture
 def database(tmp_path: Path, each_database: None) -> Iterator[Database]:
     database = Database.of(load_settings(tmp_path))
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     yield database
     database.close()
 

@@ -25,9 +25,9 @@ from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard, shard_mark
-from penstock.storage.opening import open_store
+from penstock.storage import open_store
 from penstock.storage.settings import StorageSettings
-from tests.registry.promoting import NOWHERE, TENANT, add, digest_of, promote, rollback
+from tests.support.checkpoint_factory import NOWHERE, TENANT, add, digest_of, promote, rollback
 from tests.support.servers.s3 import S3Server
 
 EMPTY = f"sha256:{hashlib.sha256(b'').hexdigest()}"

@@ -11,7 +11,7 @@ from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
 from tests.registry.contending import SWAPS, at_once, check, contend
 from tests.registry.linearizability import Call, Told, problems
-from tests.registry.promoting import TENANT, add
+from tests.support.checkpoint_factory import TENANT, add
 
 PROCESSES = 3
 

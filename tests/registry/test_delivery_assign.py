@@ -13,7 +13,7 @@ from penstock.channels.channels import state
 from penstock.channels.errors import ChannelUnknown, NothingServed
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from tests.registry.promoting import TENANT, add, promote, rollback, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, rollback, set_policy
 from tests.support.lakes import hand_lake
 
 _KEYS = [f"user-{number}" for number in range(20_000)]

@@ -19,9 +19,9 @@ from penstock.channels.notices import NOTICES_AT_ONCE
 from penstock.channels.watching import Outcome, Seen, Watcher, follow
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from penstock.errors import TooManyRequests
-from tests.registry.promoting import TENANT, add, promote, release, rollback, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 from tests.support.waiting import eventually
 
 KEY = (TENANT, "production")

@@ -14,7 +14,7 @@ from penstock.gate.errors import GateRefused
 from penstock.gate.judging import judge
 from penstock.gate.tables import live_look
 from penstock.gate.verdicts import Verdict
-from tests.registry.promoting import TENANT, add, promote, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 
 POLICY = """
 [[require]]

@@ -24,7 +24,7 @@ from penstock.gate.tables import verdict
 from penstock.gate.verdicts import Verdict
 from tests.registry.channels_seen import at, states, versions
 from tests.registry.conftest import OpenDatabase
-from tests.registry.promoting import (
+from tests.support.checkpoint_factory import (
     PASS,
     POLICY,
     TENANT,

@@ -14,14 +14,7 @@ from penstock.checkpoints.checkpoints import withdraw
 from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
 from penstock.database.engine import Database
 from tests.registry.channels_seen import states
-from tests.registry.promoting import (
-    TENANT,
-    add,
-    promote,
-    release,
-    rollback,
-    set_policy,
-)
+from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 
 
 def test_a_rollback_goes_to_the_last_good_one_and_pins(database: Database) -> None:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.execution import Done
+from penstock.execution import TaskResult
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
@@ -15,7 +15,8 @@ from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.planning import Wanted
 from penstock_jobs.rewards.running import Work, commit, run
-from tests.rewards.runs import (
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
+from tests.support.reward_runs import (
     CURRENT,
     DAY_US,
     DEFINITION,
@@ -27,7 +28,6 @@ from tests.rewards.runs import (
     whole,
     worked,
 )
-from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -176,7 +176,7 @@ class Stops(InlineExecutor):
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
+    ) -> Iterator[TaskResult[Task, Result]]:
         for number, done in enumerate(super().run(function, tasks)):
             if number == self._after:  # its file is written, and nobody will ever commit it
                 raise CutOff
@@ -205,12 +205,12 @@ def test_a_run_that_was_cut_off_is_taken_up_where_it_was(lake: HandLake) -> None
 def test_what_saw_less_never_supersedes_what_saw_more(lake: HandLake) -> None:
     """Two runs at once: the one that began earlier commits last."""
     lake.store(worked("s"))
-    late: list[Done[Any, Any]] = []
+    late: list[TaskResult[Any, Any]] = []
 
     class Hangs(InlineExecutor):
         def run(
             self, function: Callable[[Task], Result], tasks: Iterable[Task]
-        ) -> Iterator[Done[Task, Result]]:
+        ) -> Iterator[TaskResult[Task, Result]]:
             late.extend(super().run(function, tasks))
             return iter(())
 

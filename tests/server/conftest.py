@@ -12,7 +12,7 @@ import pytest
 
 from penstock.access.keys import create_key
 from penstock.database.engine import Database
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from penstock.lake.directory import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server

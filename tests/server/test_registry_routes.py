@@ -9,8 +9,8 @@ import penstock
 from penstock.channels import promotion
 from penstock.checkpoints.attempts import Attempt, Place, record
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
-from tests.registry.promoting import digest_of
 from tests.server.registering import Registry, problem
+from tests.support.checkpoint_factory import digest_of
 
 POLICY = """
 [[require]]

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
-from penstock.database.upgrade import upgrade
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.ingest.acceptance import Acceptance, Acceptor
-from penstock.ingest.partition_writer import PartitionWriter, Parts
-from penstock.ingest.rejection_limit import RejectionLimit
+from penstock.database.migrations import upgrade
+from penstock.events.event import TENANT_DEFAULT
+from penstock.ingest.flush import RejectionLimit
+from penstock.ingest.gateway import Acceptance, Acceptor
+from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
@@ -68,8 +68,8 @@ class HandLake:
         self,
         crash_point: Callable[[str], None] = lambda _point: None,
         database: Database | None = None,
-    ) -> Parts:
-        return Parts(
+    ) -> WriterParts:
+        return WriterParts(
             settings=self.lake.settings,
             database=database or self.lake.database,
             store=self.lake.store,

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of
 from penstock.lake.buckets import SessionId
 from penstock.lake.tables import session_link
 from penstock_jobs.rewards.credit import Place

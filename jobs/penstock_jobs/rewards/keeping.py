@@ -6,8 +6,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.definition import Definition

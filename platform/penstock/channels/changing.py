@@ -20,8 +20,7 @@ from penstock.channels.history import NO_HASH, Action, Change, Step
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.checkpoints import Checkpoint, check_chain, find_in
 from penstock.checkpoints.states import move
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.gate.tables import verdict
 from penstock.gate.verdicts import Verdict
 

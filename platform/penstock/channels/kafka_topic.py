@@ -4,7 +4,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from penstock.channels.notices import Notice
-from penstock.eventlog.kafka.address import Address
+from penstock.eventlog.kafka.topic import TopicAddress
 
 #: A topic that is not there yet: it keeps the newest change of each channel for ever, and all of
 #: them for a week.
@@ -14,7 +14,7 @@ _CONFIGS = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 86_400
 class NoticeTopic:
     """Used by one thread at a time, but for `close`."""
 
-    def __init__(self, address: Address, *, request_s: float) -> None:
+    def __init__(self, address: TopicAddress, *, request_s: float) -> None:
         """Whether anybody answers is seen at the first notice."""
         self._address = address
         self._request_s = request_s
@@ -40,7 +40,7 @@ class NoticeTopic:
             try:
                 producer.close(0)
             except KafkaError:
-                producer._sender.force_close()  # as in penstock.eventlog.kafka.producing
+                producer._sender.force_close()  # as in penstock.eventlog.kafka.clients
 
     def _open(self) -> KafkaProducer:
         """Raises KafkaError."""

@@ -13,8 +13,7 @@ from penstock.channels.settings import ChannelSettings
 from penstock.channels.tables import channel, delivery, webhook
 from penstock.channels.targets import topic_of
 from penstock.channels.webhooks import list_webhooks
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.database.tables import lease
 from penstock.settings import Settings, without_secrets
 

@@ -27,8 +27,7 @@ from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.names import check_channel_name, check_name, check_reason
 from penstock.checkpoints.states import check_edge
 from penstock.checkpoints.tables import checkpoint
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput, PenstockError
 from penstock.gate import policy
 from penstock.gate.errors import GateRefused

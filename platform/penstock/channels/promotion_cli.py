@@ -14,7 +14,7 @@ from penstock.channels.actor import (
     actor,
     check_override,
 )
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json

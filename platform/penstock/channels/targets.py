@@ -9,8 +9,7 @@ from penstock.channels.settings import ChannelSettings
 from penstock.channels.webhooks import address_of, find_webhook, signed
 from penstock.database.engine import Database
 from penstock.errors import ExtraMissing, SettingInvalid
-from penstock.eventlog.kafka.address import Address as TopicAddress
-from penstock.eventlog.kafka.address import parse_address
+from penstock.eventlog.kafka.topic import TopicAddress, parse_address
 from penstock.eventlog.settings import EventLogSettings
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds, Exchange, Heard

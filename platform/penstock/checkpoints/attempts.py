@@ -9,8 +9,7 @@ from sqlalchemy import Connection
 
 from penstock.checkpoints.errors import AttemptConflict
 from penstock.checkpoints.tables import benchmark_attempt
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 
 Status = Literal["scored", "error"]

@@ -19,8 +19,7 @@ from penstock.checkpoints.errors import (
 from penstock.checkpoints.names import check_digest, check_name, check_reason, check_text
 from penstock.checkpoints.states import State, move, note_move
 from penstock.checkpoints.tables import checkpoint, checkpoint_shard
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from penstock.shards.errors import ShardUnknown

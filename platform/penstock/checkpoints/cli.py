@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from penstock.channels.actor import By, CheckpointName, Reason, actor
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options

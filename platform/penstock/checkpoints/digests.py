@@ -156,7 +156,7 @@ def _hash(file: _Readable, progress: Progress) -> tuple[int, str]:
 
 def _look_at_bucket(uri: str, settings: Settings, progress: Progress) -> Found:
     """A folder is what has objects below it; else it is an object."""
-    from penstock.storage.opening import open_store
+    from penstock.storage import open_store
 
     address = urlsplit(uri)
     folder = open_store(replace(settings, store_url=uri))

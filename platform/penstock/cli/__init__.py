@@ -1,24 +1,27 @@
 """The command line. Each command explains itself with `--help`."""
 
-import sys
 from importlib.metadata import entry_points
-
-import typer
-
 from penstock.access import cli as access
 from penstock.channels import cli as channels
-from penstock.channels import promotion_cli, watch_cli, webhooks_cli
+from penstock.channels import promotion_cli
+from penstock.channels import watch_cli
+from penstock.channels import webhooks_cli
 from penstock.checkpoints import cli as checkpoints
 from penstock.cli import config
 from penstock.errors import PenstockError
 from penstock.fleet import cli
 from penstock.fleet import cli as fleet
 from penstock.gate import cli as gate
-from penstock.ingest import import_cli, ledger_cli, rejected_cli
+from penstock.ingest import cli as ingest
 from penstock.lake import cli as lake
-from penstock.lake import database_cli, query_cli, snapshots_cli
+from penstock.lake import database_cli
+from penstock.lake import query_cli
+from penstock.lake import snapshots_cli
 from penstock.server import cli as server
 from penstock.terminal.output import show_error
+import sys
+import typer
+
 
 app = typer.Typer(
     name="penstock",
@@ -30,13 +33,13 @@ app = typer.Typer(
 )
 
 app.command("serve")(server.serve)
-app.command("import")(import_cli.import_)
+app.command("import")(ingest.import_)
 app.command("query")(query_cli.query)
-app.command("ledger")(ledger_cli.ledger)
+app.command("ledger")(ingest.ledger)
 app.command("config")(config.config)
 app.command("promote")(promotion_cli.promote)
 app.command("rollback")(promotion_cli.rollback)
-app.add_typer(rejected_cli.app, name="rejected")
+app.add_typer(ingest.rejected_app, name="rejected")
 app.add_typer(lake.app, name="lake")
 app.add_typer(snapshots_cli.app, name="snapshots")
 app.add_typer(checkpoints.app, name="checkpoints")

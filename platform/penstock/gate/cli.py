@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.gate.verdict_tables import show_text, show_verdict
 from penstock.lake.directory import open_existing
 from penstock.terminal import options

@@ -7,8 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints.attempts import Place, read_attempts
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_new
+from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.gate.adaptive import Design, parse
 from penstock.gate.tables import benchmark_design

@@ -16,10 +16,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import now_us
-from penstock.database.inserting import insert_new, insert_of
+from penstock.database.engine import insert_new, insert_of, now_us
 from penstock.execution import Executor
-from penstock.execution.calls import function_named, name_of
+from penstock.execution.calls import find_function, function_name
 from penstock.lake.buckets import Bucket, digest_of, plan_buckets
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.errors import HistoryRemoved, JobResultTooLarge, JobResultUnfit
@@ -50,7 +49,7 @@ class Job:
 
     def family(self) -> str:
         """This job, over whatever snap."""
-        facts = [name_of(self.function), self.version, self.parameters]
+        facts = [function_name(self.function), self.version, self.parameters]
         return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()
 
 
@@ -89,10 +88,15 @@ def run_job(
         pin = _pin(claims, lake, family, as_of)
         buckets = plan_buckets(lake, pin)
         id_ = hashlib.sha256(f"{family}\0{pin.snap}\0{digest_of(buckets)}".encode()).hexdigest()
-        row = {"id": id_, "family": family, "function": name_of(job.function), "snap": pin.snap}
+        row = {
+            "id": id_,
+            "family": family,
+            "function": function_name(job.function),
+            "snap": pin.snap,
+        }
         _begin(lake, row | {"buckets": len(buckets)}, again=again)
         there = _committed(lake, id_)
-        name = name_of(job.function)
+        name = function_name(job.function)
         tasks = (
             BucketTask(lake.settings, name, dict(job.parameters), one)
             for one in buckets
@@ -109,7 +113,7 @@ def run_job(
 def run_bucket(task: BucketTask) -> bytes:
     """On a worker: the function's result as JSON. Raises JobResultTooLarge, JobResultUnfit."""
     with Lake(task.settings) as lake:
-        found = function_named(task.function)(lake, task.bucket, task.parameters)
+        found = find_function(task.function)(lake, task.bucket, task.parameters)
     facts = {"function": task.function, "bucket": task.bucket.number}
     try:
         result = msgspec.json.encode(found)

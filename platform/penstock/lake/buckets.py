@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.events.identity import session_key
+from penstock.events.event import session_key
 from penstock.lake import filters
 from penstock.lake.catalog import ConsentChange, Pin, Segment, visible_at
 from penstock.lake.errors import LakeDamaged

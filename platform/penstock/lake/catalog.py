@@ -9,11 +9,10 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, hold, now_us
+from penstock.database.engine import Database, insert_of, lock_table, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.inserting import insert_of
-from penstock.database.metadata import all_tables
-from penstock.database.repeating import repeating
+from penstock.database.leases import repeating
+from penstock.database.tables import all_tables
 from penstock.errors import InvalidInput
 from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.tables import (
@@ -124,7 +123,7 @@ def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
     """The first thing in a transaction that says which files are needed, or looks for those that
     are not. Collection does not run beside the others: it would delete what they have found and
     it does not see yet that they need."""
-    hold(connection, reader_lease, alone=to_collect)
+    lock_table(connection, reader_lease, alone=to_collect)
 
 
 def _renewing(database: Database, lease: str, lease_s: float) -> AbstractContextManager[None]:

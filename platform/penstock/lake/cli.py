@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.execution.opening import open_executor
+from penstock.execution import open_executor
 from penstock.lake.collection import collect
 from penstock.lake.deep_verification import verify_deep
 from penstock.lake.directory import open_existing

@@ -13,9 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
-from penstock.database.repeating import repeating
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.database.leases import repeating
 from penstock.lake.errors import FencedOff
 from penstock.lake.partitions import Claim, check_shape, move
 from penstock.lake.segments import SegmentFile

@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.database import upgrade as migrations
+from penstock.database import migrations
 from penstock.lake.directory import make_data_directory, open_existing
 from penstock.lake.lake import Lake
 from penstock.settings import load_settings

@@ -13,17 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from penstock.events.identity import session_key
+from penstock.events.event import session_key
 from penstock.execution import Executor
 from penstock.lake.bucket_jobs import Job, Parameters, read_results, run_job
-from penstock.lake.buckets import (
-    Bucket,
-    Extent,
-    SessionId,
-    extents_of,
-    open_events,
-    read_groups,
-)
+from penstock.lake.buckets import Bucket, Extent, SessionId, extents_of, open_events, read_groups
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.filters import may_hold, prefixes, read_filter
 from penstock.lake.lake import Lake

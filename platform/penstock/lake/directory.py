@@ -3,8 +3,8 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from penstock.database import upgrade
-from penstock.database.engine import address_of
+from penstock.database import migrations
+from penstock.database.engine import parse_database_address
 from penstock.directories import make_directory
 from penstock.errors import InvalidInput
 from penstock.lake.errors import LakeMissing
@@ -19,7 +19,7 @@ def open_existing(data: Path | None) -> Lake:
         raise LakeMissing(where=settings.data)
     with ExitStack() as closing:
         lake = closing.enter_context(Lake(settings))
-        upgrade.check(lake.database)
+        migrations.check(lake.database)
         closing.pop_all()
     return lake
 
@@ -33,9 +33,9 @@ def open_or_make(settings: Settings) -> Lake:
     with ExitStack() as closing:
         lake = closing.enter_context(Lake(settings))
         if embedded is not None:
-            upgrade.upgrade(lake.database)
+            migrations.upgrade(lake.database)
         else:
-            upgrade.check(lake.database)
+            migrations.check(lake.database)
         closing.pop_all()
     return lake
 
@@ -50,5 +50,5 @@ def make_data_directory(directory: Path) -> None:
 
 
 def _embedded_file(settings: Settings) -> Path | None:
-    url = address_of(settings.database_url)
+    url = parse_database_address(settings.database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None

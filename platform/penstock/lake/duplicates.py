@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.events.consent import UNKNOWN, strongest
-from penstock.events.identity import session_key
+from penstock.events.event import CONSENT_UNKNOWN, session_key, strictest_consent
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.filters import Prefixes, may_hold, prefixes, read_filter
@@ -38,7 +37,7 @@ class SessionMemory:
     """What is known of one session: the identities of its events, and its consent."""
 
     keys: set[bytes] = field(default_factory=set)
-    consent: str = UNKNOWN
+    consent: str = CONSENT_UNKNOWN
 
     def size(self) -> int:
         return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys)
@@ -66,7 +65,7 @@ def tell_new(decoded: Decoded, memories: dict[str, SessionMemory]) -> Told:
     stricter = {}
     for session, said in decoded.said_consents(new).items():
         memory = memories[session]
-        consent = strongest((memory.consent, said))
+        consent = strictest_consent((memory.consent, said))
         if consent != memory.consent and session in stored_before:
             tenant, _, session_id = session.partition("\0")
             stricter[tenant, session_id] = consent
@@ -207,7 +206,7 @@ class KnownEvents:
             memory = memories.get(session_key(tenant, session_id))
             if memory is not None:
                 memory.keys.add(key)
-                memory.consent = strongest((memory.consent, consent))
+                memory.consent = strictest_consent((memory.consent, consent))
 
 
 def _groups_holding(metadata: pq.FileMetaData, sessions: Iterable[str]) -> list[int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from penstock.events.identity import session_hash
+from penstock.events.event import session_hash
 
 Prefixes = npt.NDArray[np.uint32]
 

@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
-from penstock.events.arrivals import Arrivals
-from penstock.events.packing import REJECTED_LINE_BYTES_MAX
+from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder
 from penstock.lake.catalog import ConsentChange, Covered
 from penstock.lake.duplicates import KnownEvents, tell_new
 from penstock.lake.rows import EVENT_ROWS, Decoded, RowGroupLimits
@@ -29,9 +28,9 @@ _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = Fresh(EVENT_ROWS.empty_table(), (), cut_off=False, overtaken=False)
 
 
-def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
+def arrivals_of(partitions: int, settings: Settings) -> FrameDecoder:
     """How the values of a log of so many partitions are read."""
-    return Arrivals(
+    return FrameDecoder(
         partitions,
         settings.room(EventLogSettings).event_bytes_max,
         REJECTED_LINE_BYTES_MAX,
@@ -40,7 +39,7 @@ def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
 
 def read_fresh(
     log: EventLog,
-    arrivals: Arrivals,
+    arrivals: FrameDecoder,
     *,
     next_offsets: Mapping[int, Covered],
     known: KnownEvents,
@@ -81,7 +80,7 @@ def _entries(log: EventLog, partition: int, start: int, bytes_max: int) -> Itera
         start = entries[-1].next_offset
 
 
-def _decode(values: Iterable[bytes], arrivals: Arrivals, decoded: Decoded) -> int:
+def _decode(values: Iterable[bytes], arrivals: FrameDecoder, decoded: Decoded) -> int:
     size = 0
     for value in values:
         size += len(value)

@@ -9,18 +9,15 @@ from typing import Self
 import pyarrow as pa
 
 from penstock.database.engine import Database
-from penstock.eventlog import EventLog
-from penstock.eventlog.opening import open_log
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.execution import Executor
-from penstock.execution.opening import INLINE, open_executor
+from penstock.eventlog import EventLog, open_log
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import INLINE, Executor, open_executor
 from penstock.execution.settings import ExecutionSettings
 from penstock.lake.pinned_files import Tails
 from penstock.lake.query import Answer, OwnQuery, QueryEngine
 from penstock.lake.summary import Summariser
 from penstock.settings import MIB, Settings, load_settings
-from penstock.storage import ObjectStore
-from penstock.storage.opening import open_store
+from penstock.storage import ObjectStore, open_store
 
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB

@@ -13,9 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
-from penstock.eventlog import Bounds
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.eventlog import OffsetBounds
 from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.tables import lake_head, log_gap, log_partition, log_shape, writer
 
@@ -82,7 +81,7 @@ def claim_partition(
     owner: str,
     *,
     log: LogState,
-    bounds: Bounds,
+    bounds: OffsetBounds,
     expires: bool,
     lease_s: float,
     sure: bool,
@@ -130,7 +129,7 @@ def move(connection: Connection, claim: Claim, to_offset: int, lease_s: float) -
         raise FencedOff(partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset)
 
 
-def _make_row(connection: Connection, partition: int, log: LogState, bounds: Bounds) -> None:
+def _make_row(connection: Connection, partition: int, log: LogState, bounds: OffsetBounds) -> None:
     insert: Any = insert_of(connection)(log_partition).values(
         partition=partition,
         log_id=log.log_id,
@@ -142,7 +141,12 @@ def _make_row(connection: Connection, partition: int, log: LogState, bounds: Bou
 
 
 def _start(
-    connection: Connection, found: sa.Row[Any], log: LogState, bounds: Bounds, *, expires: bool
+    connection: Connection,
+    found: sa.Row[Any],
+    log: LogState,
+    bounds: OffsetBounds,
+    *,
+    expires: bool,
 ) -> int:
     """Where the claim begins."""
     if found.log_id != log.log_id:

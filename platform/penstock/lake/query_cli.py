@@ -9,7 +9,7 @@ from typing import Annotated, BinaryIO, Literal
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.answer_formats import Format, rows_of, write
 from penstock.lake.directory import open_existing
 from penstock.lake.lake import Query

@@ -9,10 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.events.consent import UNKNOWN, consent_of, strongest
-from penstock.events.envelope import FIELDS, SEQ_MAX, Envelope
+from penstock.events.event import (
+    CONSENT_UNKNOWN,
+    FIELDS,
+    KEY_BYTES,
+    SEQ_MAX,
+    Envelope,
+    consent_of,
+    event_key,
+    session_key,
+    strictest_consent,
+)
 from penstock.events.frames import Frame, RejectedLine
-from penstock.events.identity import KEY_BYTES, event_key, session_key
 
 #: In a row group, before compression.
 ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
@@ -89,8 +97,8 @@ class Decoded:
         for i in chosen:
             session, event = self.sessions[i], self.events[i]
             if event.type == "session_start":
-                consents = (consent_of(bytes(event.payload)), said.get(session, UNKNOWN))
-                said[session] = strongest(consents)
+                consents = (consent_of(bytes(event.payload)), said.get(session, CONSENT_UNKNOWN))
+                said[session] = strictest_consent(consents)
         return said
 
     def to_tables(

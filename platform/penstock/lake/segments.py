@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
-from penstock.events.envelope import SCHEMA_VERSION
-from penstock.events.identity import session_key
+from penstock.events.event import SCHEMA_VERSION, session_key
 from penstock.lake.digesting import Digesting
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.filters import join_filters, make_filter

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.directories import make_directory
-from penstock.events.envelope import SEQ_MAX
+from penstock.events.event import SEQ_MAX
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import open_segment
 from penstock.storage import ObjectStore

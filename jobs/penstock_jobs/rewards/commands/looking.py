@@ -7,7 +7,7 @@ from uuid import uuid4
 import typer
 
 from penstock.clock import SystemClock
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import show_json, show_table

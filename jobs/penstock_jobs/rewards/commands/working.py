@@ -77,7 +77,7 @@ def backfill(
 
 
 def _do(data: Path | None, work: "Work") -> "Report":
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock_jobs.rewards import running
 
     with (

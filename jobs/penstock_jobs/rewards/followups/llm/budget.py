@@ -4,8 +4,7 @@ from typing import NamedTuple, Protocol
 
 import sqlalchemy as sa
 
-from penstock.database.engine import Database
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of
 from penstock_jobs.rewards.tables import judge_spending
 
 

@@ -10,8 +10,7 @@ from typing import Protocol
 import msgspec
 import sqlalchemy as sa
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 from penstock_jobs.rewards.followups.llm.answers import Answer, answer_in
 from penstock_jobs.rewards.tables import judge_answer
 
