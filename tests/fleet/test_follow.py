@@ -1,27 +1,19 @@
 """A sidecar loads what its channel points at, and nothing else, whatever happens meanwhile."""
 
+import json
+import shutil
 from pathlib import Path
+
+import pytest
+
 from penstock.errors import PenstockError
 from penstock.fleet.errors import LoadFailed
 from penstock.fleet.replicas import Replica
 from penstock.fleet.replicas import fleet as fleet_of
-from penstock.fleet.sidecar import NAME
-from penstock.fleet.sidecar import RETRY_SECONDS_MAX
-from tests.fleet.following import Fleet
-from tests.fleet.following import Follower
-from tests.fleet.following import JOURNAL
-from tests.fleet.following import add_large
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import digest_of
-from tests.support.checkpoint_factory import release
-from tests.support.checkpoint_factory import rollback
-from tests.support.checkpoint_factory import set_policy
+from penstock.fleet.sidecar import NAME, RETRY_SECONDS_MAX
+from tests.fleet.following import JOURNAL, Fleet, Follower, add_large
+from tests.support.checkpoint_factory import TENANT, add, digest_of, release, rollback, set_policy
 from tests.support.waiting import eventually
-import json
-import pytest
-import shutil
-
 
 #: Takes its time with `two`.
 HELD = 'while test "$PENSTOCK_CHECKPOINT" = two -a ! -e {}; do sleep 0.02; done'

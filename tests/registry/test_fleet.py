@@ -1,33 +1,22 @@
 """Whether a fleet is whole or mixed, and what the database keeps of its replicas."""
 
 from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
 from penstock.channels.errors import ChannelUnknown
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.fleet import replicas
-from penstock.fleet.errors import ReplicaTaken
-from penstock.fleet.errors import ReplicasFull
-from penstock.fleet.replicas import Fleet
-from penstock.fleet.replicas import Report
-from penstock.fleet.replicas import fleet
-from penstock.fleet.replicas import fleets
-from penstock.fleet.replicas import report
+from penstock.fleet.errors import ReplicasFull, ReplicaTaken
+from penstock.fleet.replicas import Fleet, Report, fleet, fleets, report
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.standing import Group
-from penstock.fleet.standing import Standing
-from penstock.fleet.standing import say_standing
-from penstock.fleet.standing import standing
+from penstock.fleet.standing import Group, Standing, say_standing, standing
 from penstock.fleet.tables import replica
 from penstock.settings import Settings
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import digest_of
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import rollback
-from typing import Any
-import pytest
-import sqlalchemy as sa
-
+from tests.support.checkpoint_factory import TENANT, add, digest_of, promote, rollback
 
 SETTINGS = Settings(data=Path("/nonexistent"))
 CHANNEL = "production"

@@ -25,7 +25,7 @@ from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.registry_source import Piece
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings
-from penstock.storage.opening import open_store
+from penstock.storage import open_store
 
 
 class Readable(Protocol):
