@@ -102,12 +102,6 @@ class Look:
     def document(self) -> dict[str, Any]:
         return asdict(self)
 
-    def sentences(self) -> list[str]:
-        sentences = [metric.sentence() for metric in self.metrics]
-        if self.sample_ratio is not None and self.sample_ratio.outcome == "mismatch":
-            sentences.append(ratio_sentence(self.sample_ratio))
-        return sentences
-
 
 def ratio_sentence(ratio: SampleRatio) -> str:
     return (
