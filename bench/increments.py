@@ -1,18 +1,23 @@
 """What a run of rewards costs when little is new, while the lake grows."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-from bench.figures import Figure, at_most
+from bench.figures import Figure
+from bench.figures import at_most
 from bench.measure import cpu_seconds
 from bench.traffic import make_traffic
+from collections.abc import Iterator
+from pathlib import Path
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.merging import SEGMENTS, choose_merges, merge_each
+from penstock.lake.merging import SEGMENTS
+from penstock.lake.merging import choose_merges
+from penstock.lake.merging import merge_each
 from penstock.lake.settings import LakeSettings
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
-from tests.support.lakes import HandLake, hand_lake
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest
+from penstock_jobs.rewards.runs import run
+from tests.support.lakes import HandLake
+from tests.support.lakes import hand_lake
+
 
 _HISTORY_EVENTS = 20_000
 _GROWTH = 10
@@ -37,11 +42,13 @@ def measure_increments(directory: Path) -> Iterator[Figure]:
 
 def _increment(lake: HandLake, seed: int) -> float:
     """CPU seconds of a run in which only so many events are new: the best of a few."""
-    run(lake.lake, InlineExecutor(), Work(find_definition()))
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()))
     costs = []
     for number in range(_TRIES):
         _take_in(lake, _NEW_EVENTS, seed=seed + number)
-        costs.append(cpu_seconds(lambda: run(lake.lake, InlineExecutor(), Work(find_definition()))))
+        costs.append(
+            cpu_seconds(lambda: run(lake.lake, InlineExecutor(), RunRequest(find_definition())))
+        )
     return min(costs)
 
 

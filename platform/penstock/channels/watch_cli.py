@@ -1,22 +1,23 @@
 """`penstock channels watch`."""
 
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from threading import Event
-from typing import Annotated, Any
-
-import typer
-
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import encode, say
+from penstock.terminal.output import encode
+from penstock.terminal.output import say
+from threading import Event
+from typing import Annotated
+from typing import Any
+import sys
+import time
+import typer
+
 
 _PAUSE_SECONDS = 5.0
 
@@ -81,9 +82,9 @@ def _from_database(
 
 def _over_http(url: str, name: str, after: int | None) -> Iterator[Change]:
     """Raises ServerUnreachable where nobody ever answered; later it tries again."""
-    from penstock.fleet.service import Service, answers, channel_path
+    from penstock.http.client import ServiceClient, answers, channel_path
 
-    service = Service(url)
+    service = ServiceClient(url)
     if after is None:
         after = max(0, service.ask(channel_path(name), "version")["version"] - 1)
     for answer in answers(service, name, after, say, Event()):

@@ -1,23 +1,24 @@
 """The command line. Each command explains itself with `--help`."""
 
-import sys
 from importlib.metadata import entry_points
-
-import typer
-
 from penstock.access import cli as access
 from penstock.channels import cli as channels
-from penstock.channels import promotion_cli, watch_cli, webhooks_cli
+from penstock.channels import promotion_cli
+from penstock.channels import watch_cli
+from penstock.channels import webhooks_cli
 from penstock.checkpoints import cli as checkpoints
 from penstock.cli import config
 from penstock.errors import PenstockError
+from penstock.fleet import cli
 from penstock.fleet import cli as fleet
-from penstock.fleet import follow_cli
 from penstock.gate import cli as gate
 from penstock.ingest import cli as ingest
 from penstock.lake import cli as lake
 from penstock.server import cli as server
 from penstock.terminal.output import show_error
+import sys
+import typer
+
 
 app = typer.Typer(
     name="penstock",
@@ -41,7 +42,7 @@ app.add_typer(lake.snapshots_app, name="snapshots")
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(gate.app, name="gate")
 channels.app.command("watch")(watch_cli.watch)
-channels.app.command("follow")(follow_cli.follow)
+channels.app.command("follow")(cli.follow)
 channels.app.command("fleet")(fleet.fleet)
 app.add_typer(channels.app, name="channels")
 app.add_typer(webhooks_cli.app, name="webhooks")

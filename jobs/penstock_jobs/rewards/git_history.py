@@ -1,4 +1,4 @@
-"""What a Git repository tells about the edits of a bucket, with nothing installed anywhere.
+"""What a Git repository says about the edits of a bucket, with nothing installed anywhere.
 
 The commits of a branch are later states of the files that were edited. Each becomes a
 `vcs_commit` event of the session with the files that it changed, so that all rewards read it as
@@ -20,6 +20,7 @@ back.
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.texts.trail import SECOND
 
 _REGULAR = ("100644", "100755", "100664")
@@ -36,7 +37,7 @@ _REGULAR = ("100644", "100755", "100664")
 _NO_TEXT = ""
 #: So many files of one commit are compared with as many; with more, only equal ones are renames.
 _RENAMES = "-l1000"
-#: No configuration of the machine may change what a repository tells.
+#: No configuration of the machine may change what a repository says.
 _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -73,8 +74,8 @@ class Repository:
     seconds_max: float = 300.0
 
 
-class Changed(NamedTuple):
-    """A file in a commit. Without `blob` it was deleted; `renamed_from` is its path before."""
+class ChangedFile(NamedTuple):
+    """A file as a commit left it. Without `blob` it was deleted."""
 
     path: str
     blob: str | None
@@ -85,13 +86,13 @@ class Commit(NamedTuple):
     name: str
     parent: str | None
     ts_us: int
-    changed: tuple[Changed, ...] = ()
+    changed: tuple[ChangedFile, ...] = ()
 
 
 def with_history(
     bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
 ) -> Bucket:
-    """The bucket and what the repository tells about its edits. Raises InvalidInput."""
+    """The bucket and what the repository says about its edits. Raises InvalidInput."""
     events = history_events(bucket, repository, horizons_s=horizons_s)
     if bucket.events.num_columns:
         events = pa.concat_tables([bucket.events, events], promote_options="permissive")
@@ -109,8 +110,10 @@ def history_events(
     sessions: dict[str, set[str]] = {}
     for session, _, path in edits:
         sessions.setdefault(session, set()).add(path)
-    known = _Paths(paths, commits, repository.directory)
-    followed = {name: _Followed(known.matched(given)) for name, given in sessions.items()}
+    matcher = _PathMatcher(paths, commits, repository.directory)
+    followed = {
+        session: _FollowedFiles(matcher.matched(names)) for session, names in sessions.items()
+    }
     moments: list[tuple[int, int, int, Any]] = [
         (commit.ts_us, _COMMIT, number, commit) for number, commit in enumerate(commits)
     ]
@@ -124,11 +127,11 @@ def history_events(
         if session in followed
     ]
     moments.sort(key=lambda moment: moment[:3])
-    found = list(_told(moments, followed))
-    texts = _texts(repository, (blob for entry in found for blob in entry.blobs))
+    commit_events = list(_commit_events(moments, followed))
+    texts = _texts(repository, (blob for event in commit_events for blob in event.blobs))
     rows = []
-    for number, entry in enumerate(found, start=_SEQ_FIRST):
-        row = entry.row(texts, repository.branch)
+    for number, event in enumerate(commit_events, start=_SEQ_FIRST):
+        row = event.row(texts, repository.branch)
         if row is not None:
             rows.append({**row, "seq": number})
     return pa.Table.from_pylist(rows, schema=_EVENTS)
@@ -137,19 +140,13 @@ def history_events(
 # Following files
 
 
-class _File(NamedTuple):
-    path: str
-    blob: str | None
-    renamed_from: str | None = None
-
-
-class _Told(NamedTuple):
-    """What is told to a session at a moment."""
+class _CommitEvent(NamedTuple):
+    """What the branch says to a session at a moment."""
 
     session: str
     ts_us: int
     commit: str
-    files: tuple[_File, ...]
+    files: tuple[ChangedFile, ...]
 
     @property
     def blobs(self) -> list[str]:
@@ -176,7 +173,7 @@ class _Told(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Followed:
+class _FollowedFiles:
     """The edited files of one session, through the commits."""
 
     #: The session's path → the repository's.
@@ -189,7 +186,7 @@ class _Followed:
     latest: dict[str, tuple[str, str | None]] = field(default_factory=dict)
 
     def touched(self, path: str) -> None:
-        """An edit or a look, of which the branch knows nothing."""
+        """An edit or an observation, of which the branch knows nothing."""
         self.latest.pop(path, None)
 
     def edited(self, path: str) -> None:
@@ -198,7 +195,7 @@ class _Followed:
             self.names.setdefault(self.matched[path], path)
             self.renamed[path] = path
 
-    def committed(self, commit: Commit) -> Iterator[_File]:
+    def committed(self, commit: Commit) -> Iterator[ChangedFile]:
         # Renames first: what a commit puts at the old path is another file.
         for change in sorted(commit.changed, key=lambda one: one.renamed_from is None):
             name = self.names.get(change.path)
@@ -207,11 +204,11 @@ class _Followed:
                 yield from self._rename(commit.name, change, self.names.pop(old), name)
             elif name is not None:
                 self.latest[name] = (commit.name, change.blob)
-                yield _File(name, change.blob)
+                yield ChangedFile(name, change.blob)
 
     def _rename(
-        self, commit: str, change: Changed, before: str, known: str | None
-    ) -> Iterator[_File]:
+        self, commit: str, change: ChangedFile, before: str, known: str | None
+    ) -> Iterator[ChangedFile]:
         name = known or _renamed(before, str(change.renamed_from), change.path)
         self.names[change.path] = name
         for path, now in self.renamed.items():
@@ -220,41 +217,41 @@ class _Followed:
         self.latest.pop(before, None)
         self.latest[name] = (commit, change.blob)
         if known is None:
-            yield _File(name, change.blob, before)
+            yield ChangedFile(name, change.blob, before)
         else:
-            yield _File(before, None)
-            yield _File(name, change.blob)
+            yield ChangedFile(before, None)
+            yield ChangedFile(name, change.blob)
 
-    def standing(self, path: str) -> tuple[str, _File] | None:
+    def standing(self, path: str) -> tuple[str, ChangedFile] | None:
         """What the branch says about the file, if nothing has happened to it since."""
         now = self.renamed.get(path, path)
         if now not in self.latest:
             return None
         commit, blob = self.latest[now]
-        return commit, _File(now, blob)
+        return commit, ChangedFile(now, blob)
 
 
-def _told(
-    moments: Iterable[tuple[int, int, int, Any]], followed: Mapping[str, _Followed]
-) -> Iterator[_Told]:
-    told: set[tuple[str, int, str]] = set()
-    for ts, kind, _, what in moments:
+def _commit_events(
+    moments: Iterable[tuple[int, int, int, Any]], followed: Mapping[str, _FollowedFiles]
+) -> Iterator[_CommitEvent]:
+    said: set[tuple[str, int, str]] = set()
+    for ts, kind, _, happened in moments:
         if kind == _COMMIT:
             for session, files in followed.items():
-                entries = tuple(files.committed(what))
+                entries = tuple(files.committed(happened))
                 if entries:
-                    yield _Told(session, ts, what.name, entries)
+                    yield _CommitEvent(session, ts, happened.name, entries)
             continue
-        session, path = what
+        session, path = happened
         if kind == _EDIT:
             followed[session].edited(path)
         elif kind == _LOOK:
             followed[session].touched(path)
         else:
             standing = followed[session].standing(path)
-            if standing is not None and (session, ts, standing[1].path) not in told:
-                told.add((session, ts, standing[1].path))
-                yield _Told(session, ts, standing[0], (standing[1],))
+            if standing is not None and (session, ts, standing[1].path) not in said:
+                said.add((session, ts, standing[1].path))
+                yield _CommitEvent(session, ts, standing[0], (standing[1],))
 
 
 def _renamed(name: str, old: str, new: str) -> str:
@@ -270,24 +267,21 @@ def _plain(path: str) -> str:
     return path.replace("\\", "/").removeprefix("./")
 
 
-class _Paths:
+class _PathMatcher:
     """Which of a repository's paths the paths of a session are."""
 
     def __init__(self, first: Iterable[str], commits: Iterable[Commit], directory: Path) -> None:
         self._first = set(first)
-        self._all = set(self._first)
-        for commit in commits:
-            for change in commit.changed:
-                self._all.add(change.path)
+        self._all = self._first | {file.path for commit in commits for file in commit.changed}
         self._root = directory.resolve().as_posix().removesuffix("/") + "/"
         self._by_name: dict[str, list[str]] = {}
         for path in self._all:
             self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
 
-    def matched(self, given: Iterable[str]) -> dict[str, str]:
+    def matched(self, paths: Iterable[str]) -> dict[str, str]:
         """By the session's path; without those that are no file of the repository for certain."""
         by_path: dict[str, list[str]] = {}
-        for name in sorted(given):
+        for name in sorted(paths):
             path = self._match(name)
             if path is not None:
                 by_path.setdefault(path, []).append(name)
@@ -307,15 +301,15 @@ class _Paths:
         if path in self._all:
             return path
         same = self._by_name.get(path.rpartition("/")[2], [])
-        ends = [one for one in same if path.endswith("/" + one)]
-        if ends:
-            return max(ends, key=len)
-        longer = [one for one in same if one.endswith("/" + path)]
-        there = [one for one in longer if one in self._first] or longer
-        return there[0] if len(there) == 1 else None
+        shorter = [candidate for candidate in same if path.endswith("/" + candidate)]
+        if shorter:
+            return max(shorter, key=len)
+        longer = [candidate for candidate in same if candidate.endswith("/" + path)]
+        first = [candidate for candidate in longer if candidate in self._first] or longer
+        return first[0] if len(first) == 1 else None
 
 
-# Asking git
+# Running git
 
 
 def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[str]]:
@@ -324,10 +318,10 @@ def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[
     if not later:
         return [], []
     # Each beside its first parent, so that a merge is the change of the branch.
-    asked = "".join(f"{commit.name} {commit.parent or ''}".strip() + "\n" for commit in later)
+    pairs = "".join(f"{commit.name} {commit.parent or ''}".strip() + "\n" for commit in later)
     raw = _git(
         repository, "diff-tree", "--stdin", "--root", "-r", "-M", "-z", "--raw", "--no-abbrev",
-        _RENAMES, given=asked.encode(),
+        _RENAMES, stdin=pairs.encode(),
     )  # fmt: skip
     changed = _changes(raw, {commit.name for commit in later})
     before = []
@@ -359,11 +353,11 @@ def _walk(repository: Repository) -> list[Commit]:
     return commits
 
 
-def _changes(raw: bytes, names: set[str]) -> dict[str, list[Changed]]:
+def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
     """What `git diff-tree -z --stdin` said, by commit."""
-    found: dict[str, list[Changed]] = {}
+    found: dict[str, list[ChangedFile]] = {}
     fields = iter(raw.split(b"\0"))
-    here: list[Changed] = []
+    here: list[ChangedFile] = []
     for part in fields:
         if not part.startswith(b":"):
             # The name of a commit stands before its files.
@@ -377,23 +371,23 @@ def _changes(raw: bytes, names: set[str]) -> dict[str, list[Changed]]:
         if status[0] in "RC":
             path, old = os.fsdecode(next(fields)), path if status[0] == "R" else None
         if status[0] == "D":
-            here.append(Changed(path, None))
+            here.append(ChangedFile(path, None))
         else:
-            here.append(Changed(path, blob if mode in _REGULAR else _NO_TEXT, old))
+            here.append(ChangedFile(path, blob if mode in _REGULAR else _NO_TEXT, old))
     return found
 
 
 def _texts(repository: Repository, blobs: Iterable[str]) -> dict[str, str]:
     """By blob; without what is no text."""
-    asked = sorted(set(blobs) - {_NO_TEXT})
-    if not asked:
+    wanted = sorted(set(blobs) - {_NO_TEXT})
+    if not wanted:
         return {}
     got = _git(
-        repository, "cat-file", "--batch", given="".join(f"{one}\n" for one in asked).encode()
+        repository, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in wanted).encode()
     )
     texts = {}
     at = 0
-    for blob in asked:
+    for blob in wanted:
         end = got.index(b"\n", at)
         _, *rest = got[at:end].split(b" ")
         at = end + 1
@@ -402,29 +396,20 @@ def _texts(repository: Repository, blobs: Iterable[str]) -> dict[str, str]:
         size = int(rest[1])
         content = got[at : at + size]
         at += size + 1
-        text = _text(content)
-        if text is not None:
-            texts[blob] = text
+        if b"\0" not in content:
+            with suppress(UnicodeDecodeError):
+                texts[blob] = content.decode()
     return texts
 
 
-def _text(content: bytes) -> str | None:
-    if b"\0" in content:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _git(repository: Repository, *arguments: str, given: bytes = b"") -> bytes:
+def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
     """What git printed. Raises InvalidInput with what it said instead."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     what = f"the repository {repository.directory}"
     try:
         done = subprocess.run(
             ["git", "-C", str(repository.directory), *arguments],
-            input=given,
+            input=stdin,
             capture_output=True,
             env={**kept, **_ENVIRONMENT},
             timeout=repository.seconds_max,

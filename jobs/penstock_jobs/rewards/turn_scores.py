@@ -1,6 +1,7 @@
-"""What happened in each turn of a bucket: counted once, for all rewards that need no texts."""
+"""What happened in each turn, counted once for all rewards that need no texts, and the rows of a
+reward that is scored turn by turn."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from itertools import groupby
 from operator import itemgetter
@@ -10,7 +11,8 @@ from weakref import WeakKeyDictionary
 import duckdb
 import pyarrow as pa
 
-from penstock_jobs.rewards.rows import Bucket, RewardRows
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import RewardRows
 
 _SQL = files("penstock_jobs.rewards").joinpath("turn_facts.sql").read_text(encoding="utf-8")
 _TABLES = ("turns", "model_calls", "tool_calls", "edits", "feedback", "events")
@@ -23,8 +25,8 @@ TERMINAL_TOOLS = (
 _counted: WeakKeyDictionary[Bucket, list[dict[str, Any]]] = WeakKeyDictionary()
 
 
-class Score(NamedTuple):
-    """Of a turn. Without a value, `reason` says why it is censored."""
+class TurnScore(NamedTuple):
+    """Without a value, `reason` says why the turn is censored."""
 
     value: float | None
     reason: str | None = None
@@ -32,12 +34,12 @@ class Score(NamedTuple):
 
 
 #: None where the reward has nothing to say of such a turn.
-Scorer = Callable[[dict[str, Any]], Score | None]
+TurnScorer = Callable[[dict[str, Any]], TurnScore | None]
 #: A session from its turns, of which there is one at least.
-Whole = Callable[[list[Score]], Score]
+Whole = Callable[[list[TurnScore]], TurnScore]
 
 
-def mean(scores: list[Score]) -> Score:
+def mean(scores: list[TurnScore]) -> TurnScore:
     """Weighted, of the turns that have a value; else the reason of the last turn."""
     weight = total = 0.0
     known = False
@@ -47,12 +49,40 @@ def mean(scores: list[Score]) -> Score:
             weight += each
             total += each * value
     if not known:
-        return Score(None, scores[-1].reason, sum(one.weight for one in scores))
-    return Score(total / weight if weight else 0.0, None, weight)
+        return TurnScore(None, scores[-1].reason, sum(score.weight for score in scores))
+    return TurnScore(total / weight if weight else 0.0, None, weight)
 
 
-def last(scores: list[Score]) -> Score:
+def last(scores: list[TurnScore]) -> TurnScore:
     return scores[-1]
+
+
+def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mean) -> pa.Table:
+    """The reward of all turns of a bucket, and of their sessions."""
+    rows = RewardRows(name)
+    for session, turns in groupby(turn_facts(bucket), key=itemgetter("session_id")):
+        scored = [(turn, own) for turn in turns if (own := score(turn)) is not None]
+        for turn, (value, reason, weight) in scored:
+            rows.add(
+                session,
+                ("turn", str(turn["turn"])),
+                value=value,
+                reason=reason,
+                weight=weight,
+                checkpoint=turn["checkpoint"],
+            )
+        if scored:
+            value, reason, weight = whole([own for _, own in scored])
+            checkpoints = {turn["checkpoint"] for turn, _ in scored}
+            rows.add(
+                session,
+                ("session", session),
+                value=value,
+                reason=reason,
+                weight=weight,
+                checkpoint=checkpoints.pop() if len(checkpoints) == 1 else None,
+            )
+    return rows.table()
 
 
 def turn_facts(bucket: Bucket) -> list[dict[str, Any]]:
@@ -62,49 +92,13 @@ def turn_facts(bucket: Bucket) -> list[dict[str, Any]]:
     return _counted[bucket]
 
 
-def score_turns(name: str, bucket: Bucket, score: Scorer, whole: Whole = mean) -> pa.Table:
-    """The reward of all turns of a bucket, and of their sessions."""
-    rows = RewardRows(name)
-    for session, turns in groupby(turn_facts(bucket), key=itemgetter("session_id")):
-        scores = [(turn, one) for turn in turns if (one := score(turn)) is not None]
-        for turn, (value, reason, weight) in scores:
-            target = str(turn["turn"])
-            checkpoint = turn["checkpoint"]
-            rows.add(
-                session,
-                ("turn", target),
-                value=value,
-                reason=reason,
-                weight=weight,
-                checkpoint=checkpoint,
-            )
-        if scores:
-            value, reason, weight = whole([one for _, one in scores])
-            checkpoint = _only(turn for turn, _ in scores)
-            rows.add(
-                session,
-                ("session", session),
-                value=value,
-                reason=reason,
-                weight=weight,
-                checkpoint=checkpoint,
-            )
-    return rows.table()
-
-
 def _count(bucket: Bucket) -> Iterator[dict[str, Any]]:
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for name in _TABLES:
             connection.register(f"bucket_{name}", getattr(bucket, name))
-        found = connection.sql(_SQL, params={"terminal_tools": list(TERMINAL_TOOLS)})
-        table = found.to_arrow_table()
+        counted = connection.sql(_SQL, params={"terminal_tools": list(TERMINAL_TOOLS)})
+        table = counted.to_arrow_table()
     columns = (column.to_pylist() for column in table.columns)
     for row in zip(*columns, strict=True):
         yield dict(zip(table.column_names, row, strict=True))
-
-
-def _only(turns: Iterable[dict[str, Any]]) -> str | None:
-    """The checkpoint, where all have the same."""
-    found = {turn["checkpoint"] for turn in turns}
-    return found.pop() if len(found) == 1 else None

@@ -1,43 +1,22 @@
-"""What rewards are computed from, and the rows that they are."""
+"""A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.followups.judging import Judge
+from penstock.lake.buckets import SessionId
+from penstock.lake.views import bucket_views
+from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.texts.replay import replay
-from penstock_jobs.rewards.texts.trail import SECOND, Terms, Trail
-
-State = Literal["pending", "scored", "censored", "invalid"]
-TargetKind = Literal["edit", "file", "turn", "session", "model_call"]
-
-#: Sorted by session_id, target_kind, target_id, name, horizon_s by whoever stores them.
-#: `due_us` is of pending rows: by that moment, in microseconds since 1970, the row will be pending
-#: no more, even if no new event comes. A pending row without it waits for an event. On a censored
-#: row it is when to compute the session again, where a later run may know more.
-REWARD_ROWS = pa.schema(
-    [
-        pa.field("session_id", pa.string(), nullable=False),
-        pa.field("target_kind", pa.string(), nullable=False),
-        pa.field("target_id", pa.string(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("horizon_s", pa.int32()),
-        pa.field("value", pa.float64()),
-        pa.field("state", pa.string(), nullable=False),
-        pa.field("reason", pa.string()),
-        pa.field("weight", pa.float64(), nullable=False),
-        pa.field("due_us", pa.int64()),
-        pa.field("checkpoint", pa.string()),
-    ]
-)
+from penstock_jobs.rewards.texts.trail import SECOND, Trail, TrailTerms
 
 
 @dataclass(frozen=True)
-class Parameters:
+class EditParameters:
     """How persistence is measured. Times are in seconds, lengths in characters."""
 
     horizons_s: tuple[int, ...] = (0, 5, 30, 120, 300, 600, 900)
@@ -52,14 +31,15 @@ class Parameters:
     #: Pairs of units that comparing two texts may look at.
     cells_max: int = 100_000_000
 
-    def terms(self) -> Terms:
+    def terms(self) -> TrailTerms:
         windows = []
         for horizon in self.horizons_s:
             tolerance = max(self.tolerance_s, self.tolerance_share * horizon)
             windows.append((horizon * SECOND, round((horizon + tolerance) * SECOND)))
-        return Terms(tuple(windows), self.move_min, self.cells_max)
+        return TrailTerms(tuple(windows), self.move_min, self.cells_max)
 
 
+Columns = Mapping[str, Sequence[str]]
 #: The tables of a bucket, named as the views that they are.
 TABLES = (
     "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
@@ -86,9 +66,9 @@ class Bucket:
     events: pa.Table
     #: What the rewards by a language model ask.
     llm_judge: Judge | None = field(default=None, repr=False)
-    _trails: dict[Terms, list[Trail]] = field(default_factory=dict, init=False, repr=False)
+    _trails: dict[TrailTerms, list[Trail]] = field(default_factory=dict, init=False, repr=False)
 
-    def trails(self, parameters: Parameters) -> list[Trail]:
+    def trails(self, parameters: EditParameters) -> list[Trail]:
         """What became of each session's edits, by session_id. Lived through once for all rewards
         with the same terms."""
         terms = parameters.terms()
@@ -96,7 +76,7 @@ class Bucket:
             self._trails[terms] = list(self._replayed(terms))
         return self._trails[terms]
 
-    def _replayed(self, terms: Terms) -> Iterator[Trail]:
+    def _replayed(self, terms: TrailTerms) -> Iterator[Trail]:
         edits = by_session(
             self.edits, "edit_id", "event_id", "path", "before", "after", "checkpoint"
         )
@@ -167,47 +147,29 @@ def _files_of(payload: str) -> list[Any]:
     return files if isinstance(files, list) else []
 
 
-def latest_due(dues: Iterable[int | None]) -> int | None:
-    """By when a whole is pending no more, from its pending parts: never without an event, if that
-    holds of one of them."""
-    latest: int | None = None
-    for due in dues:
-        if due is None:
-            return None
-        latest = due if latest is None else max(latest, due)
-    return latest
+#: What no view shows; of the others the view `events` would be a copy.
+_EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit')"
 
 
-class RewardRows:
-    """The rows of a reward without horizons, put down one after the other."""
+def as_bucket(rows: pa.Table, tenant: str, as_of_us: int, columns: Columns | None = None) -> Bucket:
+    """The sessions of a tenant among these events, as `read_bucket` gives them, up to `as_of_us`:
+    what is later may be incomplete, and no reward sees it. Of each view all columns, or these."""
+    is_later = _is_later(rows, as_of_us)
+    if pc.any(is_later).as_py():
+        rows = rows.filter(pc.invert(is_later))
+    where = {"events": _EVENTS}
+    return Bucket(as_of_us, **bucket_views(rows, tenant, TABLES, columns=columns, where=where))
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._rows: list[tuple[Any, ...]] = []
 
-    def add(
-        self,
-        session: str,
-        target: tuple[TargetKind, str],
-        *,
-        value: float | None,
-        state: State | None = None,
-        reason: str | None = None,
-        weight: float = 1.0,
-        due_us: int | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Without a state it is scored, or censored for a reason."""
-        state = state or ("censored" if value is None else "scored")
-        self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
+def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:
+    """Of each session with events that `as_bucket` leaves out: the moment of the first of them, at
+    which its rewards are to be computed again."""
+    rows = rows.filter(_is_later(rows, as_of_us)).select(["tenant", "session_id", "ts"])
+    first = rows.group_by(["tenant", "session_id"]).aggregate([("ts", "min")])
+    moments = first["ts_min"].cast(pa.int64()).to_pylist()
+    sessions = zip(first["tenant"].to_pylist(), first["session_id"].to_pylist(), strict=True)
+    return {SessionId(*one): ts for one, ts in zip(sessions, moments, strict=True)}
 
-    def table(self) -> pa.Table:
-        names = [name for name in REWARD_ROWS.names if name not in ("name", "horizon_s")]
-        values = list(zip(*self._rows, strict=True)) or [()] * len(names)
-        columns = {
-            name: pa.array(column, REWARD_ROWS.field(name).type)
-            for name, column in zip(names, values, strict=True)
-        }
-        columns["name"] = pa.repeat(self._name, len(self._rows))
-        columns["horizon_s"] = pa.nulls(len(self._rows), pa.int32())
-        return pa.Table.from_arrays([columns[one] for one in REWARD_ROWS.names], schema=REWARD_ROWS)
+
+def _is_later(rows: pa.Table, as_of_us: int) -> pa.ChunkedArray:
+    return pc.greater(rows["ts"].cast(pa.int64()), as_of_us)

@@ -1,12 +1,9 @@
-"""The follow-ups of a bucket of sessions: which messages came after the agent acted.
-
-Pure: Arrow tables in, as the views turns, model_calls, edits and events give them, all rows of
-each session of the bucket.
-"""
+"""The follow-ups of a bucket of sessions: which messages came after the agent acted, and the rows
+of a reward that a judge makes of them. Pure: Arrow tables in, rows out."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -15,9 +12,11 @@ from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock_jobs.rewards.followups.judging import Judgement, Message, Tests
-from penstock_jobs.rewards.followups.labels import DISSATISFIED
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Message, Tests
+from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 #: Of the view events only these types are looked at; the rest need not be in the table.
 EVENT_TYPES = ("interrupt", "session_end", "test_result")
@@ -37,7 +36,7 @@ _Place = tuple[int, bool, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tables:
+class FollowUpTables:
     """Columns that are needed, by view:
 
     turns        session_id, turn, ts, seq, text, model_calls, tool_calls, edits
@@ -99,13 +98,13 @@ class Silence:
     evidence: Literal["user_stop", "interrupt"] | None
 
 
-def follow_ups(tables: Tables) -> list[FollowUp]:
+def follow_ups(tables: FollowUpTables) -> list[FollowUp]:
     """In the order of sessions and turns. A message before which the agent did nothing, and what a
     program wrote, is none. Of two messages in a row both point at the same turn."""
     return [one for session in tables.sessions for one in _follow_ups(session)]
 
 
-def silences(tables: Tables) -> list[Silence]:
+def silences(tables: FollowUpTables) -> list[Silence]:
     """One for each session whose last word is the agent's."""
     found = (_silence(session) for session in tables.sessions)
     return [one for one in found if one is not None]
@@ -205,7 +204,7 @@ def _datetime(ts: int) -> datetime:
 # From tables to turns
 
 
-class _Told:
+class _TurnTimes:
     """The turns of one session, and in which of them something happened."""
 
     def __init__(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -217,14 +216,14 @@ class _Told:
         return self.turns[max(bisect_right(self._starts, place) - 1, 0)]
 
 
-def _sessions(tables: Tables) -> Iterator[_Session]:
+def _sessions(tables: FollowUpTables) -> Iterator[_Session]:
     columns = ("turn", "text", "model_calls", "tool_calls", "edits")
     turns = _by_session(tables.turns, *columns)
     calls = _by_session(tables.model_calls, "text")
     edits = _by_session(tables.edits, "path")
     events = _by_session(tables.events, "type", "payload")
     for session_id in sorted(turns):
-        told = _Told(turns[session_id])
+        told = _TurnTimes(turns[session_id])
         for place, text in calls.get(session_id, ()):
             turn = told.turn_at(place)
             turn.said = text or turn.said
@@ -275,3 +274,54 @@ def _tests(payload: dict[str, Any]) -> Tests | None:
     if ok is True or payload.get("passed"):
         return "passed"
     return None
+
+
+_Scores = dict[tuple[str, int], TurnScore]
+
+
+def score_follow_ups(
+    name: str, bucket: Bucket, judge: Judge, no_train: Collection[str] = ()
+) -> pa.Table:
+    """− the probability of dissatisfied of each turn that the agent acted in, as the judge sees
+    it, and of its session. Messages of the sessions `no_train` are not shown to the judge."""
+    events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
+    tables = FollowUpTables(
+        turns=bucket.turns, model_calls=bucket.model_calls, edits=bucket.edits, events=events
+    )
+    scores = _judged(tables, judge, no_train) | _silent(tables)
+    return score_turns(name, bucket, lambda turn: scores.get(_key(turn)))
+
+
+def _judged(tables: FollowUpTables, judge: Judge, no_train: Collection[str]) -> _Scores:
+    found = follow_ups(tables)
+    shown = [one for one in found if one.session_id not in no_train]
+    scores: _Scores = {
+        (one.session_id, one.turn_before): TurnScore(None, "no_train")
+        for one in found
+        if one.session_id in no_train
+    }
+    judgements = judge.judge([one.message for one in shown])
+    for one, judgement in zip(shown, judgements, strict=True):
+        if judgement.unjudged is not None:
+            score = TurnScore(None, judgement.unjudged)
+        else:
+            score = TurnScore(0.0 - judgement.dissatisfied)
+        turn = (one.session_id, one.target_turn(judgement))
+        scores[turn] = min(scores.get(turn, score), score, key=_badness)
+    return scores
+
+
+def _silent(tables: FollowUpTables) -> _Scores:
+    return {
+        (one.session_id, one.turn): TurnScore(-1.0) if one.evidence else TurnScore(None, "silence")
+        for one in silences(tables)
+    }
+
+
+def _badness(score: TurnScore) -> float:
+    """What is not known is no worse than what is."""
+    return 1.0 if score.value is None else score.value
+
+
+def _key(turn: dict[str, Any]) -> tuple[str, int]:
+    return turn["session_id"], turn["turn"]
