@@ -1,23 +1,18 @@
 """What a run of rewards costs when little is new, while the lake grows."""
 
-from bench.figures import Figure
-from bench.figures import at_most
-from bench.measure import cpu_seconds
-from bench.traffic import make_traffic
 from collections.abc import Iterator
 from pathlib import Path
+
+from bench.figures import Figure, at_most
+from bench.measure import cpu_seconds
+from bench.traffic import make_traffic
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.merging import SEGMENTS
-from penstock.lake.merging import choose_merges
-from penstock.lake.merging import merge_each
+from penstock.lake.merging import SEGMENTS, choose_merges, merge_each
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import RunRequest
-from penstock_jobs.rewards.runs import run
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-
+from penstock_jobs.rewards.runs import RunRequest, run
+from tests.support.lakes import HandLake, hand_lake
 
 _HISTORY_EVENTS = 20_000
 _GROWTH = 10

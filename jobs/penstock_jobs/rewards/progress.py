@@ -16,9 +16,8 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
-from penstock.lake.buckets import Bucket, SessionId
+from penstock.lake.buckets import Bucket, SessionId, read_changes
 from penstock.lake.catalog import Pin
-from penstock.lake.changes import read_changes
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change
 from penstock_jobs.rewards.chains import chains_of, remember_links

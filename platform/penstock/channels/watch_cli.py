@@ -1,23 +1,22 @@
 """`penstock channels watch`."""
 
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from threading import Event
+from typing import Annotated, Any
+
+import typer
+
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import encode
-from penstock.terminal.output import say
-from threading import Event
-from typing import Annotated
-from typing import Any
-import sys
-import time
-import typer
-
+from penstock.terminal.output import encode, say
 
 _PAUSE_SECONDS = 5.0
 

@@ -1,11 +1,13 @@
 """The command line. Each command explains itself with `--help`."""
 
+import sys
 from importlib.metadata import entry_points
+
+import typer
+
 from penstock.access import cli as access
 from penstock.channels import cli as channels
-from penstock.channels import promotion_cli
-from penstock.channels import watch_cli
-from penstock.channels import webhooks_cli
+from penstock.channels import promotion_cli, watch_cli, webhooks_cli
 from penstock.checkpoints import cli as checkpoints
 from penstock.cli import config
 from penstock.errors import PenstockError
@@ -16,9 +18,6 @@ from penstock.ingest import cli as ingest
 from penstock.lake import cli as lake
 from penstock.server import cli as server
 from penstock.terminal.output import show_error
-import sys
-import typer
-
 
 app = typer.Typer(
     name="penstock",

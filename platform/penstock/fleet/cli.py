@@ -1,32 +1,25 @@
 """`penstock channels follow` and `penstock channels fleet`."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextlib import suppress
-from datetime import UTC
-from datetime import datetime
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.standing import PartName
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.output import encode
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from threading import Lock
-from typing import Annotated
-from typing import Any
-from typing import TYPE_CHECKING
-import signal
-import socket
-import sys
-import time
-import typer
-
+from penstock.terminal.output import encode, say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.fleet.registry_source import Source
