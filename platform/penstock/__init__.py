@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from penstock.channels.assignment import assign
 from penstock.checkpoints.training_answer import trained
 from penstock.errors import PenstockError
-from penstock.lake.lake import Query
+from penstock.lake.lake import LakeQuery as Query
 from penstock.opening import Lake
 from penstock.opening import open_lake as open
 from penstock.shards.reader import read_shard

@@ -20,7 +20,7 @@ from penstock.access.keys import (
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.lake.directory import open_or_make
+from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from tests.support.servers.interleaving import Stopped, waiting_or_done
 from tests.support.servers.postgres import PostgresServer

@@ -15,7 +15,7 @@ from penstock.checkpoints.tables import benchmark_run
 from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.lake.directory import open_or_make
+from penstock.lake.lake import open_or_make
 from penstock.settings import Settings, load_settings
 from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, import_results
 from tests.benchmarks.import_folders import harbor_job, harbor_trial

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.checkpoints.attempts import Attempt, Place, record
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
-from penstock.lake.directory import open_or_make
+from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from tests.support.checkpoint_factory import PASS, TENANT, add, promote, set_policy
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.channels.channels import state
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock_jobs.demo.folders import make_folders
 from penstock_jobs.demo.player import CHANNEL, Player
 from penstock_jobs.demo.server import running_server

@@ -21,7 +21,7 @@ from penstock.events.validation import (
     validate_line,
     validate_lines,
 )
-from penstock.lake.rows import Decoded, RowGroupLimits
+from penstock.lake.rows import DecodedEvents, RowGroupLimits
 
 Event = dict[str, Any]
 
@@ -507,13 +507,13 @@ def test_fast_proof_is_not_fooled(some: list[bytes]) -> None:
 # Nothing is lost between the producer and the lake
 
 
-def through_the_log(some: list[bytes]) -> Decoded:
+def through_the_log(some: list[bytes]) -> DecodedEvents:
     """The lines, judged, kept in the log and read from it."""
     judged = validate_lines(some, 1, BYTES_MAX)
     assert judged.rejections == []
     header = FrameHeader(kind="events", tenant="acme", received_us=1, counts={"": len(some)})
     frame = decode_frame(encode_frame(Frame(header, b"\n".join(judged.lines))))
-    decoded = Decoded()
+    decoded = DecodedEvents()
     assert decoded.add(frame) == []
     assert [event.session_id for event in decoded.events] == judged.sessions
     return decoded

@@ -15,10 +15,10 @@ from penstock.checkpoints.checkpoints import register
 from penstock.database.engine import Database
 from penstock.errors import PenstockError
 from penstock.fleet.copies import locked
-from penstock.fleet.database_source import DatabaseSource
-from penstock.fleet.fleet import PartName
+from penstock.fleet.registry_source import DatabaseSource
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.sidecar import Plan, Sidecar
+from penstock.fleet.sidecar import Sidecar, SidecarPlan
+from penstock.fleet.standing import PartName
 from penstock.settings import Settings
 from tests.support.checkpoint_factory import TENANT, promote
 from tests.support.waiting import eventually
@@ -100,7 +100,7 @@ class Fleet:
         directory = self.folder / f"copies-{replica}"
         room = self.settings.room(FleetSettings)
         turned = {name: facts.pop(name) for name in list(facts) if hasattr(room, name)}
-        plan = Plan(
+        plan = SidecarPlan(
             channel="production", part=part, replica=replica, directory=directory, execute=execute,
             **{"retry_seconds": 0.02} | facts,
         )  # fmt: skip

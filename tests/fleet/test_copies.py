@@ -10,11 +10,10 @@ import pytest
 from penstock.checkpoints.digests import look
 from penstock.errors import InvalidInput
 from penstock.fleet import copies as copies_module
-from penstock.fleet.copies import Copies, locked
+from penstock.fleet.copies import Copies, _unfit, locked
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
-from penstock.fleet.files import _unfit
+from penstock.fleet.registry_source import Piece
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.sources import Piece
 from penstock.settings import Settings
 from tests.fleet.following import make_files
 from tests.support.servers.s3 import BUCKET, S3Server

@@ -28,9 +28,9 @@ from penstock.execution.inline import InlineExecutor
 from penstock.shards.tables import shard
 from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.loop.stages import STAGES
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work as Rewards
-from penstock_jobs.rewards.running import run as rewards
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest as Rewards
+from penstock_jobs.rewards.runs import run as rewards
 from tests.support.loop_world import (
     CHANNEL,
     TENANT,

@@ -16,7 +16,7 @@ from penstock.http import body
 from penstock.http.errors import BodyTooLarge
 from penstock.http.problems import on_penstock_error
 from penstock.ingest.gateway import Acceptor
-from penstock.lake.directory import open_or_make
+from penstock.lake.lake import open_or_make
 from penstock.server import service
 from penstock.server.service import Service
 from penstock.settings import Settings, load_settings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import Recipe, load_recipe

@@ -10,7 +10,7 @@ from penstock.channels import channels
 from penstock.channels.assignment import choose_arm
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.runs import RunRequest, run
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.lakes import Event, HandLake, make_event
 
@@ -150,7 +150,7 @@ def begin_watch(lake: HandLake, policy: str = POLICY) -> int:
 
 def reward(lake: HandLake, at_us: int) -> None:
     """As if it were that time."""
-    run(lake.lake, InlineExecutor(), Work(DEFINITION), now_us=at_us)
+    run(lake.lake, InlineExecutor(), RunRequest(DEFINITION), now_us=at_us)
 
 
 def store(lake: HandLake, events: Iterable[Event]) -> None:

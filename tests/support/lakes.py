@@ -26,7 +26,7 @@ from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import agree_on
+from penstock.lake.partitions import agree_on_shape
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
@@ -99,7 +99,7 @@ class HandLake:
             settings.room(IngestSettings).rejected_ratio_max,
             settings.room(IngestSettings).rejected_window_lines,
         )
-        log = agree_on(parts.database, parts.log.id, parts.log.partitions)
+        log = agree_on_shape(parts.database, parts.log.id, parts.log.partitions)
         return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)
 
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 from penstock.terminal.progress import progress_of

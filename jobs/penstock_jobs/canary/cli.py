@@ -7,7 +7,7 @@ import typer
 
 from penstock.channels.actor import CHANNEL_DEFAULT, By, Channel, actor
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import encode, say, show_json, show_table, time_of
 

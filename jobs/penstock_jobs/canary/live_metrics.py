@@ -27,9 +27,8 @@ from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Period, Trial
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.definitions import DEFAULT
-from penstock_jobs.rewards.keeping import definition_known_as
+from penstock_jobs.rewards.definition import DEFAULT, parse_definition
+from penstock_jobs.rewards.progress import definition_known_as
 from penstock_jobs.rewards.rates import RATES, Tally
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]
@@ -354,14 +353,7 @@ def _rates(lake: Lake, trial: Trial, metric: Metric) -> _SessionValues:
     for row in _query(lake, trial, "outcomes", ["outcomes"], parameters).to_pylist():
         if row["outcome"] == "pending":
             continue
-        share = RATES[metric.name](
-            Tally(
-                row["checkpoint"], row["outcome"], row["reason"], turns=row["turns"],
-                edited=row["edited_turns"], answered=row["answered_turns"],
-                asked=row["asking_turns"], calls=row["tool_calls"],
-                invalid_calls=row["invalid_tool_calls"],
-            )
-        )  # fmt: skip
+        share = RATES[metric.name](Tally(*(row[name] for name in Tally._fields)))
         if share.of:
             result.values[row["session_id"]] = share.hits / share.of
         else:

@@ -32,7 +32,7 @@ from penstock_jobs.demo.traffic import (
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
-from penstock_jobs.rewards import running as rewards
+from penstock_jobs.rewards import runs as rewards
 from penstock_jobs.simulator.policy import policy_of, read_policy
 from penstock_jobs.simulator.production import Checkpoint
 
@@ -190,7 +190,7 @@ class Player:
         """Compute rewards, and compare them with what the simulator knows."""
         definition = load_loop(self.folders.loops / LEARN).load_definition()
         with open_executor(self.lake.settings) as executor:
-            rewards.run(self.lake, executor, rewards.Work(definition))
+            rewards.run(self.lake, executor, rewards.RunRequest(definition))
         measured = measured_reception(
             self.lake, definition.version, checkpoint, traffic.from_us, traffic.until_us
         )

@@ -8,7 +8,7 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
 from penstock.terminal.progress import progress_of

@@ -28,8 +28,7 @@ from penstock.toml_document import (
     whole,
     whole_or_none,
 )
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definitions import find_definition, shipped
+from penstock_jobs.rewards.definition import Definition, find_definition, shipped
 
 Source = Literal["engine", "render", "prefer-engine"]
 Pending = Literal["wait", "drop"]

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
-from penstock.lake import filters
+from penstock.lake import segments
 from penstock.lake.buckets import SessionId
-from penstock.lake.commit import NO_PARTITION, SHARD, announce, next_snap
+from penstock.lake.commit import NO_PARTITION, SHARD, announce_file, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
@@ -37,7 +37,7 @@ class AnnouncingStore:
         self._owner = owner
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        announce(self._database, name, NO_PARTITION, self._owner)
+        announce_file(self._database, name, NO_PARTITION, self._owner)
         return self._store.create(name)
 
 
@@ -95,7 +95,7 @@ def register(database: Database, manifest: Manifest, tenant: str, sessions: Sequ
         "tokens": manifest.counts.tokens,
         "trainable": manifest.counts.trainable,
         "bytes": sum(part.bytes + (part.routes.bytes if part.routes else 0) for part in files),
-        "session_filter": filters.make_filter([session_key(tenant, one) for one in sessions]),
+        "session_filter": segments.make_filter([session_key(tenant, one) for one in sessions]),
     }
     with database.write() as connection:
         if _is_registered(connection, manifest.id):
@@ -160,13 +160,13 @@ def mark_sessions(
 def _mark_of(
     database: Database, store: ObjectStore, tenant: str, ids: list[str], reason: str
 ) -> int:
-    wanted = filters.prefixes([session_key(tenant, one) for one in ids])
+    wanted = segments.session_prefixes([session_key(tenant, one) for one in ids])
     columns = (shard.c.id, shard.c.session_filter)
     with database.read() as connection:
         rows = connection.execute(sa.select(*columns).where(shard.c.tenant == tenant)).all()
     marks = []
     for row in rows:
-        hits = filters.may_hold(filters.read_filter(row.session_filter), wanted)
+        hits = segments.may_hold(segments.read_filter(row.session_filter), wanted)
         held = {ids[at] for at in np.flatnonzero(hits)}
         marks += [(row.id, one) for one in sorted(held and held & _sessions_of(store, row.id))]
     return sum(_mark(database, tenant, mark, reason) for mark in marks)

@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.combine import Standing
-from penstock_jobs.rewards.credit import Part, Place, standings, together
-from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.credit import ChainPart, ChainPlace, standings, together
+from penstock_jobs.rewards.definition import Definition, Standing
 from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
@@ -302,7 +301,7 @@ def _put_together(
 def _standings(known: KnownSessions, definition: Definition) -> dict[str, Standing]:
     rows = _rewards_of_sessions(known, definition)
     columns = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
-    places = {session: Place(chain) for session, chain in zip(*columns, strict=True)}
+    places = {session: ChainPlace(chain) for session, chain in zip(*columns, strict=True)}
     return standings(definition, rows, places)
 
 
@@ -348,7 +347,7 @@ def _of_chains(rows: pa.Table) -> pa.Table:
     values = rows["value"].take(starts).to_pylist()
     several = ends - starts > 1
     shared = rows.filter(pa.array(np.repeat(several, ends - starts)))
-    parts = map(Part, *(shared[name].to_pylist() for name in Part._fields))
+    parts = map(ChainPart, *(shared[name].to_pylist() for name in ChainPart._fields))
     for place in np.flatnonzero(several):
         values[place] = together(list(islice(parts, int(ends[place] - starts[place])))).value
     heads = rows.select(["chain", "name"]).take(starts)

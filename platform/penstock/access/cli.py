@@ -6,7 +6,7 @@ import typer
 
 from penstock.access.keys import Role, create_key, list_keys, revoke_key
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.directory import open_existing, open_or_make
+from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, time_of

@@ -15,7 +15,7 @@ from penstock.channels.actor import (
     check_override,
 )
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json
 

@@ -14,7 +14,7 @@ import typer
 
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import encode, say
 
@@ -81,9 +81,9 @@ def _from_database(
 
 def _over_http(url: str, name: str, after: int | None) -> Iterator[Change]:
     """Raises ServerUnreachable where nobody ever answered; later it tries again."""
-    from penstock.fleet.service import Service, answers, channel_path
+    from penstock.http.client import ServiceClient, answers, channel_path
 
-    service = Service(url)
+    service = ServiceClient(url)
     if after is None:
         after = max(0, service.ask(channel_path(name), "version")["version"] - 1)
     for answer in answers(service, name, after, say, Event()):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 

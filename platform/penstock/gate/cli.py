@@ -7,7 +7,7 @@ import typer
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock.gate.verdict_tables import show_text, show_verdict
-from penstock.lake.directory import open_existing
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 

@@ -11,9 +11,9 @@ from penstock.events.event import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.ingest.errors import RejectedLimitReached
 from penstock.lake.commit import LedgerCounts, LedgerKey, RejectedRow
-from penstock.lake.duplicates import SessionMemory, Told, tell_new
-from penstock.lake.rows import Decoded, RowGroupLimits
-from penstock.lake.summary import Summariser
+from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
+from penstock.lake.rows import DecodedEvents, RowGroupLimits
+from penstock.lake.segments import Summariser
 
 HOUR_US = 3_600_000_000
 
@@ -47,7 +47,7 @@ class FlushLimits:
 class FlushInput:
     """The frames of a flush, decoded."""
 
-    decoded: Decoded
+    decoded: DecodedEvents
     rejected: list[RejectedRow]
     accepted: Counter[LedgerKey]
 
@@ -60,14 +60,14 @@ class FlushInput:
 class FlushPlan:
     """What a flush will store."""
 
-    told: Told
+    told: NewEvents
     counts: dict[LedgerKey, LedgerCounts]
 
 
 def decode_frames(frames: Iterable[Frame], sieve: "Sieve | None" = None) -> FlushInput:
     """Lines that cannot be read, or that the sieve holds back, join the lines that the gateway
     rejected."""
-    flush_input = FlushInput(Decoded(), [], Counter())
+    flush_input = FlushInput(DecodedEvents(), [], Counter())
     for frame in frames:
         if frame.header.kind == "rejected":
             flush_input.rejected.extend(_rejected_rows(frame, _rejected_lines(frame)))
@@ -89,7 +89,7 @@ def decode_frames(frames: Iterable[Frame], sieve: "Sieve | None" = None) -> Flus
 def plan_flush(flush_input: FlushInput, memories: dict[str, SessionMemory]) -> FlushPlan:
     """Separate new events from repeated ones, and count. Adds the new ones to the memories."""
     decoded = flush_input.decoded
-    told = tell_new(decoded, memories)
+    told = find_new(decoded, memories)
     counts: defaultdict[LedgerKey, LedgerCounts] = defaultdict(LedgerCounts)
     for key, count in flush_input.accepted.items():
         counts[key].accepted += count
@@ -110,7 +110,7 @@ def hour_of(us: int) -> int:
     return us - us % HOUR_US
 
 
-def _count(decoded: Decoded, chosen: Sequence[int]) -> Counter[LedgerKey]:
+def _count(decoded: DecodedEvents, chosen: Sequence[int]) -> Counter[LedgerKey]:
     """Counts by exact time first: that leaves few times to turn into hours."""
     exact = Counter(
         (decoded.tenants[i], decoded.events[i].source or "", decoded.received_us[i]) for i in chosen
@@ -172,10 +172,10 @@ class Sieve:
         return Frame(frame.header, b"\n".join(fit)), unfit
 
     def _why_unfit(self, frame: Frame) -> str | None:
-        decoded = Decoded()
+        decoded = DecodedEvents()
         try:
             decoded.add(frame)
-            told = tell_new(decoded, {session: SessionMemory() for session in decoded.sessions})
+            told = find_new(decoded, {session: SessionMemory() for session in decoded.sessions})
             for rows in decoded.to_tables(told.new, told.consents, _ONE_ROW):
                 self.summariser.summarise(rows)
         except UNFIT as error:

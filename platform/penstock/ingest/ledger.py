@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from penstock.eventlog import EventLog
 from penstock.events.frames import FrameDecoder
 from penstock.ingest.flush import hour_of
-from penstock.lake.catalog import Covered, read_next_offsets
+from penstock.lake.catalog import CoveredOffset, read_next_offsets
 from penstock.lake.fresh_events import arrivals_of, start_of
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import Gap, read_gaps
+from penstock.lake.partitions import LogGap, read_gaps
 from penstock.lake.tables import ledger, segment
 
 _READ_BYTES = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ class LedgerReport:
     #: Sentences, one for each thing that does not add up.
     discrepancies: list[str]
     #: Accepted ones included.
-    gaps: list[Gap]
+    gaps: list[LogGap]
 
 
 def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
@@ -82,8 +82,8 @@ class _StoredLedger:
 
     rows: Sequence[sa.Row[Any]]
     live_rows: int
-    gaps: list[Gap]
-    next_offsets: dict[int, Covered]
+    gaps: list[LogGap]
+    next_offsets: dict[int, CoveredOffset]
 
 
 def _read_stored(lake: Lake) -> _StoredLedger:
@@ -104,7 +104,7 @@ _Key = tuple[str, str, int]
 
 
 def _count_log(
-    log: EventLog, decoder: FrameDecoder, next_offsets: dict[int, Covered]
+    log: EventLog, decoder: FrameDecoder, next_offsets: dict[int, CoveredOffset]
 ) -> tuple[Counter[_Key], Counter[_Key], bool]:
     """The events and the rejected lines in the log beyond the lake; and whether the log let go
     of some of them meanwhile."""
@@ -137,7 +137,7 @@ def _discrepancies(rows: list[LedgerRow], live_rows: int) -> list[str]:
     return sentences
 
 
-def _gap_sentence(gap: Gap) -> str:
+def _gap_sentence(gap: LogGap) -> str:
     lost = f"from offset {gap.from_offset} to {gap.to_offset}"
     if gap.to_offset == gap.from_offset:
         lost = f"from offset {gap.from_offset}"

@@ -25,15 +25,14 @@ from penstock.ingest.flush import (
 )
 from penstock.ingest.settings import IngestSettings
 from penstock.lake import commit, partitions
-from penstock.lake.commit import Advance
+from penstock.lake.commit import PartitionAdvance
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.partitions import Claim, LogState
+from penstock.lake.partitions import LogShape, PartitionClaim
 from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
-from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.segments import SegmentFile, SegmentWriter, Summariser, discard, new_name
 from penstock.lake.settings import LakeSettings
-from penstock.lake.summary import Summariser
 from penstock.metrics import Metrics
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
@@ -79,7 +78,7 @@ class PartitionWriter:
         self,
         parts: WriterParts,
         partition: int,
-        log: LogState,
+        log: LogShape,
         *,
         owner: str,
         known: KnownEvents,
@@ -107,7 +106,7 @@ class PartitionWriter:
         self.wanted = True
         #: Whether the last try to own the partition went well.
         self.owned = False
-        self._claim: Claim | None = None
+        self._claim: PartitionClaim | None = None
         self._try_again_s = -math.inf
         self._renewed_s = 0.0
         self._covered: int | None = None
@@ -165,7 +164,7 @@ class PartitionWriter:
 
     # Claims
 
-    def _try_claim(self) -> Claim | None:
+    def _try_claim(self) -> PartitionClaim | None:
         now_s = self._parts.clock.elapsed_s()
         if now_s < self._try_again_s:
             return None
@@ -175,7 +174,7 @@ class PartitionWriter:
             self._try_again_s = now_s + _CLAIM_SECONDS
         return claim
 
-    def _claim_now(self) -> Claim | None:
+    def _claim_now(self) -> PartitionClaim | None:
         parts = self._parts
         held = parts.log.hold(self._partition)
         if held is Held.TAKEN or (held is Held.UNKNOWN and not self.wanted):
@@ -201,13 +200,13 @@ class PartitionWriter:
         self._go_on_from(claim)
         return claim
 
-    def _go_on_from(self, claim: Claim) -> None:
+    def _go_on_from(self, claim: PartitionClaim) -> None:
         self._claim = claim
         self._covered = claim.next_offset
         self._renewed_s = self._parts.clock.elapsed_s()
         self._buffer = _Buffer(claim.next_offset)
 
-    def _renew_when_due(self, claim: Claim) -> None:
+    def _renew_when_due(self, claim: PartitionClaim) -> None:
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._renewed_s > self._lease_s / 3:
             self._refuse_gap()
@@ -263,7 +262,7 @@ class PartitionWriter:
 
     # Storing
 
-    def _flush(self, claim: Claim) -> None:
+    def _flush(self, claim: PartitionClaim) -> None:
         try:
             self._store(claim, decode_frames(self._buffer.frames))
         except UNFIT as error:
@@ -271,13 +270,13 @@ class PartitionWriter:
             self._known.forget()
             self._store(claim, decode_frames(self._buffer.frames, Sieve(self._parts.summariser)))
 
-    def _store(self, claim: Claim, flush_input: FlushInput) -> None:
+    def _store(self, claim: PartitionClaim, flush_input: FlushInput) -> None:
         started = time.perf_counter()
         seen, rejected = flush_input.seen, flush_input.rejected
         self._rejections.check(seen, len(rejected), rejected[-1].reason if rejected else "")
         plan = plan_flush(flush_input, self._known.recall(set(flush_input.decoded.sessions)))
         segment = self._write_segment(claim, flush_input, plan) if plan.told.new else None
-        change = Advance(
+        change = PartitionAdvance(
             to_offset=self._buffer.position,
             segment=segment,
             counts=plan.counts,
@@ -293,7 +292,7 @@ class PartitionWriter:
         self._parts.log.trim(self._partition, moved.next_offset)
         self._report(flush_input, plan, segment, time.perf_counter() - started)
 
-    def _commit(self, claim: Claim, change: Advance) -> Claim:
+    def _commit(self, claim: PartitionClaim, change: PartitionAdvance) -> PartitionClaim:
         try:
             return commit.advance(self._parts.database, claim, change, lease_s=self._lease_s)
         except FencedOff:
@@ -301,10 +300,12 @@ class PartitionWriter:
                 discard(self._parts.store, change.segment.name)
             raise
 
-    def _write_segment(self, claim: Claim, flush_input: FlushInput, plan: FlushPlan) -> SegmentFile:
+    def _write_segment(
+        self, claim: PartitionClaim, flush_input: FlushInput, plan: FlushPlan
+    ) -> SegmentFile:
         parts = self._parts
         name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commit.announce(parts.database, name, self._partition, self._owner, claim.epoch)
+        commit.announce_file(parts.database, name, self._partition, self._owner, claim.epoch)
         parts.crash_point("intent written")
         told = plan.told
         with SegmentWriter(parts.store, name, self._groups, parts.summariser) as writer:

@@ -19,7 +19,7 @@ from penstock.ingest.settings import IngestSettings
 from penstock.lake import partitions
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.partitions import LogState, agree_on
+from penstock.lake.partitions import LogShape, agree_on_shape
 from penstock.lake.settings import LakeSettings
 
 #: How often the writer looks for events of others.
@@ -64,7 +64,7 @@ class Writer:
             settings.rejected_window_lines,
         )
         self._log_seen: tuple[str, int] | None = None
-        self._log: LogState | None = None
+        self._log: LogShape | None = None
         self._partitions: list[PartitionWriter] = []
         #: Whether other writers may know of this one, and when it last looked for them.
         self._shares, self._surveyed_s = False, -math.inf
@@ -126,7 +126,7 @@ class Writer:
             # Half of the time, because the last flush begun in it has to end in time too.
             self.drain(self._parts.settings.shutdown_seconds_max / 2)
             if self._shares:
-                partitions.leave(self._parts.database, self.owner)
+                partitions.remove_writer(self._parts.database, self.owner)
         except Exception as error:  # noqa: BLE001 whatever it is, the events are in the log
             log_line.warning("the last events stay in the log until the next start", why=str(error))
 
@@ -155,7 +155,7 @@ class Writer:
         seen = (self._parts.log.id, self._parts.log.partitions)
         if seen == self._log_seen:
             return
-        log = agree_on(self._parts.database, *seen)
+        log = agree_on_shape(self._parts.database, *seen)
         if log != self._log:
             self._known.forget()
             self._partitions = [
@@ -180,7 +180,7 @@ class Writer:
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._surveyed_s < self._lease_s / _SURVEYS_A_LEASE:
             return
-        survey = partitions.survey(self._parts.database, self.owner, self._lease_s)
+        survey = partitions.survey_writers(self._parts.database, self.owner, self._lease_s)
         self._surveyed_s = now_s
         division = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
         for number, partition in enumerate(self._partitions):

@@ -15,7 +15,7 @@ from penstock.channels.delivering import Deliverer
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings
-from penstock.fleet.gauges import FleetGauges
+from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
 from penstock.http.turns import Turns
 from penstock.ingest.gateway import GroupCommit, InflightBytes

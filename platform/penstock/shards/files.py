@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.directories import make_directory
-from penstock.lake.digesting import Digesting
+from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, RoutesFile, folder_of, write_manifest
@@ -103,7 +103,7 @@ def copy_part(
 ) -> None:
     """Nothing appears at `to` unless it has the checksum of the manifest. Raises ShardDamaged."""
     with reporting_damage(path), source.open(path) as file, target.create(to) as copy:
-        sink = Digesting(copy)
+        sink = DigestingFile(copy)
         while piece := file.read_buffer(_COPY_BYTES):
             sink.write(piece)
         _compare(path, sink.digest.hexdigest(), part)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import InvalidInput
-from penstock.lake.digesting import Digesting
+from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.files import part_name, routes_name
 from penstock.shards.manifest import PartFile, RoutesFile
@@ -309,7 +309,7 @@ class _ParquetFile:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._sink = Digesting(stack.enter_context(self._store.create(self._name)))
+            self._sink = DigestingFile(stack.enter_context(self._store.create(self._name)))
             self._file = stack.enter_context(self._parquet())
             self._stack = stack.pop_all()
         return self

@@ -33,7 +33,7 @@ from penstock_jobs.loop.trainers import (
     Trainer,
     TrainingTask,
 )
-from penstock_jobs.rewards import running
+from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
 
 _FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
@@ -72,7 +72,7 @@ class RewardsStage(Stage):
         lake, loop = context.lake, context.loop
         definition = loop.load_definition()
         with context.executor() as executor:
-            report = running.run(lake, executor, running.Work(definition))
+            report = runs.run(lake, executor, runs.RunRequest(definition))
         # The channel first: the snap may then hold sessions of its checkpoint that came later, but
         # never lacks any.
         checkpoint = context.channel().checkpoint

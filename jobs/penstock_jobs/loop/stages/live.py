@@ -24,10 +24,15 @@ from penstock_jobs.loop.stages.stage import (
     StageFacts,
     StageWaits,
 )
-from penstock_jobs.rewards import running
-from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.definitions import DEFAULT, find_definition, shipped
-from penstock_jobs.rewards.keeping import definition_known_as
+from penstock_jobs.rewards import runs
+from penstock_jobs.rewards.definition import (
+    DEFAULT,
+    Definition,
+    find_definition,
+    parse_definition,
+    shipped,
+)
+from penstock_jobs.rewards.progress import definition_known_as
 
 _NOT_NOW = (ChannelPinned, GateRefused, PromotionConflict, StateRefused)
 _REASON_CHARS_MAX = 1_000
@@ -164,7 +169,7 @@ def _compute_rewards(context: StageContext) -> None:
         return
     with context.executor() as executor:
         for definition in definitions:
-            running.run(context.lake, executor, running.Work(definition))
+            runs.run(context.lake, executor, runs.RunRequest(definition))
 
 
 def _definitions(
