@@ -4,19 +4,17 @@ The entry point group `penstock.commands` names the commands. One that belongs t
 group of commands has both names: `channels.follow`.
 """
 
-from functools import cache
-from importlib.metadata import EntryPoint
-from importlib.metadata import entry_points
-from penstock.errors import PenstockError
-from penstock.fleet import cli
-from penstock.terminal.output import show_error
-from typer.core import TyperGroup
-from typing import Any
 import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
+from penstock.errors import PenstockError
+from penstock.terminal.output import show_error
 
-<<<<<<< ours
 _STYLE: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -50,73 +48,6 @@ def _load_command(name: str) -> Any:
             if command and group == name:
                 room.command(command)(entry.load())
         loaded.add_typer(room, name=name)
-||||||| base
-app = typer.Typer(
-    name="penstock",
-    help="Trajectories of coding agents, from production to training and back.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-app.command("serve")(server.serve)
-app.command("import")(ingest.import_)
-app.command("query")(query_cli.query)
-app.command("ledger")(ingest.ledger)
-app.command("config")(config.config)
-app.command("promote")(promotion_cli.promote)
-app.command("rollback")(promotion_cli.rollback)
-app.add_typer(ingest.rejected_app, name="rejected")
-app.add_typer(lake.app, name="lake")
-app.add_typer(snapshots_cli.app, name="snapshots")
-app.add_typer(checkpoints.app, name="checkpoints")
-app.add_typer(gate.app, name="gate")
-channels.app.command("watch")(watch_cli.watch)
-channels.app.command("follow")(follow_cli.follow)
-channels.app.command("fleet")(fleet.fleet)
-app.add_typer(channels.app, name="channels")
-app.add_typer(webhooks_cli.app, name="webhooks")
-app.add_typer(access.app, name="keys")
-app.add_typer(database_cli.app, name="db")
-for entry in entry_points(group="penstock.commands"):
-    found = entry.load()
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=entry.name)
-=======
-app = typer.Typer(
-    name="penstock",
-    help="Trajectories of coding agents, from production to training and back.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-app.command("serve")(server.serve)
-app.command("import")(ingest.import_)
-app.command("query")(lake.query)
-app.command("ledger")(ingest.ledger)
-app.command("config")(config.config)
-app.command("promote")(promotion_cli.promote)
-app.command("rollback")(promotion_cli.rollback)
-app.add_typer(ingest.rejected_app, name="rejected")
-app.add_typer(lake.lake_app, name="lake")
-app.add_typer(lake.snapshots_app, name="snapshots")
-app.add_typer(checkpoints.app, name="checkpoints")
-app.add_typer(gate.app, name="gate")
-channels.app.command("watch")(watch_cli.watch)
-channels.app.command("follow")(cli.follow)
-channels.app.command("fleet")(fleet.fleet)
-app.add_typer(channels.app, name="channels")
-app.add_typer(webhooks_cli.app, name="webhooks")
-app.add_typer(access.app, name="keys")
-app.add_typer(lake.database_app, name="db")
-for entry in entry_points(group="penstock.commands"):
-    found = entry.load()
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=entry.name)
->>>>>>> theirs
     else:
         loaded.callback()(_about)
         loaded.command(name)(room)
