@@ -1,16 +1,16 @@
 """Channels and checkpoints as tests look at them."""
 
-from penstock.channels import channels
+from penstock.channels.channel import ChannelState, channel_state
 from penstock.channels.errors import ChannelUnknown
-from penstock.checkpoints.checkpoints import find
+from penstock.checkpoints.registration import find
 from penstock.database.engine import Database
 from tests.registry.promoting import (
     TENANT,
 )
 
 
-def at(database: Database, name: str = "production") -> channels.ChannelState:
-    return channels.state(database, TENANT, name)
+def at(database: Database, name: str = "production") -> ChannelState:
+    return channel_state(database, TENANT, name)
 
 
 def versions(database: Database, name: str = "production") -> int:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 import sqlalchemy as sa
 
-from penstock.channels import channels
+from penstock.channels.change import Change
+from penstock.channels.channel import channel_state
 from penstock.channels.errors import (
     AlreadyServing,
     ChannelPinned,
@@ -20,12 +21,12 @@ from penstock.channels.errors import (
     NotPinned,
     PromotionConflict,
 )
-from penstock.channels.history import Change
+from penstock.channels.history import channel_changes
 from penstock.channels.tables import channel, notice
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.errors import PenstockError
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from tests.registry.linearizability import Call, Told, problems
 from tests.registry.promoting import (
     PASS,
@@ -97,7 +98,7 @@ def check(database: Database, calls: Sequence[tuple[str, Call]]) -> list[str]:
     found = []
     for name in sorted({name for name, _ in calls}):
         mine = [call for one, call in calls if one == name]
-        changes = channels.history(database, TENANT, name)
+        changes = channel_changes(database, TENANT, name)
         found += [f"{name}: {one}" for one in problems(mine, changes, *_written(database, name))]
     return found
 
@@ -171,6 +172,6 @@ def _refusal(error: PenstockError) -> dict[str, Any]:
 
 def _at(database: Database, name: str) -> str | None:
     try:
-        return channels.state(database, TENANT, name).checkpoint
+        return channel_state(database, TENANT, name).checkpoint
     except ChannelUnknown:
         return None

@@ -14,9 +14,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from penstock.channels import channels
+from penstock.channels.channel import list_channels
+from penstock.channels.history import verify_history
 from penstock.channels.tables import channel, channel_change, notice
-from penstock.checkpoints.checkpoints import withdraw
+from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
@@ -120,8 +121,8 @@ def check_whole(database: Database, before: Facts, now: Facts) -> None:
     moved = {row[2]: row[4] for row in sorted(now["checkpoint_move"])}
     assert known == moved
     serving: set[str | None] = set()
-    for at in channels.list_channels(database, TENANT):
-        assert channels.verify_history(database, TENANT, at.name) is None
+    for at in list_channels(database, TENANT):
+        assert verify_history(database, TENANT, at.name) is None
         serving |= {at.checkpoint, at.canary} - {None}
     assert {name for name, state in moved.items() if state == "serving"} == serving
     versions = [row[2] for row in now["channel_change"]]

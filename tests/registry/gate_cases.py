@@ -4,11 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.checkpoints.attempts import Attempt, Kept
-from penstock.gate.deciding import decide
-from penstock.gate.evidence import Evidence, LiveLook, Named, Side, SuiteEvidence
+from penstock.checkpoints.attempt import Attempt, RecordedAttempt
+from penstock.gate.decision import decide
+from penstock.gate.evidence import (
+    CheckpointIdentity,
+    Evidence,
+    LiveLook,
+    SideEvidence,
+    SuiteEvidence,
+)
 from penstock.gate.policy import parse
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 
 NOW = 1_800_000_000_000_000
 MINUTE = 60_000_000
@@ -28,21 +34,21 @@ def even(score: float = 1.0, tasks: Sequence[str] = TASKS, attempts: int = 2) ->
     return {task: [score] * attempts for task in tasks}
 
 
-def side(scores: Scores, at: int = NOW - HOUR, **facts: Any) -> Side:
-    return Side(
+def side(scores: Scores, at: int = NOW - HOUR, **facts: Any) -> SideEvidence:
+    return SideEvidence(
         [
-            Kept(Attempt(task=task, attempt=which, score=score, **facts), "run-1", at)
+            RecordedAttempt(Attempt(task=task, attempt=which, score=score, **facts), "run-1", at)
             for task, each in scores.items()
             for which, score in enumerate(each)
         ]
     )
 
 
-def failed(one: Kept, error: str = "the sandbox broke") -> Kept:
+def failed(one: RecordedAttempt, error: str = "the sandbox broke") -> RecordedAttempt:
     return replace(one, result=replace(one.result, score=None, error=error))
 
 
-def suite(candidate: Side, incumbent: Side | None, **facts: Any) -> SuiteEvidence:
+def suite(candidate: SideEvidence, incumbent: SideEvidence | None, **facts: Any) -> SuiteEvidence:
     told: dict[str, Any] = {"suite": "core", "version": "v1", "tasks": TASKS}
     return SuiteEvidence(**told | facts, candidate=candidate, incumbent=incumbent)
 
@@ -52,8 +58,8 @@ def evidence(*suites: SuiteEvidence, policy: str = POLICY, **facts: Any) -> Evid
     told: dict[str, Any] = {
         "channel": "production",
         "channel_version": 3,
-        "candidate": Named("new", "sha256:new"),
-        "incumbent": None if first else Named("old", "sha256:old"),
+        "candidate": CheckpointIdentity("new", "sha256:new"),
+        "incumbent": None if first else CheckpointIdentity("old", "sha256:old"),
         "policy": parse(policy, "the policy"),
         "policy_digest": parse(policy, "the policy").digest,
         "suites": {one.suite: one for one in suites},
@@ -64,11 +70,15 @@ def evidence(*suites: SuiteEvidence, policy: str = POLICY, **facts: Any) -> Evid
 
 
 def judged(
-    candidate: Side | Scores, incumbent: Side | Scores | None, policy: str = POLICY, **facts: Any
+    candidate: SideEvidence | Scores,
+    incumbent: SideEvidence | Scores | None,
+    policy: str = POLICY,
+    **facts: Any,
 ) -> Verdict:
     """Of one suite; scores alone are those of complete sides."""
     ours, theirs = (
-        one if one is None or isinstance(one, Side) else side(one) for one in (candidate, incumbent)
+        one if one is None or isinstance(one, SideEvidence) else side(one)
+        for one in (candidate, incumbent)
     )
     assert ours is not None
     return decide(evidence(suite(ours, theirs), policy=policy, **facts))

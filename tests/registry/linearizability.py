@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.channels.history import Change, first_misfit
+from penstock.channels.change import Change, first_misfit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.channels.delivering import Deliverer
-from penstock.channels.outstanding import Standing, standings
+from penstock.channels.backlog import TargetStatus, target_statuses
+from penstock.channels.delivery import Deliverer
 from penstock.database.engine import Database
 from penstock.metrics import Metrics
 from penstock.settings import Settings, load_settings
@@ -28,8 +28,8 @@ def tell_now(database: Database, settings: Settings) -> int:
         return sum(one.changes for one in made.tell_now())
 
 
-def standing(database: Database, settings: Settings) -> Standing:
-    [found] = standings(database, settings, TENANT)
+def standing(database: Database, settings: Settings) -> TargetStatus:
+    [found] = target_statuses(database, settings, TENANT)
     return found
 
 

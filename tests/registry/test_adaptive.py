@@ -9,12 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.gate_study.adaptive import Case, run
-from penstock.checkpoints.attempts import Attempt, Kept, Place, record
+from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
+from penstock.checkpoints.scores import record_attempts
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.adaptive import Design, count, hopeless, make_design, parse, plan_next, see
-from penstock.gate.designs import keep_design, read_design
-from penstock.gate.spending import levels
+from penstock.gate.designs import (
+    Design,
+    count_attempts,
+    is_hopeless,
+    keep_design,
+    look_levels,
+    look_progress,
+    make_design,
+    next_attempts,
+    parse_design,
+    read_design,
+)
 from tests.registry.gate_cases import TASKS, even, judged, side
 
 ALPHA = 0.05
@@ -33,7 +43,7 @@ def made(wanted: Sequence[tuple[str, int]], error: str | None = None) -> list[At
 
 def test_levels_spend_alpha_and_no_more() -> None:
     parts = (0.125, 0.25, 0.375, 0.625, 1.0)
-    found = np.array(levels(parts, ALPHA, 2.0))
+    found = np.array(look_levels(parts, ALPHA, 2.0))
     assert (np.diff(found) > 0).all()
     assert found[-1] < ALPHA
     random = np.random.default_rng(1)
@@ -44,7 +54,7 @@ def test_levels_spend_alpha_and_no_more() -> None:
     crossed = walks > -ndtri(found)
     assert crossed.any(axis=1).mean() == pytest.approx(ALPHA, abs=0.002)
     assert crossed[:, 0].mean() == pytest.approx(ALPHA * 0.125**2, abs=0.0005)
-    assert levels((1.0,), ALPHA, 2.0)[0] == pytest.approx(ALPHA)
+    assert look_levels((1.0,), ALPHA, 2.0)[0] == pytest.approx(ALPHA)
 
 
 def test_attempts_go_where_results_vary() -> None:
@@ -56,7 +66,7 @@ def test_attempts_go_where_results_vary() -> None:
     assert make_design(NOISY, {}, least=2, most=2).looks == (2,)
     assert set(make_design(QUIET, {}, least=1, most=4).caps.values()) == {4}
     assert set(make_design(QUIET, QUIET, least=6, most=8).caps.values()) == {6}
-    assert parse(found.text) == found
+    assert parse_design(found.text) == found
 
 
 def test_each_look_has_its_attempts() -> None:
@@ -64,13 +74,13 @@ def test_each_look_has_its_attempts() -> None:
     known: list[Attempt] = []
     sizes = []
     for look in range(1, 6):
-        wanted = plan_next(found, known)
-        assert see(found, known).look == look - 1
+        wanted = next_attempts(found, known)
+        assert look_progress(found, known).look == look - 1
         sizes.append(len(wanted))
         known += made(wanted)
     assert sizes == [8, 8, 8, 16, 12]
-    assert plan_next(found, known) == []
-    assert see(found, known).look == 5
+    assert next_attempts(found, known) == []
+    assert look_progress(found, known).look == 5
 
 
 @given(st.integers(0, 40), st.randoms(use_true_random=False))
@@ -79,12 +89,12 @@ def test_cut_off_anywhere_it_goes_on_as_it_would_have(done: int, random: object)
     found = plan()
     known: list[Attempt] = []
     while len(known) < done:
-        wanted = plan_next(found, known)
+        wanted = next_attempts(found, known)
         random.shuffle(wanted)  # type: ignore[attr-defined]
         known += made(wanted[: done - len(known)])
-    seen = see(found, known)
+    seen = look_progress(found, known)
     whole = made(sorted({(one.task, one.attempt) for one in known}))
-    assert see(found, whole) == seen
+    assert look_progress(found, whole) == seen
     if seen.look:
         assert {task: list(each) for task, each in seen.numbers.items()} == {
             task: list(range(found.count(task, seen.look))) for task in found.caps
@@ -93,24 +103,24 @@ def test_cut_off_anywhere_it_goes_on_as_it_would_have(done: int, random: object)
 
 def test_an_error_is_no_attempt() -> None:
     found = plan()
-    first = plan_next(found, [])
+    first = next_attempts(found, [])
     known = made(first[1:]) + made(first[:1], "the sandbox broke")
-    assert see(found, known).look == 0
-    assert plan_next(found, known) == [(first[0][0], 1)]
+    assert look_progress(found, known).look == 0
+    assert next_attempts(found, known) == [(first[0][0], 1)]
     known += made([(first[0][0], 1)])
-    assert see(found, known).look == 1
-    assert see(found, known).numbers[first[0][0]] == [1]
+    assert look_progress(found, known).look == 1
+    assert look_progress(found, known).numbers[first[0][0]] == [1]
     broken = made(first[1:]) + made([(first[0][0], at) for at in range(4)], "broken")
-    assert plan_next(found, broken) == []
-    assert see(found, broken).look == 0
+    assert next_attempts(found, broken) == []
+    assert look_progress(found, broken).look == 0
 
 
 def test_what_the_plan_did_not_foresee_does_not_count() -> None:
     found = plan()
-    wanted = plan_next(found, [])
+    wanted = next_attempts(found, [])
     more = made([*wanted, ("t-0", 1), ("t-0", 30), ("other", 0)]) + made([("t-1", 2)], "broken")
-    kept = [Kept(one, "run", 1) for one in more]
-    counted = count(found, kept)
+    kept = [RecordedAttempt(one, "run", 1) for one in more]
+    counted = count_attempts(found, kept)
     assert counted.look == 1
     assert [one.result for one in counted.attempts] == [*more[: len(wanted)], more[-1]]
     assert counted.level(ALPHA) == found.level(1, ALPHA) < 0.001
@@ -140,8 +150,8 @@ def test_it_gives_up_where_the_noise_is_not_its_own() -> None:
     design = make_design(tasks, {}, least=1, most=8)
     ours = {task: [float(at % 2)] * 2 for at, task in enumerate(tasks)}
     theirs = {task: [float(at // 2 % 2)] * 4 for at, task in enumerate(tasks)}
-    assert hopeless(design, 2, ours, theirs, margin=0.02, alpha=ALPHA)
-    assert not hopeless(design, 1, ours, ours, margin=0.15, alpha=ALPHA)
+    assert is_hopeless(design, 2, ours, theirs, margin=0.02, alpha=ALPHA)
+    assert not is_hopeless(design, 1, ours, ours, margin=0.15, alpha=ALPHA)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +180,7 @@ def test_it_saves_attempts_where_the_answer_is_plain() -> None:
 
 
 def test_a_design_is_kept_once_and_before_all_else(database: Database) -> None:
-    place = Place("default", "core", "v1", "new")
+    place = AttemptScope("default", "core", "v1", "new")
     first, second = plan(), plan(most=4)
     assert keep_design(database, place, first) == first
     assert keep_design(database, place, second) == first
@@ -179,6 +189,6 @@ def test_a_design_is_kept_once_and_before_all_else(database: Database) -> None:
         assert read_design(connection, replace(place, checkpoint="old")) is None
     other = replace(place, checkpoint="tried")
     with database.write() as connection:
-        record(connection, other, "r", made([("t-0", 0)]))
+        record_attempts(connection, other, "r", made([("t-0", 0)]))
     with pytest.raises(InvalidInput, match="before the first attempt"):
         keep_design(database, other, first)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.checkpoints.attempts import Attempt, Place, attempts_of, check, record, versions_of
+from penstock.checkpoints.attempt import Attempt, AttemptScope, check_attempt
 from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.scores import attempts_of, record_attempts, versions_tried
 from penstock.checkpoints.suites import (
     SuiteContent,
     SuiteTask,
@@ -24,7 +25,7 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 
-PLACE = Place("default", "core", "v1", "ckpt-1")
+PLACE = AttemptScope("default", "core", "v1", "ckpt-1")
 SOLVED = Attempt(task="t-1", attempt=0, score=1.0, completion_tokens=812, edited=True)
 BROKEN = Attempt(task="t-2", attempt=0, error="the engine was away", retries=3)
 
@@ -37,9 +38,11 @@ def database(tmp_path: Path, each_database: None) -> Iterator[Database]:
     database.close()
 
 
-def keep(database: Database, *results: Attempt, place: Place = PLACE, run: str = "r1") -> int:
+def keep(
+    database: Database, *results: Attempt, place: AttemptScope = PLACE, run: str = "r1"
+) -> int:
     with database.write() as connection:
-        return len(record(connection, place, run, results))
+        return len(record_attempts(connection, place, run, results))
 
 
 def test_results_are_read_as_they_were_kept(database: Database) -> None:
@@ -99,7 +102,7 @@ def test_another_result_for_the_same_attempt_is_refused_and_nothing_is_kept(
 )
 def test_what_no_attempt_can_be_is_refused(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        check(replace(SOLVED, **changed))
+        check_attempt(replace(SOLVED, **changed))
 
 
 def test_one_unfit_result_keeps_the_others_out(database: Database) -> None:
@@ -122,7 +125,7 @@ def test_versions_are_listed_by_their_latest_attempt(database: Database) -> None
         kept = (mine.suite_version == version) & (mine.task == result.task)
         with database.write() as connection:
             connection.execute(sa.update(benchmark_attempt).where(kept).values(scored_at=moment))
-    assert versions_of(database, "default", "core", "ckpt-1") == ["v2", "v1"]
+    assert versions_tried(database, "default", "core", "ckpt-1") == ["v2", "v1"]
 
 
 def test_a_version_of_a_suite_is_kept_as_it_was_first_said(database: Database) -> None:

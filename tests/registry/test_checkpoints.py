@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.lineage import Learner, learners, lineage
+from penstock.channels.channel import serving_channels
 from penstock.checkpoints import digests
-from penstock.checkpoints.checkpoints import Checkpoint, find, list_checkpoints, register, withdraw
+from penstock.checkpoints.checkpoint import EDGES, STATES, Checkpoint, State, check_edge
 from penstock.checkpoints.errors import (
     CheckpointConflict,
     CheckpointUnknown,
@@ -18,7 +18,8 @@ from penstock.checkpoints.errors import (
     LineageBroken,
     StateRefused,
 )
-from penstock.checkpoints.states import EDGES, STATES, State, check_edge
+from penstock.checkpoints.lineage import Learner, learners, lineage
+from penstock.checkpoints.registration import find, list_checkpoints, register, withdraw
 from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database, now_us
 from penstock.errors import InvalidInput
@@ -210,7 +211,7 @@ def test_what_serves_is_not_withdrawn(embedded: Database) -> None:
     add(embedded, "a", "b")
     promote(embedded, "a")
     promote(embedded, "b")
-    with pytest.raises(StateRefused, match="a channel is at it"):
+    with pytest.raises(StateRefused, match="a channel points at it"):
         take_out(embedded, "b")
     rollback(embedded)
     assert take_out(embedded, "b").state == "withdrawn"
@@ -244,7 +245,7 @@ def test_a_folder_has_the_digest_of_its_list(embedded: Database, tmp_path: Path)
     digest = f"sha256:{hashlib.sha256(b''.join(lines)).hexdigest()}"
     made = register_files(embedded, folder.as_uri(), digest)
     assert (made.checked, made.bytes) == ("verified", 9)
-    assert digests.look(str(folder), NOWHERE).digest == digest
+    assert digests.digest_files(str(folder), NOWHERE).digest == digest
 
 
 def hashed(content: bytes) -> bytes:
@@ -273,7 +274,7 @@ def test_a_digest_may_be_taken_from_the_files(embedded: Database, tmp_path: Path
 def test_files_that_are_elsewhere_are_not_looked_at(embedded: Database, uri: str) -> None:
     made = register_files(embedded, uri, digest_of("a"))
     assert (made.checked, made.bytes) == ("unreachable", None)
-    assert "nonexistent" in digests.look(uri, NOWHERE).why
+    assert "nonexistent" in digests.digest_files(uri, NOWHERE).why
 
 
 def test_what_can_be_no_checkpoint(embedded: Database, tmp_path: Path) -> None:
@@ -298,17 +299,17 @@ def test_files_in_a_bucket(embedded: Database, s3: S3Server, tmp_path: Path) -> 
         put(s3, f"{prefix}/{name}", content)
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    expected = digests.look(str(tmp_path / "model"), NOWHERE)
+    expected = digests.digest_files(str(tmp_path / "model"), NOWHERE)
     settings = Settings(data=tmp_path, store_attempts_max=1)
-    assert digests.look(s3.store_url(f"{prefix}/model"), settings) == expected
-    one = digests.look(s3.store_url(f"{prefix}/model/a.bin"), settings)
-    assert one == digests.look(str(tmp_path / "model" / "a.bin"), NOWHERE)
-    assert "nothing at" in digests.look(s3.store_url(f"{prefix}/none"), settings).why
+    assert digests.digest_files(s3.store_url(f"{prefix}/model"), settings) == expected
+    one = digests.digest_files(s3.store_url(f"{prefix}/model/a.bin"), settings)
+    assert one == digests.digest_files(str(tmp_path / "model" / "a.bin"), NOWHERE)
+    assert "nothing at" in digests.digest_files(s3.store_url(f"{prefix}/none"), settings).why
     uri = s3.store_url(f"{prefix}/model")
     with pytest.raises(DigestMismatch):
         register(embedded, settings, tenant=TENANT, name="a", uri=uri, digest=EMPTY, actor="ann")
     away = s3.store_url(f"{prefix}/model", "http://127.0.0.1:9")
-    assert "cannot be reached" in digests.look(away, settings).why
+    assert "cannot be reached" in digests.digest_files(away, settings).why
 
 
 def put(server: S3Server, name: str, content: bytes) -> None:
@@ -361,7 +362,8 @@ def test_marks_of_shards_reach_all_that_were_trained_on_them(database: Database)
         ("b", "s-3", "no_train"),
         ("root", "s-1", "no_train"),
     ]
-    assert [(one.channel, one.arm) for one in found.channels] == [("production", "current")]
+    serving = serving_channels(database, TENANT, "b")
+    assert [(one.channel, one.arm) for one in serving] == [("production", "current")]
     assert lineage(database, TENANT, "root").children == ("a",)
     assert [one.session_id for one in lineage(database, TENANT, "a").marks] == ["s-1"]
     assert learners(database, TENANT, shard_id("2")) == [

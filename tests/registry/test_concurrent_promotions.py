@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels import channels
-from penstock.channels.history import Change
+from penstock.channels.change import Change
+from penstock.channels.channel import list_channels
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
 from tests.registry.contending import SWAPS, at_once, check, contend
@@ -33,7 +33,7 @@ def test_what_many_processes_do_at_once_is_one_history(
 def states_fit(database: Database) -> list[str]:
     """Checkpoints serve where channels are at them, and each move begins where one ended."""
     serving = set()
-    for one in channels.list_channels(database, TENANT):
+    for one in list_channels(database, TENANT):
         serving |= {one.checkpoint, one.canary} - {None}
     with database.read() as connection:
         rows = connection.execute(sa.select(checkpoint.c.name, checkpoint.c.state)).all()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.channels.channels import state
+from penstock.channels.channel import channel_state
 from penstock.channels.errors import ChannelUnknown, NothingServed
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
@@ -103,17 +103,17 @@ def test_a_key_is_a_text(key: Any) -> None:
 def test_the_state_and_its_json_choose_alike(database: Database) -> None:
     set_policy(database)
     with pytest.raises(NothingServed):
-        penstock.assign(state(database, TENANT, "production"), "user-1")
+        penstock.assign(channel_state(database, TENANT, "production"), "user-1")
     add(database, "old", "new")
     promote(database, "old")
     promote(database, "new", share=0.2)
-    found = state(database, TENANT, "production")
+    found = channel_state(database, TENANT, "production")
     same = msgspec.to_builtins(found) | {"channel": found.name}
     for key in _KEYS[:500]:
         assert penstock.assign(found, key) == penstock.assign(same, key)
         assert penstock.assign(found, key) == penstock.assign(channel(), key)
     rollback(database)
-    assert penstock.assign(state(database, TENANT, "production"), "user-1").arm == "current"
+    assert penstock.assign(channel_state(database, TENANT, "production"), "user-1").arm == "current"
 
 
 def test_a_lake_opens_its_channels(tmp_path: Path) -> None:

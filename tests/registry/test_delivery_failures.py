@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.delivering import pause_s
+from penstock.channels.delivery import pause_s
 from penstock.channels.tables import delivery
 from penstock.channels.webhooks import add_webhook
 from penstock.database.engine import Database, now_us

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from kafka import KafkaConsumer
 
-from penstock.channels.delivering import Deliverer
-from penstock.channels.outstanding import standings, topic_target
+from penstock.channels.backlog import target_statuses, topic_target
+from penstock.channels.delivery import Deliverer
 from penstock.database.engine import Database
 from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.metrics import Metrics
@@ -66,7 +66,7 @@ def test_each_change_is_there_by_channel_and_in_order(
     assert [one["version"] for one in mine] == [1, 2, 3]
     assert [one["checkpoint"] for one in mine] == ["one", "two", "one"]
     assert [key for key, _ in found].count(f"{TENANT}/canary") == 1
-    [told] = standings(database, settings, TENANT)
+    [told] = target_statuses(database, settings, TENANT)
     assert (told.id, told.waiting, told.problem) == ("topic", 0, None)
 
 
@@ -83,7 +83,7 @@ def test_a_broker_that_is_away_loses_nothing(
     try:
         with deliverer(database, impatient) as made:
             assert sum(one.changes for one in made.tell_now()) == 2
-        [told] = standings(database, impatient, TENANT)
+        [told] = target_statuses(database, impatient, TENANT)
         assert (told.waiting, told.attempts) == (2, 1)
         assert topic in (told.problem or "")
     finally:
@@ -125,7 +125,7 @@ def test_what_is_no_topic_is_refused(url: str, database: Database) -> None:
 
 def test_a_missing_extra_is_said(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kafka", None)
-    monkeypatch.delitem(sys.modules, "penstock.channels.kafka_topic", raising=False)
+    monkeypatch.delitem(sys.modules, "penstock.channels.topic", raising=False)
     with pytest.raises(ExtraMissing, match=r"penstock\[kafka\]"):
         Deliverer(database, settings_of("kafka://host:9092/topic"), Metrics())
 

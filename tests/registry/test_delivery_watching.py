@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import NOTICES_AT_ONCE
-from penstock.channels.watching import Outcome, Seen, Watcher, follow
+from penstock.channels.watchers import ChannelNews, Watcher, WatchOutcome, follow
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.upgrade import upgrade
@@ -38,14 +38,14 @@ def watching(database: Database, **limits: Any) -> Iterator[Watcher]:
         assert watcher.stop()
 
 
-def wait_for(watcher: Watcher, after: int | None, key: tuple[str, str] = KEY) -> Outcome:
-    told: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+def wait_for(watcher: Watcher, after: int | None, key: tuple[str, str] = KEY) -> WatchOutcome:
+    told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
     with watcher.telling(key, after, told.put):
         return told.get(timeout=30)
 
 
-def seen(outcome: Outcome) -> Seen:
-    assert isinstance(outcome, Seen), outcome
+def seen(outcome: WatchOutcome) -> ChannelNews:
+    assert isinstance(outcome, ChannelNews), outcome
     return outcome
 
 
@@ -57,7 +57,7 @@ def change_times(database: Database, times: int) -> None:
 def test_a_change_wakes_all_that_wait(database: Database) -> None:
     add(database, "one", "two")
     promote(database, "one")
-    told: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
     with watching(database) as watcher, ExitStack() as waiting:
         for _ in range(20):
             waiting.enter_context(watcher.telling(KEY, 1, told.put))
@@ -158,7 +158,7 @@ def test_waiters_are_bounded_and_questions_are_not(database: Database) -> None:
 def test_who_ends_answers_its_waiters(database: Database) -> None:
     change_times(database, 1)
     with watching(database) as watcher:
-        told: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
         with watcher.telling(KEY, 1, told.put):
             watcher.end_soon()
             assert told.get(timeout=30) is None
@@ -173,7 +173,7 @@ def test_an_outage_is_said_and_outlasted(tmp_path: Path) -> None:
     change_times(database, 1)
     with watching(database) as watcher:
         wait_for(watcher, None)
-        told: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
         with watcher.telling(KEY, 1, told.put):
             file, aside = tmp_path / "penstock.db", tmp_path / "aside.db"
             file.rename(aside)

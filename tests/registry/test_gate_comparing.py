@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.gate_study.paired import Rates, passes_by_t, rates
 from bench.gate_study.scores import Case
-from penstock.gate.comparing import Comparison, chance, compare, lower_bound
+from penstock.gate.statistics import Comparison, chance, compare, lower_bound
 
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 SCORED = st.lists(SCORES, min_size=1, max_size=3)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.gate.deciding import decide
-from penstock.gate.evidence import Named, Side
+from penstock.gate.decision import decide
+from penstock.gate.evidence import CheckpointIdentity, SideEvidence
 from tests.registry.gate_cases import (
     HOUR,
     MINUTE,
@@ -92,7 +92,7 @@ def test_few_tasks_do_not_pass_however_good() -> None:
 def test_all_errors_are_an_error() -> None:
     """T18."""
     ours = side(even())
-    broken = Side([failed(one) for one in ours.attempts])
+    broken = SideEvidence([failed(one) for one in ours.attempts])
     for pair in ((broken, ours), (ours, broken), (broken, broken)):
         verdict = judged(*pair)
         assert verdict.outcome == "ERROR"
@@ -102,12 +102,12 @@ def test_all_errors_are_an_error() -> None:
 def test_a_few_errors_count_neither_way_and_too_many_are_an_error() -> None:
     """T21: an error is no 0."""
     ours = list(side(even()).attempts)
-    some = Side([failed(one) if at < 10 and at % 2 else one for at, one in enumerate(ours)])
+    some = SideEvidence([failed(one) if at < 10 and at % 2 else one for at, one in enumerate(ours)])
     verdict = judged(some, even())
     assert verdict.outcome == "PASS"
     assert part(verdict)["candidate_mean"] == 1.0
     assert verdict.document["suites"]["core"]["candidate"]["errors"] == 5
-    many = Side([failed(one) if at < 11 else one for at, one in enumerate(ours)])
+    many = SideEvidence([failed(one) if at < 11 else one for at, one in enumerate(ours)])
     assert judged(many, even()).outcome == "ERROR"
 
 
@@ -118,14 +118,14 @@ def test_many_attempts_at_one_task_hide_no_errors_at_others() -> None:
         for one in side(even()).attempts
     ]
     ours += side({TASKS[50]: [1.0] * 5_000}).attempts[2:]
-    verdict = judged(Side(ours), even())
+    verdict = judged(SideEvidence(ours), even())
     assert verdict.outcome == "ERROR"
     assert "10.0% of a task's on average" in verdict.document["why"][0]
 
 
 def test_no_results_are_an_error() -> None:
     """T19."""
-    for pair in ((Side(), side(even())), (side(even()), Side())):
+    for pair in ((SideEvidence(), side(even())), (side(even()), SideEvidence())):
         assert judged(*pair).outcome == "ERROR"
 
 
@@ -153,18 +153,21 @@ def test_results_of_tasks_that_the_suite_has_not_are_an_error() -> None:
 def test_a_score_that_is_none_is_an_error(score: float | None) -> None:
     ours = list(side(even()).attempts)
     ours[3] = replace(ours[3], result=replace(ours[3].result, score=score))
-    assert judged(Side(ours), even()).outcome == "ERROR"
+    assert judged(SideEvidence(ours), even()).outcome == "ERROR"
 
 
 def test_a_suite_that_changed_or_an_incumbent_of_another_version_is_an_error() -> None:
-    for pair in ((Side((), ["v0"]), side(even())), (side(even()), Side((), ["v0"]))):
+    for pair in (
+        (SideEvidence((), ["v0"]), side(even())),
+        (side(even()), SideEvidence((), ["v0"])),
+    ):
         verdict = judged(*pair)
         assert verdict.outcome == "ERROR"
         assert "another version of core (v0)" in verdict.document["why"][0]
 
 
 def test_an_unknown_suite_is_an_error() -> None:
-    verdict = decide(evidence(suite(Side(), Side(), version=None)))
+    verdict = decide(evidence(suite(SideEvidence(), SideEvidence(), version=None)))
     assert (verdict.outcome, verdict.document["why"]) == ("ERROR", ["there is no suite core"])
 
 
@@ -174,10 +177,12 @@ def test_old_results_do_not_count() -> None:
     assert judged(new, new, policy).outcome == "PASS"
     for pair in ((old, new), (new, old)):
         assert judged(*pair, policy).outcome == "ERROR"
-    again = Side([replace(one, result=replace(one.result, attempt=9)) for one in new.attempts])
-    both = Side([*old.attempts, *again.attempts])
+    again = SideEvidence(
+        [replace(one, result=replace(one.result, attempt=9)) for one in new.attempts]
+    )
+    both = SideEvidence([*old.attempts, *again.attempts])
     assert judged(both, new, policy).outcome == "PASS"
-    some = Side([*old.attempts[:2], *new.attempts[2:]])
+    some = SideEvidence([*old.attempts[:2], *new.attempts[2:]])
     assert judged(some, new, policy).outcome == "ERROR"
 
 
@@ -196,8 +201,10 @@ def test_without_a_policy_that_can_be_read_nothing_passes() -> None:
 
 def test_who_is_there_already_or_withdrawn_does_not_pass() -> None:
     ours = suite(side(even()), side(even()))
-    assert decide(evidence(ours, candidate=Named("old", "sha256:old"))).outcome == "ERROR"
-    gone = Named("new", "sha256:new", "withdrawn")
+    assert (
+        decide(evidence(ours, candidate=CheckpointIdentity("old", "sha256:old"))).outcome == "ERROR"
+    )
+    gone = CheckpointIdentity("new", "sha256:new", "withdrawn")
     assert decide(evidence(ours, candidate=gone)).outcome == "ERROR"
 
 
@@ -211,18 +218,18 @@ def test_the_order_of_rows_changes_nothing() -> None:
         list(side({task: [random.choice([0.0, 1.0]) for _ in range(3)] for task in TASKS}).attempts)
         for _ in range(2)
     )
-    first = judged(Side(ours), Side(theirs))
+    first = judged(SideEvidence(ours), SideEvidence(theirs))
     for _ in range(3):
         random.shuffle(ours)
         random.shuffle(theirs)
-        again = judged(Side(ours), Side(theirs))
+        again = judged(SideEvidence(ours), SideEvidence(theirs))
         assert (again.id, again.text) == (first.id, first.text)
 
 
 def test_other_evidence_is_another_verdict() -> None:
     ours = list(side(even()).attempts)
     other = [replace(one, run="run-2") for one in ours]
-    assert judged(Side(ours), even()).id != judged(Side(other), even()).id
+    assert judged(SideEvidence(ours), even()).id != judged(SideEvidence(other), even()).id
 
 
 # Minimums, and the first checkpoint
@@ -322,7 +329,7 @@ def test_a_metric_that_nobody_measured_is_not_0() -> None:
     """T21."""
     ours, theirs = side(even()), side(even(), completion_tokens=1_000)
     assert judged(ours, theirs, guarded("max_increase = 0.10")).outcome == "ERROR"
-    some = Side([*theirs.attempts[:-1], ours.attempts[-1]])
+    some = SideEvidence([*theirs.attempts[:-1], ours.attempts[-1]])
     assert judged(some, theirs, guarded("max_increase = 0.10")).outcome == "INCONCLUSIVE"
 
 
@@ -333,12 +340,15 @@ def test_a_heavy_tail_is_seen_and_not_hidden_by_ranks() -> None:
         replace(one, result=replace(one.result, cost_usd=70.0 if at < 60 else 1.0))
         for at, one in enumerate(theirs.attempts)
     ]
-    assert judged(Side(ours), theirs, guarded("max_increase = 0.5", "cost_usd")).outcome == "FAIL"
+    assert (
+        judged(SideEvidence(ours), theirs, guarded("max_increase = 0.5", "cost_usd")).outcome
+        == "FAIL"
+    )
     rare = [
         replace(one, result=replace(one.result, cost_usd=40.0 if at < 4 else 1.0))
         for at, one in enumerate(theirs.attempts)
     ]
-    verdict = judged(Side(rare), theirs, guarded("max_increase = 0.5", "cost_usd"))
+    verdict = judged(SideEvidence(rare), theirs, guarded("max_increase = 0.5", "cost_usd"))
     assert verdict.outcome == "INCONCLUSIVE"
 
 
@@ -360,7 +370,9 @@ def test_a_share_of_tool_calls_weighs_each_call_alike() -> None:
         )
         for at, one in enumerate(side(even()).attempts)
     ]
-    verdict = judged(Side(ours), Side(ours), guarded("max = 0.5", "invalid_tool_calls"))
+    verdict = judged(
+        SideEvidence(ours), SideEvidence(ours), guarded("max = 0.5", "invalid_tool_calls")
+    )
     assert part(verdict, "guards")["candidate_mean"] == pytest.approx(0.01)
 
 

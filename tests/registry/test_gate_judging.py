@@ -3,17 +3,19 @@
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.channels import state, verify_history
-from penstock.checkpoints.attempts import Attempt, Place, record
-from penstock.checkpoints.checkpoints import withdraw
+from penstock.channels.channel import channel_state
+from penstock.channels.history import verify_history
+from penstock.channels.judgement import judge
+from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.errors import CheckpointUnknown
+from penstock.checkpoints.registration import withdraw
+from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
-from penstock.gate.judging import judge
 from penstock.gate.tables import live_look
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from tests.registry.promoting import TENANT, add, promote, set_policy
 
 POLICY = """
@@ -30,8 +32,8 @@ TASKS = [f"t-{at}" for at in range(40)]
 
 def score(database: Database, name: str, value: float = 1.0, version: str = "v1") -> None:
     with database.write() as connection:
-        place = Place(TENANT, "core", version, name)
-        record(
+        place = AttemptScope(TENANT, "core", version, name)
+        record_attempts(
             connection, place, "r", [Attempt(task=task, attempt=0, score=value) for task in TASKS]
         )
 
@@ -61,7 +63,7 @@ def test_the_first_and_the_next_pass_with_their_evidence(database: Database) -> 
     verdict = asked(database, "two")
     assert verdict.outcome == "PASS"
     document = verdict.document
-    assert document["policy"] == state(database, TENANT, "production").policy
+    assert document["policy"] == channel_state(database, TENANT, "production").policy
     assert document["channel_version"] == 2
     assert document["incumbent"]["name"] == "one"
     assert document["suites"]["core"]["version"] == "v1"

@@ -5,8 +5,8 @@ import pytest
 
 from bench.gate_study.paired import rates
 from bench.gate_study.scores import Case
-from penstock.gate.drawing import Picture, Point, draw_html, draw_text, frontier
-from penstock.gate.planning import (
+from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, draw_text, frontier
+from penstock.gate.power import (
     ASSUMED,
     Spread,
     attempts_for,
@@ -68,8 +68,13 @@ def test_attempts_help_against_chance_alone() -> None:
     assert attempts_for(differing, 100, margin=0.05, alpha=0.05) is None
 
 
-POINTS = [Point("a", 0.5, 1.0), Point("b", 0.6, 2.0), Point("c", 0.55, 3.0), Point("d", 0.4, 1.0)]
-PICTURE = Picture("core", "cost_usd", POINTS, {"c": "candidate", "b": "<incumbent>"})
+POINTS = [
+    FrontierPoint("a", 0.5, 1.0),
+    FrontierPoint("b", 0.6, 2.0),
+    FrontierPoint("c", 0.55, 3.0),
+    FrontierPoint("d", 0.4, 1.0),
+]
+PICTURE = FrontierPicture("core", "cost_usd", POINTS, {"c": "candidate", "b": "<incumbent>"})
 
 
 def test_the_frontier_holds_what_none_other_beats() -> None:
@@ -83,7 +88,7 @@ def test_the_text_names_each_and_fits_a_terminal() -> None:
     keys = [line.split() for line in lines[-5:-1]]
     assert [(key[0], key[3]) for key in keys] == [("A", "a"), ("b", "d"), ("C", "b"), ("d", "c")]
     assert "c  (candidate)" in draw_text(PICTURE)
-    assert draw_text(Picture("core", "steps", POINTS[:1] * 2, {}))
+    assert draw_text(FrontierPicture("core", "steps", POINTS[:1] * 2, {}))
 
 
 def test_the_page_needs_nothing_else() -> None:

@@ -13,16 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from penstock.channels import channels
+from penstock.channels.change import Change, first_misfit, hash_of
+from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.errors import HistoryDamaged
-from penstock.channels.history import (
-    Change,
-    Step,
-    candidates_to_return_to,
-    first_misfit,
-    hash_of,
-    served,
-)
+from penstock.channels.history import channel_changes, check_history, verify_history
+from penstock.channels.rollback import HistoryStep, rollback_candidates, served
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.tables import checkpoint_move
 from penstock.database.engine import Database
@@ -138,8 +133,8 @@ def test_the_first_version_that_does_not_fit_is_named() -> None:
 )
 def test_where_a_channel_may_go_back_to(steps: str, expected: str) -> None:
     actions = {"+": "promote", "-": "rollback", "=": "policy"}
-    found = [Step(actions[one[0]], one[1:]) for one in steps.split()]
-    assert candidates_to_return_to(found) == expected.split()
+    found = [HistoryStep(actions[one[0]], one[1:]) for one in steps.split()]
+    assert rollback_candidates(found) == expected.split()
     assert served(found) == {one[1:] for one in steps.split()}
 
 
@@ -165,17 +160,17 @@ def test_evidence_refuses_to_be_changed(database: Database) -> None:
                 database.write() as connection,
             ):
                 connection.execute(statement)
-    assert channels.verify_history(database, TENANT, "production") is None
+    assert verify_history(database, TENANT, "production") is None
 
 
 def test_a_history_is_read_as_it_was_written(database: Database) -> None:
     a_story(database)
-    found = channels.history(database, TENANT, "production")
+    found = channel_changes(database, TENANT, "production")
     assert [one.action for one in found] == [
         "policy", "promote", "promote", "rollback", "release", "canary",
     ]  # fmt: skip
-    assert channels.history(database, TENANT, "production", after=2, limit=2) == found[2:4]
-    assert channels.history(database, TENANT, "production", limit=2, latest=True) == found[-2:]
+    assert channel_changes(database, TENANT, "production", after=2, limit=2) == found[2:4]
+    assert channel_changes(database, TENANT, "production", limit=2, latest=True) == found[-2:]
     assert first_misfit(found) is None
     assert [one.at for one in found] == sorted(one.at for one in found)
 
@@ -211,21 +206,21 @@ def test_what_is_changed_by_hand_is_seen(embedded: Database, statement: str, ver
     a_story(embedded)
     with by_hand(embedded) as connection:
         connection.exec_driver_sql(statement)
-    found = channels.verify_history(embedded, TENANT, "production")
+    found = verify_history(embedded, TENANT, "production")
     assert found is not None
     assert found.version == version
     with pytest.raises(HistoryDamaged, match=f"at version {version}:"):
-        channels.check_history(embedded, TENANT, "production")
+        check_history(embedded, TENANT, "production")
 
 
 def test_a_policy_that_was_changed_by_hand_is_seen(embedded: Database) -> None:
     set_policy(embedded)
-    at = channels.state(embedded, TENANT, "production")
+    at = channel_state(embedded, TENANT, "production")
     with embedded.write() as connection:
         connection.exec_driver_sql("UPDATE gate_policy SET text = text || '# easier'")
     with pytest.raises(HistoryDamaged, match="not there as it was written"):
-        channels.policy_of(embedded, at)
-    found = channels.verify_history(embedded, TENANT, "production")
+        policy_of(embedded, at)
+    found = verify_history(embedded, TENANT, "production")
     assert found is not None
     assert (found.version, "policy" in found.why) == (1, True)
 
@@ -240,7 +235,7 @@ def test_time_in_a_history_never_runs_back(embedded: Database) -> None:
     write_down(embedded, [ahead])
     after = promote(embedded, "b")
     assert after.at == ahead.at
-    assert channels.verify_history(embedded, TENANT, "production") is None
+    assert verify_history(embedded, TENANT, "production") is None
 
 
 def test_a_long_history_costs_a_rollback_no_more_statements(embedded: Database) -> None:
@@ -248,7 +243,7 @@ def test_a_long_history_costs_a_rollback_no_more_statements(embedded: Database) 
     promote(embedded, "a")
     promote(embedded, "b")
     short = statements_of_a_rollback(embedded)
-    last = channels.history(embedded, TENANT, "production")[-1]
+    last = channel_changes(embedded, TENANT, "production")[-1]
     more = []
     for number in range(2_000):
         last = replace(
@@ -261,11 +256,11 @@ def test_a_long_history_costs_a_rollback_no_more_statements(embedded: Database) 
         ).sealed()
         more.append(last)
     write_down(embedded, more)
-    assert channels.verify_history(embedded, TENANT, "production") is None
+    assert verify_history(embedded, TENANT, "production") is None
     with by_hand(embedded) as connection:
         connection.exec_driver_sql("UPDATE checkpoint SET state = 'retired' WHERE name = 'c'")
     assert statements_of_a_rollback(embedded) == short
-    assert channels.state(embedded, TENANT, "production").checkpoint == "c"
+    assert channel_state(embedded, TENANT, "production").checkpoint == "c"
 
 
 def statements_of_a_rollback(database: Database) -> int:

@@ -6,22 +6,23 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels import channels
+from penstock.channels.channel import list_channels, policy_of
 from penstock.channels.errors import (
     AlreadyServing,
     ChannelPinned,
     ChannelUnknown,
     PromotionConflict,
 )
+from penstock.channels.history import channel_changes, verdict_outcomes, verify_history
 from penstock.channels.tables import notice
-from penstock.checkpoints.checkpoints import find, withdraw
 from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
+from penstock.checkpoints.registration import find, withdraw
 from penstock.checkpoints.tables import checkpoint_move
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, PenstockError
 from penstock.gate.errors import GateRefused
 from penstock.gate.tables import verdict
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from tests.registry.channels_seen import at, states, versions
 from tests.registry.conftest import OpenDatabase
 from tests.registry.promoting import (
@@ -58,7 +59,7 @@ def test_a_promotion_is_one_change_with_its_verdict_its_notice_and_its_moves(
     assert kept == {PASS("production", one).id: "PASS" for one in ("a", "b")}
     assert second.verdict in kept
     assert told == [1, 2]
-    assert channels.verify_history(database, TENANT, "production") is None
+    assert verify_history(database, TENANT, "production") is None
 
 
 def test_a_checkpoint_is_named_by_its_digest_as_well(embedded: Database) -> None:
@@ -73,7 +74,7 @@ def test_only_pass_opens_the_gate(embedded: Database, outcome: Any) -> None:
     with pytest.raises(GateRefused, match=f"The gate says {outcome} of a") as refused:
         promote(embedded, "a", says(outcome))
     assert refused.value.facts["verdict"] == says(outcome)("production", "a")
-    assert channels.list_channels(embedded, TENANT) == []
+    assert list_channels(embedded, TENANT) == []
     assert states(embedded, "a") == ["registered"]
 
 
@@ -81,11 +82,11 @@ def test_who_overrides_is_marked_for_ever(database: Database) -> None:
     add(database, "a", "b")
     promote(database, "a", says("ERROR"), override=True)
     promote(database, "b")
-    assert [one.overridden for one in channels.history(database, TENANT, "production")] == [
+    assert [one.overridden for one in channel_changes(database, TENANT, "production")] == [
         True,
         False,
     ]
-    assert channels.outcomes_of(database, TENANT, "production") == {
+    assert verdict_outcomes(database, TENANT, "production") == {
         says("ERROR")("production", "a").id: "ERROR",
         PASS("production", "b").id: "PASS",
     }
@@ -255,7 +256,7 @@ def test_a_policy_makes_a_channel_and_the_same_again_is_no_change(database: Data
     assert first == again
     found = at(database)
     assert (found.version, found.checkpoint, found.since) == (1, None, None)
-    assert channels.policy_of(database, found) == POLICY
+    assert policy_of(database, found) == POLICY
     add(database, "a")
     assert promote(database, "a", expect=None).policy == found.policy
 
@@ -312,8 +313,8 @@ def nobody_knows(database: Database, name: str) -> None:
             work()
     for asked in (
         lambda: at(database, name),
-        lambda: channels.history(database, TENANT, name),
-        lambda: channels.verify_history(database, TENANT, name),
+        lambda: channel_changes(database, TENANT, name),
+        lambda: verify_history(database, TENANT, name),
         lambda: rollback(database, channel=name),
         lambda: release(database, name),
     ):

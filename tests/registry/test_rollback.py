@@ -10,8 +10,8 @@ from penstock.channels.errors import (
     NotPinned,
     PromotionConflict,
 )
-from penstock.checkpoints.checkpoints import withdraw
 from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
+from penstock.checkpoints.registration import withdraw
 from penstock.database.engine import Database
 from tests.registry.channels_seen import states
 from tests.registry.promoting import (

@@ -19,28 +19,30 @@ from bench.gate_study.sequential import (
     persistence,
     walk,
 )
-from penstock.gate.mixture import bound
-from penstock.gate.sample_ratio import Seen, check
 from penstock.gate.sequential import (
     Arm,
-    Cell,
-    Question,
+    ArmQuestion,
+    PhaseUsers,
+    UserResult,
     as_ratio,
-    compare,
+    check_sample_ratio,
+    compare_arms,
     log_margin,
+    mixture_bound,
     on_log_scale,
 )
 
 ALPHA = 0.05
-QUESTION = Question(direction="max", margin=0.05)
+QUESTION = ArmQuestion(direction="max", margin=0.05)
 
 
-def cells_of(user: Any, canary: Any, value: Any, phase: int = 0) -> list[Cell]:
+def cells_of(user: Any, canary: Any, value: Any, phase: int = 0) -> list[UserResult]:
     found: dict[tuple[str, Arm], list[float]] = {}
     for who, which, one in zip(user, canary, value, strict=True):
         found.setdefault((f"u-{who}", "canary" if which else "current"), []).append(float(one))
     return [
-        Cell(phase, arm, name, len(values), sum(values)) for (name, arm), values in found.items()
+        UserResult(phase, arm, name, len(values), sum(values))
+        for (name, arm), values in found.items()
     ]
 
 
@@ -49,7 +51,9 @@ def test_the_study_looks_with_the_same_numbers(stream: Stream) -> None:
     user, canary, value = walk(np.random.default_rng(1), stream, stream.margin)
     difference, variance, fewest = every_look(user, canary, value, stream.question)
     for at in (400, 1500, 4999):
-        look = compare(cells_of(*(one[: at + 1] for one in (user, canary, value))), stream.question)
+        look = compare_arms(
+            cells_of(*(one[: at + 1] for one in (user, canary, value))), stream.question
+        )
         assert look.difference == pytest.approx(difference[at])
         assert look.standard_error == pytest.approx(variance[at] ** 0.5)
         assert min(look.clusters.values()) == pytest.approx(fewest[at])
@@ -91,8 +95,8 @@ def test_it_finds_what_is_there() -> None:
 
 def test_sessions_of_one_user_are_not_many_users() -> None:
     """A thousand sessions of ten users decide nothing."""
-    cells = [Cell(0, arm, f"{arm}-{at}", 100, 100.0) for arm in arms() for at in range(10)]
-    look = compare(cells, QUESTION)
+    cells = [UserResult(0, arm, f"{arm}-{at}", 100, 100.0) for arm in arms() for at in range(10)]
+    look = compare_arms(cells, QUESTION)
     assert (look.outcome, look.lower) == ("undecided", None)
     assert look.sessions == {"current": 1000, "canary": 1000}
     assert "fewer than 30 users" in look.why
@@ -102,10 +106,10 @@ def arms() -> tuple[Arm, Arm]:
     return "current", "canary"
 
 
-def drifting(random: Generator, *, steps: Any, worse: float) -> Iterator[list[Cell]]:
+def drifting(random: Generator, *, steps: Any, worse: float) -> Iterator[list[UserResult]]:
     """The metric falls from phase to phase for all, while the canary's share grows; users stay, and
     some of them move to the canary."""
-    cells: list[Cell] = []
+    cells: list[UserResult] = []
     own, place = random.normal(0, 0.1, 600), random.random(600)
     for phase, share, level in zip(count(), steps, (0.8, 0.6, 0.4), strict=False):
         user = random.integers(600, size=1500)
@@ -120,10 +124,10 @@ def test_a_drift_while_the_share_grows_is_no_difference() -> None:
     found = []
     for _ in range(40):
         *_, cells = drifting(random, steps=(0.1, 0.3, 0.6), worse=0.0)
-        found.append(compare(cells, QUESTION))
+        found.append(compare_arms(cells, QUESTION))
     assert {one.outcome for one in found} == {"pass"}
     assert abs(np.mean([one.difference or 0 for one in found])) < 0.01
-    as_one = compare([Cell(0, *list(vars(one).values())[1:]) for one in cells], QUESTION)
+    as_one = compare_arms([UserResult(0, *list(vars(one).values())[1:]) for one in cells], QUESTION)
     assert as_one.outcome == "breach"  # what it would say without phases
 
 
@@ -132,7 +136,7 @@ def test_steps_of_the_share_keep_the_error() -> None:
     wrong = 0
     for _ in range(200):
         looks = [
-            compare(cells, QUESTION).outcome
+            compare_arms(cells, QUESTION).outcome
             for cells in drifting(random, steps=(0.1, 0.3, 0.6), worse=0.05)
         ]
         wrong += "pass" in looks
@@ -142,28 +146,28 @@ def test_steps_of_the_share_keep_the_error() -> None:
 def test_swapping_the_arms_turns_the_sign() -> None:
     cells = cells_of(*walk(np.random.default_rng(2), STREAMS[0], 0.02))
     turned = [
-        Cell(
+        UserResult(
             one.phase, "current" if one.arm == "canary" else "canary", *list(vars(one).values())[2:]
         )
         for one in reversed(cells)
     ]
-    one, other = compare(cells, QUESTION), compare(turned, QUESTION)
+    one, other = compare_arms(cells, QUESTION), compare_arms(turned, QUESTION)
     assert one.difference == pytest.approx(-(other.difference or 0))
-    less = compare(cells, Question(direction="min", margin=0.05))
+    less = compare_arms(cells, ArmQuestion(direction="min", margin=0.05))
     assert less.difference == one.difference
 
 
 def test_nothing_seen_is_undecided() -> None:
-    assert compare([], QUESTION).outcome == "undecided"
-    only = [Cell(0, "canary", f"u-{at}", 1, 1.0) for at in range(100)]
-    assert compare(only, QUESTION).outcome == "undecided"
-    unlike = [Cell(1, "current", f"v-{at}", 1, 1.0) for at in range(100)]
-    assert compare([*only, *unlike], QUESTION).outcome == "undecided"  # never at the same time
+    assert compare_arms([], QUESTION).outcome == "undecided"
+    only = [UserResult(0, "canary", f"u-{at}", 1, 1.0) for at in range(100)]
+    assert compare_arms(only, QUESTION).outcome == "undecided"
+    unlike = [UserResult(1, "current", f"v-{at}", 1, 1.0) for at in range(100)]
+    assert compare_arms([*only, *unlike], QUESTION).outcome == "undecided"  # never at the same time
 
 
 def test_a_rate_that_never_was_is_not_certain() -> None:
-    cells = [Cell(0, arm, f"{arm}-{at}", 1, 0.0) for arm in arms() for at in range(40)]
-    look = compare(cells, Question(direction="min", margin=0.05))
+    cells = [UserResult(0, arm, f"{arm}-{at}", 1, 0.0) for arm in arms() for at in range(40)]
+    look = compare_arms(cells, ArmQuestion(direction="min", margin=0.05))
     assert look.outcome == "undecided"
     assert look.upper is not None
     assert look.upper > 0.05
@@ -173,14 +177,14 @@ def test_latency_is_compared_as_a_ratio() -> None:
     assert as_ratio(log_margin(0.1)) == pytest.approx(0.1)
     assert on_log_scale(0.0) == 0.0
     random = np.random.default_rng(4)
-    question = Question(direction="min", margin=log_margin(0.2), bounds=None)
+    question = ArmQuestion(direction="min", margin=log_margin(0.2), bounds=None)
     cells = [
-        Cell(0, arm, f"{arm}-{at}", 1, on_log_scale(float(value)))
+        UserResult(0, arm, f"{arm}-{at}", 1, on_log_scale(float(value)))
         for arm, factor in (("current", 1.0), ("canary", 2.0))
         for at, value in enumerate(factor * 800 * random.lognormal(0, 0.5, 300))
         if arm in arms()
     ]
-    look = compare(cells, question)
+    look = compare_arms(cells, question)
     assert look.outcome == "breach"
     assert as_ratio(look.difference or 0) == pytest.approx(1.0, abs=0.25)
 
@@ -189,7 +193,7 @@ def test_the_bound_holds_for_a_walk() -> None:
     random = np.random.default_rng(8)
     steps = np.arange(1, 2001)
     walks = np.cumsum(random.normal(size=(1000, len(steps))), axis=1) / steps
-    crossed = (walks > bound(1 / steps, at=300.0, alpha=ALPHA)).any(axis=1).mean()
+    crossed = (walks > mixture_bound(1 / steps, at=300.0, alpha=ALPHA)).any(axis=1).mean()
     assert 0.01 < crossed < ALPHA
 
 
@@ -202,10 +206,12 @@ def test_the_sample_ratio_may_be_looked_at_often() -> None:
 
 
 def test_the_sample_ratio_says_what_it_saw() -> None:
-    fits = check([Seen(0.05, 50, 950), Seen(0.5, 500, 500), Seen(0.0, 0, 10)])
+    fits = check_sample_ratio(
+        [PhaseUsers(0.05, 50, 950), PhaseUsers(0.5, 500, 500), PhaseUsers(0.0, 0, 10)]
+    )
     assert (fits.outcome, fits.users, fits.expected, fits.found) == ("fits", 2000, 550.0, 550)
-    assert check([]).outcome == "fits"
-    assert check([]).p == 1.0
-    lost = check([Seen(0.05, 20, 950)])
+    assert check_sample_ratio([]).outcome == "fits"
+    assert check_sample_ratio([]).p == 1.0
+    lost = check_sample_ratio([PhaseUsers(0.05, 20, 950)])
     assert lost.outcome == "mismatch"
     assert lost.p < 0.001

@@ -8,7 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels.tables import channel_change
-from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import now_us
 from penstock.lake.catalog import create_snapshot
@@ -75,12 +76,12 @@ def test_checkpoints_are_in_the_state_of_the_moment(lake: HandLake) -> None:
 
 
 def test_scores_are_those_of_the_moment(lake: HandLake) -> None:
-    place = Place("default", "core", "v1", "ckpt-1")
+    place = AttemptScope("default", "core", "v1", "ckpt-1")
     with lake.lake.database.write() as connection:
-        record(connection, place, "r1", [Attempt(task="t-1", attempt=0, score=0.5)])
+        record_attempts(connection, place, "r1", [Attempt(task="t-1", attempt=0, score=0.5)])
     name_this_moment(lake)
     with lake.lake.database.write() as connection:
-        record(connection, place, "r1", [Attempt(task="t-1", attempt=1, error="away")])
+        record_attempts(connection, place, "r1", [Attempt(task="t-1", attempt=1, error="away")])
     ask = "select attempt, status, score, error from benchmark_scores order by attempt"
     first = {"attempt": 0, "status": "scored", "score": 0.5, "error": None}
     second = {"attempt": 1, "status": "error", "score": None, "error": "away"}

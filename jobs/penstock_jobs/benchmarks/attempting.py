@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from penstock.checkpoints.attempts import Attempt
+from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.errors import AgentMissing, RoomFailed
 from penstock_jobs.benchmarks.report import AgentReport, read_report
 from penstock_jobs.benchmarks.sandbox import Bounds, Ended, Program, Room, Views, isolated

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from penstock.checkpoints.attempts import Place, attempts_of, versions_of
+from penstock.checkpoints.attempt import AttemptScope
+from penstock.checkpoints.scores import attempts_of, versions_tried
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.comparing import compare
+from penstock.gate.statistics import compare
 
 #: On each side: 95 % of certainty.
 _ALPHA = 0.025
@@ -45,18 +46,18 @@ def compare_checkpoints(
     database: Database, tenant: str, suite: str, before: str, after: str
 ) -> Compared:
     """At the newest version that both were tried at. Raises InvalidInput where there is none."""
-    known = set(versions_of(database, tenant, suite, before))
-    both = [one for one in versions_of(database, tenant, suite, after) if one in known]
+    known = set(versions_tried(database, tenant, suite, before))
+    both = [one for one in versions_tried(database, tenant, suite, after) if one in known]
     if not both:
         why = f"there is no version of {suite} that {before} and {after} were both tried at"
         raise InvalidInput(what="The comparison", why=why)
     one, other = (
-        scores_of(database, Place(tenant, suite, both[-1], name)) for name in (before, after)
+        scores_of(database, AttemptScope(tenant, suite, both[-1], name)) for name in (before, after)
     )
     return _compared(Compared(suite, both[-1], before, after, (), ()), one, other)
 
 
-def scores_of(database: Database, place: Place) -> dict[str, list[float]]:
+def scores_of(database: Database, place: AttemptScope) -> dict[str, list[float]]:
     """By task; errors are no scores."""
     found: dict[str, list[float]] = {}
     for kept in attempts_of(database, place):

@@ -8,20 +8,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.checkpoints.attempts import Attempt, Kept, Place
+from penstock.channels.judgement import channel_evidence
+from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.adaptive import Design, hopeless, make_design, plan_next, see
-from penstock.gate.deciding import decide
-from penstock.gate.designs import keep_design
-from penstock.gate.evidence import Evidence, Side, gather
+from penstock.gate.decision import decide
+from penstock.gate.designs import (
+    Design,
+    is_hopeless,
+    keep_design,
+    look_progress,
+    make_design,
+    next_attempts,
+)
+from penstock.gate.evidence import Evidence, SideEvidence
 from penstock.gate.policy import Policy, Requirement
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from penstock_jobs.benchmarks.running import Wanted
 
 MOST_DEFAULT = 8
 
-_NOBODY = Side()
+_NOBODY = SideEvidence()
 
 _Scores = dict[str, list[float]]
 
@@ -66,7 +73,7 @@ class UntilDecided:
     """What a run asks which attempts come next. `ended` is how it stood when it was asked last."""
 
     def __init__(
-        self, database: Database, place: Place, channel: str, *, most: int | None = None
+        self, database: Database, place: AttemptScope, channel: str, *, most: int | None = None
     ) -> None:
         """The suite has to be registered. Raises InvalidInput where nothing could be decided:
         without a policy, without results of the incumbent, or where results are there already;
@@ -86,8 +93,8 @@ class UntilDecided:
         self.ended = Ended(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[Wanted]:
-        seen = see(self.design, known)
-        following = plan_next(self.design, known)
+        seen = look_progress(self.design, known)
+        following = next_attempts(self.design, known)
         self.ended = self._look(seen.look, known, more=bool(following))
         if self.ended.stopped is not None:
             return []
@@ -115,20 +122,22 @@ class UntilDecided:
         side = evidence.suites[self._place.suite].incumbent
         if side is None or one.margin is None or one.metric != "score":
             return False
-        numbers = see(self.design, known).numbers
+        numbers = look_progress(self.design, known).numbers
         ours = _plain(each for each in known if each.attempt in numbers[each.task])
         theirs = _scores(side.attempts)
         if ours.keys() - theirs.keys():
             return False
-        return hopeless(self.design, look, ours, theirs, margin=one.margin, alpha=one.alpha)
+        return is_hopeless(self.design, look, ours, theirs, margin=one.margin, alpha=one.alpha)
 
     def _evidence(self) -> Evidence:
         place = self._place
-        found = gather(self._database, place.tenant, self._channel, place.checkpoint, full=False)
+        found = channel_evidence(
+            self._database, place.tenant, self._channel, place.checkpoint, full=False
+        )
         return _of_suite(found, place)
 
 
-def _of_suite(evidence: Evidence, place: Place) -> Evidence:
+def _of_suite(evidence: Evidence, place: AttemptScope) -> Evidence:
     """What the policy demands on this suite, and the evidence for that."""
     policy, suite = evidence.policy, evidence.suites.get(place.suite)
     if policy is None:
@@ -163,7 +172,7 @@ def _requirements(evidence: Evidence) -> tuple[Requirement, ...]:
     return evidence.policy.require if evidence.policy is not None else ()
 
 
-def _scores(attempts: Iterable[Kept]) -> _Scores:
+def _scores(attempts: Iterable[RecordedAttempt]) -> _Scores:
     return _plain(one.result for one in attempts)
 
 

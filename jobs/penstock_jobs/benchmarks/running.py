@@ -9,9 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from penstock.checkpoints.attempts import Attempt, Place, attempts_of, record
+from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.runs import begin_run, finish_run, note_problem
+from penstock.checkpoints.scores import (
+    attempts_of,
+    begin_run,
+    finish_run,
+    note_problem,
+    record_attempts,
+)
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.execution import Executor
@@ -64,7 +70,7 @@ class Report:
     """What a run did."""
 
     run: str
-    place: Place
+    place: AttemptScope
     #: How many attempts it made, and how many were known already.
     made: int
     known: int
@@ -87,7 +93,7 @@ def run(
     settings = lake.settings
     choose = choose or each_task(suite, options)
     conditions = conditions_of(settings, suite, checkpoint, options)
-    place = Place(tenant, suite.name, suite.version, checkpoint)
+    place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
     look_at_serving(options.serving)
     register_suite(lake.database, tenant, suite, settings.benchmark_task_bytes_max)
     begun = begin_run(lake.database, place, source=options.agent, conditions=_facts(conditions))
@@ -180,11 +186,11 @@ def register_suite(database: Database, tenant: str, suite: Suite, bytes_max: int
     return add_suite(database, tenant, SuiteVersion(suite.name, suite.version, tasks, content))
 
 
-def commit(database: Database, place: Place, run: str, outcome: Outcome) -> Attempt:
+def commit(database: Database, place: AttemptScope, run: str, outcome: Outcome) -> Attempt:
     """One transaction. Where another run was faster, its result is the result."""
     result = outcome.result
     with suppress(AttemptConflict), database.write() as connection:
-        if record(connection, place, run, [result]):
+        if record_attempts(connection, place, run, [result]):
             for problem in _problems(outcome):
                 note_problem(connection, run, problem)
             return result

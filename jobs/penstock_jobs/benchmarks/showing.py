@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.checkpoints.runs import Run
+from penstock.checkpoints.scores import BenchmarkRun
 from penstock_jobs.benchmarks.comparing import Compared
 from penstock_jobs.benchmarks.summarising import Mean, Summary
 
@@ -46,12 +46,12 @@ def task_rows(summary: Summary) -> list[Row]:
     ]  # fmt: skip
 
 
-def isolated(runs: Sequence[Run]) -> bool:
+def isolated(runs: Sequence[BenchmarkRun]) -> bool:
     """Of results that were imported nobody knows."""
     return all(one.conditions.get("isolated") is not False for one in runs)
 
 
-def run_lines(runs: Sequence[Run]) -> list[str]:
+def run_lines(runs: Sequence[BenchmarkRun]) -> list[str]:
     """What is to be known of how the results came to be."""
     lines = []
     if not isolated(runs):

@@ -6,9 +6,9 @@ from math import fsum
 from statistics import fmean
 from typing import Any
 
-from penstock.checkpoints.attempts import Attempt
+from penstock.checkpoints.attempt import Attempt
 from penstock.checkpoints.suites import SuiteTask
-from penstock.gate.comparing import estimate
+from penstock.gate.statistics import estimate
 from penstock_jobs.benchmarks.passing import best_of, pass_at
 
 #: On each side of an interval: 95 % of certainty.

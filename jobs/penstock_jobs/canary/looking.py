@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from penstock.channels import channels
+from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import PenstockError
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
-from penstock.gate.sample_ratio import check
+from penstock.gate.sequential import check_sample_ratio
 from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
 from penstock_jobs.canary.looks import Look, MetricLook, Outcome, judge_look, judge_metric
@@ -30,7 +31,7 @@ _CHANGES_MAX = 1_000
 class Situation:
     """A channel with its policy, and the trial that is on, all as of one moment."""
 
-    state: channels.ChannelState
+    state: ChannelState
     policy: Policy | None
     trial: Trial | None
     now_us: int
@@ -52,10 +53,10 @@ class KeptLook:
 
 def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None) -> Situation:
     """`at_us` takes the place of the database's clock. Raises ChannelUnknown, HistoryDamaged."""
-    state = channels.state(lake.database, tenant, channel)
-    latest = channels.history(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
+    state = channel_state(lake.database, tenant, channel)
+    latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
     changes = [one for one in latest if one.version <= state.version]
-    text = channels.policy_of(lake.database, state)
+    text = policy_of(lake.database, state)
     policy = parse(text, f"the policy of {channel}") if text is not None else None
     moment = at_us if at_us is not None else database_now(lake.database)
     watch_s = ((policy and policy.canary) or CanarySteps()).watch_s
@@ -93,7 +94,7 @@ def _look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     return judge_look(
         trial,
         metrics,
-        ratio=check(seen_users(trial, split)) if split is not None else None,
+        ratio=check_sample_ratio(seen_users(trial, split)) if split is not None else None,
         sessions=known.sessions() if known is not None else {"canary": 0, "current": 0},
         left_out=known.left_out if known is not None else {},
         policy=situation.state.policy,

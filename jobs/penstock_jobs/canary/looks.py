@@ -5,8 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from penstock.gate.policy import LiveRequirement
-from penstock.gate.sample_ratio import SampleRatio
-from penstock.gate.sequential import Arm, Question, as_ratio, compare, log_margin
+from penstock.gate.sequential import (
+    Arm,
+    ArmQuestion,
+    SampleRatio,
+    as_ratio,
+    compare_arms,
+    log_margin,
+)
 from penstock_jobs.canary.measuring import ARMS, Measured
 from penstock_jobs.canary.metrics import Metric
 from penstock_jobs.canary.trials import Trial
@@ -116,9 +122,9 @@ def judge_metric(
         return MetricLook(outcome="error", why=found, **facts)
     metric, measured = found
     ratio = metric.scale.is_ratio
-    said = compare(
+    said = compare_arms(
         measured.cells,
-        Question(
+        ArmQuestion(
             direction=wanted.direction,
             margin=log_margin(wanted.margin) if ratio else wanted.margin,
             alpha=wanted.alpha,

@@ -15,8 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
-from penstock.gate.sample_ratio import Seen
-from penstock.gate.sequential import Arm, Cell, on_log_scale
+from penstock.gate.sequential import Arm, PhaseUsers, UserResult, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.canary.metrics import Metric, Scale
@@ -56,7 +55,7 @@ class Measured:
     """A metric of the sessions that count. `pending` are those that will be known later, `unknown`
     those that never will."""
 
-    cells: list[Cell]
+    cells: list[UserResult]
     scored: Mapping[Arm, int]
     pending: Mapping[Arm, int]
     unknown: Mapping[Arm, int]
@@ -130,7 +129,7 @@ def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.i
     return found
 
 
-def seen_users(trial: Trial, traffic: Traffic) -> list[Seen]:
+def seen_users(trial: Trial, traffic: Traffic) -> list[PhaseUsers]:
     """By period, in which arm users were in the first session of theirs that counts. Whether users
     or sessions are split, each is in the canary with the chance of the share at that time."""
     known: set[str] = set()
@@ -141,7 +140,7 @@ def seen_users(trial: Trial, traffic: Traffic) -> list[Seen]:
             known.add(who[row])
             counts[int(traffic.phases[row]), bool(traffic.arms[row])] += 1
     return [
-        Seen(one.share, canary=counts[number, True], current=counts[number, False])
+        PhaseUsers(one.share, canary=counts[number, True], current=counts[number, False])
         for number, one in enumerate(trial.candidate_periods)
         if one.share is not None
     ]
@@ -177,7 +176,7 @@ def measured_of(
         cell.count += 1
         cell.total += value if scale.floor is None else on_log_scale(value, scale.floor)
     return Measured(
-        [Cell(*key, one.count, one.total) for key, one in sums.items()],
+        [UserResult(*key, one.count, one.total) for key, one in sums.items()],
         scored={arm: scored[arm] for arm in ARMS},
         pending={arm: pending[arm] for arm in ARMS},
         unknown={arm: never[arm] for arm in ARMS},

@@ -15,14 +15,14 @@ from uuid import uuid4
 
 import structlog
 
+from penstock.channels.change import Change
 from penstock.channels.errors import (
     AlreadyServing,
     ChannelPinned,
     NothingToRollBackTo,
     PromotionConflict,
 )
-from penstock.channels.history import Change
-from penstock.channels.promotion import Rollback, rollback
+from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.checkpoints.names import TEXT_CHARS_MAX
 from penstock.database.errors import DatabaseUnreachable
@@ -152,7 +152,7 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> Round:
         expect_version=trial.version,
     )
     try:
-        change = rollback(lake.database, wanted)
+        change = roll_back(lake.database, wanted)
     except _REFUSALS as error:
         return Round("refused", f"{_line(error)} It was to be rolled back: {why}", trial, look)
     return Round("rolled_back", why, trial, look, change)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.channels import channels
+from penstock.channels.channel import ChannelState, channel_state
 from penstock.channels.promotion import Promotion, promote, release
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.registration import register
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.opening import open_executor
 from penstock.lake.lake import Lake
@@ -155,8 +155,8 @@ class Player:
             self._compare(worked, one.name)
         return False
 
-    def _state(self) -> channels.ChannelState:
-        return channels.state(self.lake.database, TENANT_DEFAULT, CHANNEL)
+    def _state(self) -> ChannelState:
+        return channel_state(self.lake.database, TENANT_DEFAULT, CHANNEL)
 
     # Production
 

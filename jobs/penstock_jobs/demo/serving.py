@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
-from penstock.channels.assignment import assign
+from penstock.channels.channel import assign
 from penstock.http.errors import AnswerUnusable
 from penstock_jobs.demo.server import Server
 from penstock_jobs.simulator.policy import read_policy

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from penstock.channels import channels
-from penstock.channels.channels import ChannelState
+from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.channels.history import channel_changes
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement, parse
@@ -31,12 +31,12 @@ def look(work: Work) -> Round:
 
 
 def state_of(work: Work) -> ChannelState:
-    return channels.state(work.lake.database, work.tenant, work.loop.channel)
+    return channel_state(work.lake.database, work.tenant, work.loop.channel)
 
 
 def why_gone(work: Work, version: int) -> str:
     """Why a channel is no longer at what the loop promoted, by the first change that took it."""
-    history = channels.history(work.lake.database, work.tenant, work.loop.channel, after=version)
+    history = channel_changes(work.lake.database, work.tenant, work.loop.channel, after=version)
     for one in history:
         if work.candidate not in (one.checkpoint, one.canary):
             return f"{one.action} by {one.actor}: {one.reason}"
@@ -45,7 +45,7 @@ def why_gone(work: Work, version: int) -> str:
 
 def _compute_rewards(work: Work) -> None:
     state = state_of(work)
-    text = channels.policy_of(work.lake.database, state)
+    text = policy_of(work.lake.database, state)
     live = parse(text, f"the policy of {state.name}").live if text is not None else ()
     if definitions := list(_definitions(work, live)):
         with work.executor() as executor:

@@ -7,7 +7,7 @@ nobody is given a second chance for having been unlucky.
 
 from collections.abc import Collection, Sequence
 
-from penstock.checkpoints.attempts import Kept
+from penstock.checkpoints.attempt import RecordedAttempt
 from penstock_jobs.benchmarks.running import Wanted
 
 #: Of `max_age`: what is older now will be too old before long, and the gate is asked when the other
@@ -24,7 +24,7 @@ def oldest_us(max_age_s: int | None, now_us: int) -> int | None:
 
 
 def missing(
-    kept: Sequence[Kept], tasks: Collection[str], attempts: int, oldest: int | None
+    kept: Sequence[RecordedAttempt], tasks: Collection[str], attempts: int, oldest: int | None
 ) -> list[Wanted]:
     """Those come first whose tasks have the fewest."""
     numbers: dict[str, set[int]] = {task: set() for task in tasks}

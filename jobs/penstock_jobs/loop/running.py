@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from penstock.channels import channels
+from penstock.channels.channel import channel_state, policy_of
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput, PenstockError
 from penstock.execution.errors import ExecutorUnreachable
@@ -128,7 +128,7 @@ class Runner:
     def _check(self) -> None:
         """What nobody can begin with is said at once. Raises ChannelUnknown, InvalidInput."""
         environment.check(self.loop)
-        state = channels.state(self.lake.database, self.tenant, self.loop.channel)
+        state = channel_state(self.lake.database, self.tenant, self.loop.channel)
         what = f"The channel {self.loop.channel}"
         if state.checkpoint is None:
             why = "nothing is promoted to it: a loop needs a first checkpoint to train from"
@@ -136,7 +136,7 @@ class Runner:
         if state.policy is None and self.loop.policy is None:
             why = "it has no gate policy, and the [gate] of the loop file names none"
             raise InvalidInput(what=what, why=why)
-        text = self.loop.policy or channels.policy_of(self.lake.database, state)
+        text = self.loop.policy or policy_of(self.lake.database, state)
         if text and parse(text, f"the policy of {state.name}").live and self.loop.canary is None:
             why = (
                 "its policy has [[live]] metrics, which a canary alone can show, and the loop file"
@@ -147,7 +147,7 @@ class Runner:
     def _plan(self) -> tuple[Cycle | None, Action]:
         database = self.lake.database
         last = newest_cycle(database, self.place)
-        state = channels.state(database, self.tenant, self.loop.channel)
+        state = channel_state(database, self.tenant, self.loop.channel)
         facts = Facts(
             channel=state.name,
             checkpoint=state.checkpoint,

@@ -7,7 +7,7 @@ import typer
 
 from penstock.access import cli as access
 from penstock.channels import cli as channels
-from penstock.channels import promotion_cli, watch_cli, webhooks_cli
+from penstock.channels import lineage_cli, promotion_cli, webhooks_cli
 from penstock.checkpoints import cli as checkpoints
 from penstock.cli import config
 from penstock.errors import PenstockError
@@ -39,9 +39,10 @@ app.command("rollback")(promotion_cli.rollback)
 app.add_typer(rejected_cli.app, name="rejected")
 app.add_typer(lake.app, name="lake")
 app.add_typer(snapshots_cli.app, name="snapshots")
+checkpoints.app.command("lineage")(lineage_cli.lineage)
 app.add_typer(checkpoints.app, name="checkpoints")
+gate.app.command("check")(promotion_cli.check)
 app.add_typer(gate.app, name="gate")
-channels.app.command("watch")(watch_cli.watch)
 channels.app.command("follow")(follow_cli.follow)
 channels.app.command("fleet")(fleet.fleet)
 app.add_typer(channels.app, name="channels")

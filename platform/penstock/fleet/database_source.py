@@ -4,8 +4,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from penstock.channels.channels import state
-from penstock.checkpoints.checkpoints import ancestors, check_chain, find_in
+from penstock.channels.channel import channel_state
+from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.fleet import replicas
@@ -33,7 +33,7 @@ class DatabaseSource:
         self._closed.set()
 
     def pointing(self) -> Pointing:
-        found = state(self._database, *self._place)
+        found = channel_state(self._database, *self._place)
         return Pointing(**{name: getattr(found, name) for name in _NAMES})
 
     def pointings(self, tell: Tell) -> Iterator[Pointing]:

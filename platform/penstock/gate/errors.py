@@ -1,6 +1,7 @@
 """The errors of the gate."""
 
 from penstock.errors import PenstockError
+from penstock.gate.verdict import Verdict
 
 
 class GateRefused(PenstockError):
@@ -8,3 +9,9 @@ class GateRefused(PenstockError):
     changed; `penstock gate check` shows why."""
 
     http_status = 422
+
+    @property
+    def verdict(self) -> Verdict:
+        verdict = self.facts["verdict"]
+        assert isinstance(verdict, Verdict)
+        return verdict

@@ -14,7 +14,7 @@ from penstock.channels.errors import PromotionConflict
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import Backlogged, PenstockError
 from penstock.gate.errors import GateRefused
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from penstock.ingest.errors import EncodingUnknown
 from penstock.storage.errors import StoreUnreachable
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.channels.channels import ChannelState
+from penstock.channels.channel import ChannelState
 from penstock.channels.notices import Notice, time_text
-from penstock.channels.watching import Seen
-from penstock.checkpoints.checkpoints import Checkpoint, Form
+from penstock.channels.watchers import ChannelNews
+from penstock.checkpoints.checkpoint import Checkpoint, Form
 
 # Asked
 
@@ -164,7 +164,7 @@ def channel_answer(state: ChannelState) -> ChannelAnswer:
     return msgspec.convert(facts, ChannelAnswer)
 
 
-def change_since_answer(seen: Seen) -> ChannelAnswer:
+def change_since_answer(seen: ChannelNews) -> ChannelAnswer:
     answer = channel_answer(seen.state)
     answer.changes = [change_answer(one) for one in seen.notices]
     answer.next = seen.notices[-1].version if seen.notices else seen.state.version

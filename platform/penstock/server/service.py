@@ -11,7 +11,7 @@ import structlog
 
 from penstock.access.errors import KeyRefused
 from penstock.access.keys import Grant, KeyRing, Role, may_be_key
-from penstock.channels.delivering import Deliverer
+from penstock.channels.delivery import Deliverer
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, TooManyRequests
 from penstock.fleet.gauges import FleetGauges

@@ -12,8 +12,8 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock.checkpoints.attempts import Place
-    from penstock.checkpoints.runs import Run
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.scores import BenchmarkRun
     from penstock.database.engine import Database
     from penstock_jobs.benchmarks.summarising import Summary
 
@@ -33,12 +33,11 @@ class Known:
     checkpoint: str
     summary: "Summary"
     #: Those that results came from.
-    runs: "list[Run]"
+    runs: "list[BenchmarkRun]"
 
 
-def known_of(database: "Database", place: "Place") -> Known:
-    from penstock.checkpoints.attempts import attempts_of
-    from penstock.checkpoints.runs import runs_of
+def known_of(database: "Database", place: "AttemptScope") -> Known:
+    from penstock.checkpoints.scores import attempts_of, runs_of
     from penstock.checkpoints.suites import suite_versions
     from penstock_jobs.benchmarks.summarising import summarise
 
@@ -79,22 +78,22 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempts import Place, versions_of
-    from penstock.checkpoints.runs import tried_at
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.scores import checkpoints_tried, versions_tried
     from penstock_jobs.benchmarks import showing
 
     name = _name_of(suite)
     with open_existing(data) as lake:
         database = lake.database
-        names = [checkpoint] if checkpoint else tried_at(database, tenant, name)
+        names = [checkpoint] if checkpoint else checkpoints_tried(database, tenant, name)
         places = [
-            Place(tenant, name, version, one)
+            AttemptScope(tenant, name, version, one)
             for one in names
-            for version in versions_of(database, tenant, name, one)[-1:]
+            for version in versions_tried(database, tenant, name, one)[-1:]
             if suite_version is None
         ]
         if suite_version is not None:
-            places = [Place(tenant, name, suite_version, one) for one in names]
+            places = [AttemptScope(tenant, name, suite_version, one) for one in names]
         found = [known_of(database, place) for place in places]
     found = [one for one in found if one.summary.scored or one.summary.errors]
     if json:

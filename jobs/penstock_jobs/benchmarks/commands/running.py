@@ -110,8 +110,8 @@ def _run(
     tenant: str,
     json: bool,
 ) -> None:
-    from penstock.checkpoints.attempts import Place
-    from penstock.checkpoints.checkpoints import find
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.registration import find
     from penstock.execution.opening import open_executor
     from penstock_jobs.benchmarks import running
     from penstock_jobs.benchmarks.commands.looking import known_of, show_summary
@@ -126,7 +126,7 @@ def _run(
             running.register_suite(
                 lake.database, tenant, suite, lake.settings.benchmark_task_bytes_max
             )
-            place = Place(tenant, suite.name, suite.version, checkpoint)
+            place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
             choose = UntilDecided(lake.database, place, until.channel, most=until.attempts_max)
         with (
             open_executor(lake.settings) as executor,

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoints.attempts import Attempt, check
+from penstock.checkpoints.attempt import Attempt, check_attempt
 from penstock.errors import InvalidInput
 
 #: Of each kind of problem so many examples are told.
@@ -147,7 +147,7 @@ class Gathering:
             measured: Any = 0 if name == "retries" and fitting is None else fitting
             result = replace(result, **{name: measured})
         try:
-            check(result)
+            check_attempt(result)
         except InvalidInput as error:
             self.note("an attempt that cannot be kept was left out", f"{where}: {error}")
             return None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.channels.actor import CHANNEL_DEFAULT, Channel
+from penstock.channels.promotion_cli import CHANNEL_DEFAULT, Channel
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock.terminal import options

@@ -4,8 +4,9 @@ Attempts that are known already are not made again, unless they are too old for 
 others are made.
 """
 
-from penstock.channels import channels
-from penstock.checkpoints.attempts import Place, attempts_of
+from penstock.channels.channel import channel_state, policy_of
+from penstock.checkpoints.attempt import AttemptScope
+from penstock.checkpoints.scores import attempts_of
 from penstock.gate.policy import EvidenceRules, parse
 from penstock_jobs.benchmarks import running
 from penstock_jobs.benchmarks.deciding import UntilDecided
@@ -66,7 +67,7 @@ def _attempt(
     running.register_suite(
         lake.database, work.tenant, suite, lake.settings.benchmark_task_bytes_max
     )
-    place = Place(work.tenant, suite.name, suite.version, checkpoint)
+    place = AttemptScope(work.tenant, suite.name, suite.version, checkpoint)
     choose: running.Choose
     if until_decided:
         choose = UntilDecided(lake.database, place, work.loop.channel)
@@ -87,11 +88,11 @@ def _attempt(
         )
 
 
-def _enough(work: Work, place: Place, suite: Suite, attempts: int) -> running.Choose:
+def _enough(work: Work, place: AttemptScope, suite: Suite, attempts: int) -> running.Choose:
     """So many attempts at each task that the gate takes, counted once: what gets too old while
     others are made is not made for ever."""
     database = work.lake.database
-    text = channels.policy_of(database, channels.state(database, work.tenant, work.loop.channel))
+    text = policy_of(database, channel_state(database, work.tenant, work.loop.channel))
     rules = parse(text, f"the policy of {work.loop.channel}").evidence if text else EvidenceRules()
     wanted = missing(
         attempts_of(database, place),

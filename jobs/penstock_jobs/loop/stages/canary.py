@@ -1,7 +1,7 @@
 """Give the canary more traffic, step by step, until it has all, or was taken back."""
 
 from penstock.channels.errors import ChannelPinned, PromotionConflict
-from penstock.channels.promotion import Rollback, rollback
+from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.gate.errors import GateRefused
 from penstock_jobs.canary.watching import Round, step_once
@@ -74,7 +74,7 @@ def _take_back(work: Work, inputs: Facts, why: str) -> Answer:
         expect_version=state_of(work).version,
     )
     try:
-        rollback(work.lake.database, wanted)
+        roll_back(work.lake.database, wanted)
     except PromotionConflict as error:
         return NotYet(" ".join(str(error).split()))
     return _ended(work, inputs) or NotYet(why)

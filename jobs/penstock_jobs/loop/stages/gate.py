@@ -1,7 +1,7 @@
 """Ask the gate. Only PASS goes on; all else leaves the channel alone, and says why."""
 
-from penstock.channels import channels
-from penstock.gate.judging import judge
+from penstock.channels.channel import channel_state
+from penstock.channels.judgement import judge
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.policies import apply_policy
 from penstock_jobs.loop.stage import Answer, Done, Facts, Over, Work
@@ -15,7 +15,7 @@ def wanted(_loop: LoopFile) -> bool:
 
 def inputs(work: Work) -> Facts:
     apply_policy(work)
-    state = channels.state(work.lake.database, work.tenant, work.loop.channel)
+    state = channel_state(work.lake.database, work.tenant, work.loop.channel)
     return {
         "checkpoint": work.results["register"]["checkpoint"],
         "parent": work.parent,
@@ -27,7 +27,7 @@ def inputs(work: Work) -> Facts:
 
 def run(work: Work, inputs: Facts) -> Answer:
     database, channel = work.lake.database, work.loop.channel
-    version = channels.state(database, work.tenant, channel).version
+    version = channel_state(database, work.tenant, channel).version
     said = judge(database, work.tenant, channel, inputs["checkpoint"], full=inputs["full"])
     reasons = [str(one) for one in said.document.get("why", [])]
     result = {

@@ -1,9 +1,10 @@
 """Point the channel at the checkpoint, or try it on a part of the traffic. Through the gate once
 more, and only where the channel is still at the parent."""
 
-from penstock.channels import channels
+from penstock.channels.change import Change
+from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
-from penstock.channels.history import Change
+from penstock.channels.history import channel_changes
 from penstock.channels.promotion import Promotion, promote
 from penstock.checkpoints.errors import StateRefused
 from penstock.errors import InvalidInput
@@ -36,7 +37,7 @@ def run(work: Work, inputs: Facts) -> Answer:
     database, channel = work.lake.database, work.loop.channel
     if (made := made_before(work, inputs["channel_version"])) is not None:
         return _done(made)
-    present = channels.state(database, work.tenant, channel)
+    present = channel_state(database, work.tenant, channel)
     if present.canary is not None:
         return Over("refused", f"the canary {present.canary} is tried on {channel}")
     share = inputs["share"]
@@ -57,7 +58,7 @@ def run(work: Work, inputs: Facts) -> Answer:
         if (made := made_before(work, inputs["channel_version"])) is not None:
             return _done(made)
         why = " ".join(str(error).split())
-        state = channels.state(database, work.tenant, channel)
+        state = channel_state(database, work.tenant, channel)
         same = (state.checkpoint, state.canary) == (inputs["parent"], None)
         if isinstance(error, PromotionConflict) and same:
             return NotYet(why)  # its policy was changed, or the like
@@ -66,7 +67,7 @@ def run(work: Work, inputs: Facts) -> Answer:
 
 def made_before(work: Work, version: int) -> Change | None:
     """The change that a try before this one made, whatever became of it since."""
-    history = channels.history(work.lake.database, work.tenant, work.loop.channel, after=version)
+    history = channel_changes(work.lake.database, work.tenant, work.loop.channel, after=version)
     for one in history:
         if one.action in ("promote", "canary") and work.candidate in (one.checkpoint, one.canary):
             return one
@@ -85,8 +86,8 @@ def _share(work: Work) -> float | None:
         return None
     if work.loop.canary.share is not None:
         return work.loop.canary.share
-    state = channels.state(work.lake.database, work.tenant, work.loop.channel)
-    text = channels.policy_of(work.lake.database, state)
+    state = channel_state(work.lake.database, work.tenant, work.loop.channel)
+    text = policy_of(work.lake.database, state)
     if text is None:
         raise InvalidInput(what="[canary] without a share", why="the channel has no policy")
     return (parse(text, f"the policy of {work.loop.channel}").canary or CanarySteps()).steps[0]

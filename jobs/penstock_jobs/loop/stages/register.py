@@ -1,6 +1,6 @@
 """Register what the trainer made. Where its files can be read they have to have its digest."""
 
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.registration import register
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.stage import Answer, Done, Facts, Work
 

@@ -4,7 +4,7 @@ Until then it is asked again and again; each time computes only what changed or 
 cycle begins, a snapshot fixes what it is about.
 """
 
-from penstock.channels import channels
+from penstock.channels.channel import channel_state
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock_jobs.loop.fresh import Fresh, count_fresh
 from penstock_jobs.loop.keeping import database_now, newest_begun, newest_made
@@ -40,7 +40,7 @@ def run(work: Work, inputs: Facts) -> Answer:
     with work.executor() as executor:
         report = running.run(lake, executor, running.Work(definition))
     # The channel first: what it is at now may have sessions by the snap, never the other way round.
-    state = channels.state(lake.database, work.tenant, work.loop.channel)
+    state = channel_state(lake.database, work.tenant, work.loop.channel)
     if state.checkpoint is None:
         return NotYet(f"nothing is promoted to {work.loop.channel} yet")
     snap = content_snap(lake.database)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from penstock.checkpoints.checkpoints import find
 from penstock.checkpoints.digests import text_digest
+from penstock.checkpoints.registration import find
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds
 from penstock.settings import without_secrets

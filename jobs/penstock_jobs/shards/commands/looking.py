@@ -10,7 +10,7 @@ from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
-    from penstock.channels.lineage import Learner
+    from penstock.checkpoints.lineage import Learner
 
 Shard = Annotated[
     str, typer.Argument(metavar="ID", help="The shard's id, the beginning of it, or its name.")
@@ -54,7 +54,7 @@ def show(
     """
     import msgspec
 
-    from penstock.channels.lineage import learners
+    from penstock.checkpoints.lineage import learners
     from penstock.shards.manifest import read_manifest
     from penstock_jobs.shards.registering import find_shard, mark_consent, marks_of
 

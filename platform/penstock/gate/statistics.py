@@ -108,7 +108,7 @@ def compare_values(
     differences = ours - theirs if direction == "max" else theirs - ours
     worst, best = -1.0, 1.0
     if scale is not None:
-        reach = reach_of(differences, scale)
+        reach = reach(differences, scale)
         worst, best = differences.mean() - reach, differences.mean() + reach
     found = estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha)
     return Comparison(
@@ -144,7 +144,7 @@ def estimate(values: Values, *, worst: float, best: float, limit: float, alpha: 
     )
 
 
-def reach_of(values: Values, scale: float) -> float:
+def reach(values: Values, scale: float) -> float:
     """How far a task that was not seen may lie from the mean, where a metric has no end: as far as
     the furthest one that was seen, or as the scale."""
     far = float(np.abs(values - values.mean()).max(initial=0.0))
@@ -153,20 +153,20 @@ def reach_of(values: Values, scale: float) -> float:
 
 def lower_bound(values: Values, worst: float, alpha: float) -> float:
     """Under which the mean lies in at most alpha of all cases."""
-    seen = _Seen.of(values[np.newaxis], worst)
+    seen = _Sample.of(values[np.newaxis], worst)
     bound = float(_expanded_bound(seen, alpha)[0])
     return max(bound, _lost_bound(seen, alpha, max(bound, worst)))
 
 
 def chance(values: Values, worst: float, limit: float) -> Any:
     """How likely so high a mean is where the truth is `limit` at most. Along the last axis."""
-    seen = _Seen.of(np.atleast_2d(values), worst)
+    seen = _Sample.of(np.atleast_2d(values), worst)
     found = np.minimum(_expanded_chance(seen, limit), _lost_chance(seen, limit))
     return found if values.ndim > 1 else found[0]
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Sample:
     """What both bounds need to know of rows of values."""
 
     tasks: int
@@ -183,7 +183,7 @@ class _Seen:
     worst: float
 
     @classmethod
-    def of(cls, rows: Values, worst: float) -> "_Seen":
+    def of(cls, rows: Values, worst: float) -> "_Sample":
         tasks = rows.shape[-1]
         mean = rows.mean(axis=-1)
         apart = rows - mean[:, np.newaxis]
@@ -207,14 +207,14 @@ class _Seen:
         )
 
 
-def _expanded_bound(seen: _Seen, alpha: float) -> Values:
+def _expanded_bound(seen: _Sample, alpha: float) -> Values:
     from scipy.special import stdtrit
 
     t = stdtrit(seen.tasks - 1, 1 - alpha)
     return _array(seen.mean - t * seen.error - (2 * t**2 + 1) / 6 * seen.skew - seen.step)
 
 
-def _expanded_chance(seen: _Seen, limit: float) -> Values:
+def _expanded_chance(seen: _Sample, limit: float) -> Values:
     """The alpha at which the bound above reaches the limit: its quadratic in t, solved."""
     from scipy.special import stdtr
 
@@ -224,7 +224,7 @@ def _expanded_chance(seen: _Seen, limit: float) -> Values:
     return _array(np.where(under > 0, 1 - stdtr(seen.tasks - 1, t), 1.0))
 
 
-def _lost_bound(seen: _Seen, alpha: float, low: float) -> float:
+def _lost_bound(seen: _Sample, alpha: float, low: float) -> float:
     """The second bound, where it is above `low`; else `low`."""
     if _lost_chance(seen, low)[0] > alpha:
         return low
@@ -238,7 +238,7 @@ def _lost_bound(seen: _Seen, alpha: float, low: float) -> float:
     return low
 
 
-def _lost_chance(seen: _Seen, limit: float) -> Values:
+def _lost_chance(seen: _Sample, limit: float) -> Values:
     """The greatest chance over the levels at which those tasks may stand that lost nothing."""
     top = np.maximum(np.maximum(seen.mean, seen.median), limit)
     found = np.zeros(seen.mean.shape)
@@ -247,7 +247,7 @@ def _lost_chance(seen: _Seen, limit: float) -> Values:
     return _array(np.minimum(found, 1.0))
 
 
-def _chance_at(seen: _Seen, limit: float, level: Values) -> Values:
+def _chance_at(seen: _Sample, limit: float, level: Values) -> Values:
     """Of so high a mean, where each task stands at the level, but for a share that makes the mean
     the limit. Nothing that was seen can come from no task at all, so what was seen to vary
     varies besides."""
@@ -265,7 +265,7 @@ def _chance_at(seen: _Seen, limit: float, level: Values) -> Values:
     return _array((shares * _t_tail(excess, seen)).sum(axis=-1))
 
 
-def _t_tail(excess: Values, seen: _Seen) -> Values:
+def _t_tail(excess: Values, seen: _Sample) -> Values:
     """The chance that a sum of the tasks' differences exceeds its mean so much."""
     from scipy.special import stdtr
 

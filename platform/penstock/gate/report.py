@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from penstock.terminal.output import show_table, time_of
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import Connection
 
-from penstock.channels.channels import ChannelState, state, state_in
+from penstock.channels.channel import ChannelState, channel_state, channel_state_in
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import Notice, notices_after, notices_in
 from penstock.channels.tables import channel
@@ -24,13 +24,13 @@ _RETRY_SECONDS = 0.5
 _JOIN_SECONDS_MAX = 10.0
 
 #: Tenant and name.
-Key = tuple[str, str]
+ChannelKey = tuple[str, str]
 
 log_line = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Seen:
+class ChannelNews:
     """A channel at one moment, and the next changes after the version that somebody knew, in
     order: with very many the first of them."""
 
@@ -39,15 +39,15 @@ class Seen:
 
 
 #: What a waiter gets: the channel, what was wrong, or None when nobody looks any more.
-Outcome = Seen | Exception | None
+WatchOutcome = ChannelNews | Exception | None
 
 
 @dataclass(frozen=True, eq=False)
 class _Waiter:
-    key: Key
+    key: ChannelKey
     #: The version that it knows; None asks for the channel as it is.
     after: int | None
-    tell: Callable[[Outcome], None]
+    tell: Callable[[WatchOutcome], None]
 
 
 class Watcher:
@@ -92,7 +92,7 @@ class Watcher:
 
     @contextmanager
     def telling(
-        self, key: Key, after: int | None, tell: Callable[[Outcome], None]
+        self, key: ChannelKey, after: int | None, tell: Callable[[WatchOutcome], None]
     ) -> Iterator[None]:
         """Within the block `tell` is called, once at most and from another thread: as soon as the
         channel is at another version than `after`, or at once where that is None. Raises
@@ -157,27 +157,27 @@ class Watcher:
                 moved = [one for one in some if one.after is None or one.after != version]
                 self._answer(connection, key, moved)
 
-    def _answer(self, connection: Connection, key: Key, waiters: Iterable[_Waiter]) -> None:
-        outcomes: dict[int | None, Outcome] = {}
+    def _answer(self, connection: Connection, key: ChannelKey, waiters: Iterable[_Waiter]) -> None:
+        outcomes: dict[int | None, WatchOutcome] = {}
         for one in waiters:
             if one.after not in outcomes:
                 outcomes[one.after] = _seen(connection, key, one.after)
             self._tell(one, outcomes[one.after])
 
-    def _tell_all(self, outcome: Outcome, which: Callable[[_Waiter], bool]) -> None:
+    def _tell_all(self, outcome: WatchOutcome, which: Callable[[_Waiter], bool]) -> None:
         with self._changed:
             waiters = [one for one in self._waiters if which(one)]
         for one in waiters:
             self._tell(one, outcome)
 
-    def _tell(self, waiter: _Waiter, outcome: Outcome) -> None:
+    def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
         if self._forget(waiter):
             waiter.tell(outcome)
 
 
-def _versions(connection: Connection, keys: Iterable[Key]) -> dict[Key, int]:
+def _versions(connection: Connection, keys: Iterable[ChannelKey]) -> dict[ChannelKey, int]:
     wanted = list(keys)
-    found: dict[Key, int] = {}
+    found: dict[ChannelKey, int] = {}
     for start in range(0, len(wanted), _CHANNELS_A_STATEMENT):
         some = wanted[start : start + _CHANNELS_A_STATEMENT]
         place = sa.tuple_(channel.c.tenant, channel.c.name)
@@ -187,14 +187,16 @@ def _versions(connection: Connection, keys: Iterable[Key]) -> dict[Key, int]:
     return found
 
 
-def _seen(connection: Connection, key: Key, after: int | None) -> Seen | ChannelUnknown:
+def _seen(
+    connection: Connection, key: ChannelKey, after: int | None
+) -> ChannelNews | ChannelUnknown:
     try:
-        found = state_in(connection, *key)
+        found = channel_state_in(connection, *key)
     except ChannelUnknown as error:
         return error
     if after is None or after >= found.version:
-        return Seen(found)
-    return Seen(found, notices_in(connection, *key, after, up_to=found.version))
+        return ChannelNews(found)
+    return ChannelNews(found, notices_in(connection, *key, after, up_to=found.version))
 
 
 def follow(
@@ -202,7 +204,7 @@ def follow(
 ) -> Iterator[Notice]:
     """Each change after a version, for ever, as it comes. Raises ChannelUnknown,
     DatabaseUnreachable."""
-    state(database, tenant, name)
+    channel_state(database, tenant, name)
     while True:
         for one in notices_after(database, tenant, name, after):
             after = one.version

@@ -16,34 +16,34 @@ _WIDTH, _HEIGHT = 60, 14
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontierPoint:
     checkpoint: str
     quality: float
     cost: float
 
 
 @dataclass(frozen=True)
-class Picture:
+class FrontierPicture:
     """`cost` names the metric. `marks` says of some checkpoints what they are here."""
 
     suite: str
     cost: str
-    points: Sequence[Point]
+    points: Sequence[FrontierPoint]
     marks: dict[str, str]
 
 
-def frontier(points: Iterable[Point]) -> list[Point]:
+def frontier(points: Iterable[FrontierPoint]) -> list[FrontierPoint]:
     """Those that none other equals or beats in both, the cheapest first."""
-    found: list[Point] = []
+    found: list[FrontierPoint] = []
     for one in sorted(points, key=lambda each: (each.cost, -each.quality, each.checkpoint)):
         if not found or one.quality > found[-1].quality:
             found.append(one)
     return found
 
 
-def picture_of(
+def frontier_picture(
     database: Database, tenant: str, suite: str, version: str, marks: dict[str, str]
-) -> Picture | None:
+) -> FrontierPicture | None:
     """Of all checkpoints of the tenant, but those that were withdrawn. None where fewer than two
     say what they cost."""
     mine = benchmark_attempt.c
@@ -72,13 +72,13 @@ def picture_of(
         rows = [tuple(row) for row in connection.execute(query)]
     for at, cost in enumerate(_COSTS, 2):
         known = [row for row in rows if row[1] is not None and row[at] is not None]
-        points = [Point(row[0], float(row[1]), float(row[at])) for row in known]
+        points = [FrontierPoint(row[0], float(row[1]), float(row[at])) for row in known]
         if len(points) > 1 and {*marks} <= {one.checkpoint for one in points}:
-            return Picture(suite, cost, points, marks)
+            return FrontierPicture(suite, cost, points, marks)
     return None
 
 
-def draw_text(picture: Picture) -> str:
+def draw_text(picture: FrontierPicture) -> str:
     """Letters for checkpoints, upper case on the frontier; the key is beneath."""
     best = {one.checkpoint for one in frontier(picture.points)}
     points = sorted(picture.points, key=lambda one: (one.cost, one.checkpoint))
@@ -114,7 +114,7 @@ def _place(value: float, among: Sequence[float], size: int) -> int:
     return round((value - low) / (high - low) * (size - 1)) if high > low else size // 2
 
 
-def draw_html(pictures: Sequence[Picture], title: str) -> str:
+def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
     """One page with the drawing program in it. Raises ExtraMissing."""
     try:
         import plotly.graph_objects as go
@@ -158,6 +158,6 @@ def draw_html(pictures: Sequence[Picture], title: str) -> str:
     )
 
 
-def _label(picture: Picture, one: Point) -> str:
+def _label(picture: FrontierPicture, one: FrontierPoint) -> str:
     mark = picture.marks.get(one.checkpoint)
     return f"{one.checkpoint} ({mark})" if mark else one.checkpoint

@@ -1,20 +1,13 @@
-"""What follows from the evidence: pure. The same evidence gives the same verdict, in any order.
-
-ERROR: what was found cannot be judged. FAIL: something is shown to be worse than it may be.
-INCONCLUSIVE: neither. PASS: all that the policy demands is shown. No number ever stands in for what
-is missing.
-"""
+"""TODO: what this chapter is."""
 
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.gate.amounts import is_from_the_future
 from penstock.gate.evidence import Evidence, SuiteEvidence
-from penstock.gate.guards import measure
-from penstock.gate.looking import Gap, Looked, look_at, tell
 from penstock.gate.policy import TASKS_LEAST, Guard, Policy
-from penstock.gate.requiring import Part, require, worst_of
-from penstock.gate.verdicts import Outcome, Verdict
+from penstock.gate.requirements import judge_requirement, measure_guard
+from penstock.gate.results import SuiteResults, is_from_the_future, metric_values, suite_results
+from penstock.gate.verdict import Finding, Outcome, PartVerdict, Verdict, worst_of
 
 
 def decide(evidence: Evidence) -> Verdict:
@@ -25,7 +18,7 @@ def decide(evidence: Evidence) -> Verdict:
         return _verdict(evidence, "ERROR", [problem], document)
     assert policy is not None
     looked = {
-        name: look_at(evidence, suite, policy.evidence)
+        name: suite_results(evidence, suite, policy.evidence)
         for name, suite in sorted(evidence.suites.items())
     }
     document["suites"] = {name: _suite_facts(one) for name, one in looked.items()}
@@ -111,7 +104,7 @@ def _problem(evidence: Evidence) -> str | None:
     return None
 
 
-def _suite_facts(one: Looked) -> dict[str, Any]:
+def _suite_facts(one: SuiteResults) -> dict[str, Any]:
     return {
         "version": one.version,
         "tasks": len(one.tasks),
@@ -132,7 +125,7 @@ def _suite_facts(one: Looked) -> dict[str, Any]:
     }
 
 
-def _look(one: Looked) -> str:
+def _look(one: SuiteResults) -> str:
     assert one.counted is not None
     look, looks = one.counted.look, len(one.counted.design.looks)
     return (
@@ -146,28 +139,28 @@ def _makers(one: SuiteEvidence) -> dict[str, list[dict[str, Any]]]:
     return {name: [asdict(maker) for maker in side.makers] for name, side in sides.items() if side}
 
 
-def _requirement(policy: Policy, at: int, looked: dict[str, Looked]) -> Part:
+def _requirement(policy: Policy, at: int, looked: dict[str, SuiteResults]) -> PartVerdict:
     one = policy.require[at]
     # Whoever may choose which of several to meet has as many chances to be lucky.
     chances = len(policy.require) if policy.combine == "any" else 1
     mine = looked[one.suite]
-    return require(one, mine, mine.level(one.alpha / chances))
+    return judge_requirement(one, mine, mine.level(one.alpha / chances))
 
 
-def _guard(one: Guard, looked: Looked) -> Part:
-    told = tell(looked, one.metric, 1)
+def _guard(one: Guard, looked: SuiteResults) -> PartVerdict:
+    told = metric_values(looked, one.metric, 1)
     asked, one = one.alpha, replace(one, alpha=looked.level(one.alpha))
     facts = asdict(one) | {"alpha_asked": asked}
     if told.gaps:
-        return Part(worst_of(told.gaps), "; ".join(gap.why for gap in told.gaps), facts)
+        return PartVerdict(worst_of(told.gaps), "; ".join(gap.why for gap in told.gaps), facts)
     if len(told.candidate) < TASKS_LEAST:
         why = f"{len(told.candidate)} tasks are too few to say anything: {TASKS_LEAST} at least"
-        return Part("INCONCLUSIVE", why, facts)
-    found = measure(one, told.candidate, told.incumbent)
-    return Part(found.outcome, found.why, facts | asdict(found))
+        return PartVerdict("INCONCLUSIVE", why, facts)
+    found = measure_guard(one, told.candidate, told.incumbent)
+    return PartVerdict(found.outcome, found.why, facts | asdict(found))
 
 
-def _live(evidence: Evidence, policy: Policy) -> Part | None:
+def _live(evidence: Evidence, policy: Policy) -> PartVerdict | None:
     """What the canary has shown, where all traffic is asked for."""
     if not policy.live or not evidence.full or evidence.incumbent is None:
         return None
@@ -175,35 +168,35 @@ def _live(evidence: Evidence, policy: Policy) -> Part | None:
     look = evidence.live
     known = look is not None and look.document is not None
     facts = {"at": look.at, "look": look.document} if look is not None and known else {}
-    return Part(gap.outcome, gap.why, facts)
+    return PartVerdict(gap.outcome, gap.why, facts)
 
 
-def _live_gap(evidence: Evidence, policy: Policy) -> Gap:
+def _live_gap(evidence: Evidence, policy: Policy) -> Finding:
     look, name = evidence.live, evidence.candidate.name
     if look is None or look.since_version is None:
         why = f"{name} has not been a canary: `penstock promote {name} --share 0.05` makes it one"
-        return Gap("INCONCLUSIVE", why)
+        return Finding("INCONCLUSIVE", why)
     if look.document is None or look.at is None:
-        return Gap("INCONCLUSIVE", "nobody has looked at the canary yet")
+        return Finding("INCONCLUSIVE", "nobody has looked at the canary yet")
     if is_from_the_future(look.at, evidence.at):
-        return Gap("ERROR", "the newest look at the canary is from the future")
+        return Finding("ERROR", "the newest look at the canary is from the future")
     if look.document.get("policy", policy.digest) != policy.digest:
-        return Gap("INCONCLUSIVE", "the newest look at the canary was made by another policy")
+        return Finding("INCONCLUSIVE", "the newest look at the canary was made by another policy")
     age = policy.evidence.max_age_s
     if age is not None and look.at < evidence.at - age * 1_000_000:
-        return Gap("INCONCLUSIVE", "the newest look at the canary is too old")
+        return Finding("INCONCLUSIVE", "the newest look at the canary is too old")
     outcome, told = look.document.get("outcome"), look.document.get("why", "")
     if outcome == "pass":
-        return Gap("PASS", "the canary has shown it")
+        return Finding("PASS", "the canary has shown it")
     if outcome == "breach":
-        return Gap("FAIL", f"the canary is shown to be worse than it may be: {told}")
+        return Finding("FAIL", f"the canary is shown to be worse than it may be: {told}")
     if outcome == "error":
-        return Gap("ERROR", f"the newest look at the canary failed: {told}")
-    return Gap("INCONCLUSIVE", f"the canary has not shown enough yet: {told}")
+        return Finding("ERROR", f"the newest look at the canary failed: {told}")
+    return Finding("INCONCLUSIVE", f"the canary has not shown enough yet: {told}")
 
 
 def _combined(
-    policy: Policy, required: list[Part], others: list[Part]
+    policy: Policy, required: list[PartVerdict], others: list[PartVerdict]
 ) -> tuple[Outcome, list[str]]:
     """All parts have to pass, so none needs a correction; of requirements one may be enough."""
     told = [
@@ -216,20 +209,20 @@ def _combined(
         told = []
     asked = [one for one in required if not one.idle]
     if not asked:
-        of_require = worst_of([Gap("INCONCLUSIVE", ""), Gap(of_require, "")])
+        of_require = worst_of([Finding("INCONCLUSIVE", ""), Finding(of_require, "")])
         told.append("without an incumbent there is nothing to show: give a requirement a minimum")
     for guard, part in zip([*policy.guards, None], others, strict=False):
         if part.outcome != "PASS":
             name = f"guard of {guard.metric} on {guard.suite}" if guard else "live"
             told.append(f"{name}: {part.why}")
-    outcomes = [Gap(of_require, ""), *(Gap(one.outcome, "") for one in others)]
+    outcomes = [Finding(of_require, ""), *(Finding(one.outcome, "") for one in others)]
     return worst_of(outcomes), told or ["all that the policy demands is shown"]
 
 
-def _require_outcome(policy: Policy, required: list[Part]) -> Outcome:
+def _require_outcome(policy: Policy, required: list[PartVerdict]) -> Outcome:
     outcomes = [one.outcome for one in required if not one.idle] or ["PASS"]
     if policy.combine == "all" or "ERROR" in outcomes:
-        return worst_of([Gap(one, "") for one in outcomes])
+        return worst_of([Finding(one, "") for one in outcomes])
     if "PASS" in outcomes:
         return "PASS"
     return "FAIL" if set(outcomes) == {"FAIL"} else "INCONCLUSIVE"

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from penstock.channels.notices import Notice, notices_in
 from penstock.channels.tables import channel, delivery, webhook
-from penstock.channels.targets import topic_of
+from penstock.channels.topic import topic_address
 from penstock.channels.webhooks import list_webhooks
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
@@ -22,7 +22,7 @@ _TOPIC = "kafka:"
 
 
 @dataclass(frozen=True)
-class Behind:
+class Backlog:
     """A channel of which a target has yet to be told."""
 
     target: str
@@ -47,7 +47,7 @@ class Behind:
 def topic_target(settings: Settings) -> str | None:
     """What the topic is called where it is written down how far it was told: another one is told
     of everything anew. None where the settings name none."""
-    address = topic_of(settings)
+    address = topic_address(settings)
     if address is None:
         return None
     return _TOPIC + hashlib.sha256(address.topic.encode()).hexdigest()[:16]
@@ -61,9 +61,9 @@ def webhook_id(target: str) -> str:
     return target.removeprefix(_WEBHOOK)
 
 
-def behind(
+def backlogs(
     database: Database, topic: str | None, *, tenant: str | None = None, target: str | None = None
-) -> list[Behind]:
+) -> list[Backlog]:
     """All that have to be told of something; `topic` is the topic as a target, if there is one."""
     hooks = sa.select((_WEBHOOK + webhook.c.id).label("target"), *_CHANNEL).join_from(
         webhook,
@@ -107,14 +107,14 @@ def behind(
     if target is not None:
         query = query.where(every.c.target == target)
     with database.read() as connection:
-        return [Behind(**row) for row in connection.execute(query).mappings()]
+        return [Backlog(**row) for row in connection.execute(query).mappings()]
 
 
 _CHANNEL = (channel.c.tenant, channel.c.name, channel.c.version)
 
 
 @dataclass(frozen=True)
-class Standing:
+class TargetStatus:
     """A webhook, or the topic, as it is listed. Of several channels the one that fails speaks."""
 
     id: str
@@ -127,11 +127,11 @@ class Standing:
     problem: str | None
 
 
-def standings(database: Database, settings: Settings, tenant: str) -> list[Standing]:
+def target_statuses(database: Database, settings: Settings, tenant: str) -> list[TargetStatus]:
     """Those that were not removed, the newest last."""
     topic = topic_target(settings)
-    by_target: dict[str, list[Behind]] = {}
-    for one in behind(database, topic, tenant=tenant):
+    by_target: dict[str, list[Backlog]] = {}
+    for one in backlogs(database, topic, tenant=tenant):
         by_target.setdefault(one.target, []).append(one)
     found = [
         _standing(one.id, one.channel, one.shown, by_target.get(one.target, []))
@@ -143,10 +143,10 @@ def standings(database: Database, settings: Settings, tenant: str) -> list[Stand
     return found
 
 
-def _standing(id_: str, channel: str | None, address: str, waiting: list[Behind]) -> Standing:
+def _standing(id_: str, channel: str | None, address: str, waiting: list[Backlog]) -> TargetStatus:
     worst = max(waiting, key=lambda one: one.attempts, default=None)
     failing = worst is not None and worst.problem is not None
-    return Standing(
+    return TargetStatus(
         id=id_,
         channel=channel,
         address=address,
@@ -158,7 +158,7 @@ def _standing(id_: str, channel: str | None, address: str, waiting: list[Behind]
 
 
 def next_notice(
-    database: Database, one: Behind, version: int, lease_name: str, owner: str
+    database: Database, one: Backlog, version: int, lease_name: str, owner: str
 ) -> Notice | None:
     """The first notice from a version on. None where there is none, and also when the target was
     removed, or another deliverer has it by now."""
@@ -177,12 +177,12 @@ def next_notice(
     return found[0] if found else None
 
 
-def note_told(database: Database, target: str, told: Notice, expected: int) -> bool:
+def mark_taken(database: Database, target: str, told: Notice, expected: int) -> bool:
     """It took this notice. False when another deliverer has told it of more by now."""
     return _move(database, target, told, expected, next_version=told.version + 1)
 
 
-def note_failed(
+def mark_failed(
     database: Database, target: str, failed: Notice, expected: int, *, problem: str, pause_s: float
 ) -> bool:
     """It did not take this notice, and is left alone for a while."""

@@ -15,17 +15,18 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import structlog
 
-from penstock.channels.outstanding import (
-    Behind,
-    behind,
+from penstock.channels.backlog import (
+    Backlog,
+    backlogs,
     kind_of,
+    mark_failed,
+    mark_taken,
     next_notice,
-    note_failed,
-    note_told,
     topic_target,
     webhook_id,
 )
-from penstock.channels.targets import Failure, Target, TopicTarget, open_topic, open_webhook
+from penstock.channels.topic import open_topic
+from penstock.channels.webhooks import DeliveryFailure, NoticeTarget, open_webhook
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.errors import PenstockError
@@ -63,9 +64,9 @@ class Deliverer:
         self._threads = ThreadPoolExecutor(settings.deliveries_max, "deliver")
         #: By target: what is being told now, how to break it off, and which to leave to others.
         self._running: dict[str, Future[None]] = {}
-        self._open: dict[str, Target] = {}
+        self._open: dict[str, NoticeTarget] = {}
         self._others_until_s: dict[str, float] = {}
-        self._behind: list[Behind] = []
+        self._behind: list[Backlog] = []
         self._thread = threading.Thread(target=self._run, name="deliverer", daemon=True)
 
     def start(self) -> None:
@@ -98,7 +99,7 @@ class Deliverer:
             for target, one in failing.items()
         ]
 
-    def tell_now(self) -> list[Behind]:
+    def tell_now(self) -> list[Backlog]:
         """Tell all targets what they wait for, whatever their pauses; what is left then. For a
         deliverer that was not started. Raises DatabaseUnreachable."""
         for target in {one.target for one in self.survey()}:
@@ -116,14 +117,14 @@ class Deliverer:
         for target in {one.target for one in self.survey() if one.due}:
             self._submit(target, pauses=True)
 
-    def survey(self) -> list[Behind]:
+    def survey(self) -> list[Backlog]:
         """What has yet to be told. Raises DatabaseUnreachable."""
-        found = behind(self._database, self.topic_target)
+        found = backlogs(self._database, self.topic_target)
         self._show(found)
         self._behind = found
         return found
 
-    def _show(self, found: list[Behind]) -> None:
+    def _show(self, found: list[Backlog]) -> None:
         waiting = _changes_by_target(found)
         failing = {one.target for one in found if one.problem is not None}
         for target in {*waiting, *(one.target for one in self._behind)}:
@@ -163,19 +164,19 @@ class Deliverer:
             self._open[target] = opened
             try:
                 # Looked at again: until the lease was taken another may have told it.
-                for one in behind(self._database, self.topic_target, target=target):
+                for one in backlogs(self._database, self.topic_target, target=target):
                     if one.due or not pauses:
                         self._tell_channel(opened, one, name)
             finally:
                 del self._open[target]
 
-    def _open_target(self, target: str) -> Target | None:
+    def _open_target(self, target: str) -> NoticeTarget | None:
         if self._topic is not None and target == self.topic_target:
-            return TopicTarget(self._topic)
+            return self._topic
         seconds_max = self._settings.webhook_seconds_max
         return open_webhook(self._database, webhook_id(target), seconds_max)
 
-    def _tell_channel(self, opened: Target, one: Behind, lease_name: str) -> None:
+    def _tell_channel(self, opened: NoticeTarget, one: Backlog, lease_name: str) -> None:
         """All that there is, until it fails."""
         expected, kind = one.next_version, kind_of(one.target)
         while not self._stopping.is_set():
@@ -185,7 +186,7 @@ class Deliverer:
             failure = opened.send(notice)
             if failure is None:
                 self._metrics.add("notices_told_total", kind=kind)
-                if not note_told(self._database, one.target, notice, expected):
+                if not mark_taken(self._database, one.target, notice, expected):
                     return
                 expected = notice.version + 1
             elif not self._stopping.is_set():
@@ -196,19 +197,19 @@ class Deliverer:
                     "a change was not told", target=one.target, channel=one.channel,
                     version=notice.version, why=failure.problem, again_in_s=round(pause, 1),
                 )  # fmt: skip
-                note_failed(
+                mark_failed(
                     self._database, one.target, notice, expected,
                     problem=failure.problem, pause_s=pause,
                 )  # fmt: skip
                 return
 
-    def _pause_s(self, attempts: int, failure: Failure) -> float:
+    def _pause_s(self, attempts: int, failure: DeliveryFailure) -> float:
         longest_s = self._settings.delivery_pause_seconds_max
         own = pause_s(attempts, longest_s, random.random(), gone=failure.gone)
         return max(own, min(failure.pause_s, longest_s))
 
 
-def _changes_by_target(found: list[Behind]) -> Counter[str]:
+def _changes_by_target(found: list[Backlog]) -> Counter[str]:
     waiting: Counter[str] = Counter()
     for one in found:
         waiting[one.target] += one.changes
