@@ -13,7 +13,7 @@ from bench.figures import Figure, at_least
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
 from penstock.shards.manifest import folder_of
-from penstock_jobs.shards.building import Built, build
+from penstock_jobs.shards.build import ShardBuild, build_shard
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
 
@@ -40,7 +40,7 @@ def measure_building(directory: Path) -> Iterator[Figure]:
             lake.send(body_of(_session(number)))
         lake.writer().drain()
         before = getrusage(RUSAGE_SELF).ru_maxrss / 1024
-        built: list[Built] = []
+        built: list[ShardBuild] = []
         built_s = _best(lambda number: built.append(_build(lake, directory, number)))
         peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
         events = [one.name for one in current(lake.lake.database).segments]
@@ -91,11 +91,11 @@ def _copy(lake: HandLake, names: list[str], to: Path) -> None:
         rows.write_parquet(str(to), compression="zstd")
 
 
-def _build(lake: HandLake, directory: Path, number: int) -> Built:
+def _build(lake: HandLake, directory: Path, number: int) -> ShardBuild:
     """Of another seed each time: the same one would be there already."""
     folder = directory / f"recipe-{number}"
     folder.mkdir(exist_ok=True)
     (folder / "all.sql").write_text("select session_id from sessions", encoding="utf-8")
     (folder / "bench.toml").write_text(f"seed = {number}\n{_RECIPE}", encoding="utf-8")
     recipe = load_recipe(folder / "bench.toml")
-    return build(lake.lake, InlineExecutor(), recipe, tenant="default")
+    return build_shard(lake.lake, InlineExecutor(), recipe, tenant="default")

@@ -8,7 +8,8 @@ from bench.measure import cpu_seconds
 from bench.traffic import make_traffic
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.compaction import merge_each
+from penstock.lake.merging import merge_each
+from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.upkeep.compaction import choose_merges
@@ -54,6 +55,10 @@ def _take_in(lake: HandLake, events: int, seed: int) -> None:
         lake.writer().drain()
     settings = lake.lake.settings
     live = current(lake.lake.database).segments
-    groups = choose_merges(live, settings.compaction_segments_min, settings.compaction_bytes_target)
+    groups = choose_merges(
+        live,
+        settings.room(LakeSettings).compaction_segments_min,
+        settings.room(LakeSettings).compaction_bytes_target,
+    )
     for _ in merge_each(lake.lake, groups):
         pass

@@ -13,8 +13,9 @@ from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
 from penstock.lake.directory import open_or_make
 from penstock.lake.lake import Lake
 from penstock.lake.partitions import Claim, agree_on, claim_partition, release_claim
-from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
+from penstock.lake.rows import EVENT_ROWS, ROW_GROUP_BYTES_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentWriter, new_name
+from penstock.lake.settings import LakeSettings
 from penstock.settings import load_settings
 
 _EVENTS_PER_SESSION = 50
@@ -66,7 +67,7 @@ def _store(lake: Lake, claim: Claim, rows: pa.Table) -> Claim:
     settings = lake.settings
     name = new_name(0, "made")
     commit.announce(lake.database, name, 0, claim.owner, claim.epoch)
-    limits = RowGroupLimits(settings.row_group_rows_max, settings.row_group_bytes_max)
+    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
     writer = SegmentWriter(lake.store, name, limits, lake.summariser)
     with writer:
         writer.write(rows)

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.figures import Figure, at_least, at_most
-from penstock.settings import MIB, Settings
-from penstock.shards.columns import TRAINING_COLUMNS, Ragged, to_numpy
+from penstock.settings import MIB
+from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
 from penstock.shards.files import publish
 from penstock.shards.manifest import Counts, Manifest, folder_of
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.writing import PartLimits, PartWriter
+from penstock.shards.writer import PartLimits, PartWriter
 from penstock.storage.files import FileStore
 
 _TOKENS = 60_000_000
@@ -129,7 +129,7 @@ def make_shard(data: Path, length: int) -> Shard:
     """Sequences of the same length, two thirds of each read and one third written."""
     rng = np.random.default_rng(1)
     store = FileStore(data / "lake")
-    with PartWriter(store, "staging", PartLimits.of(Settings(data=data))) as writer:
+    with PartWriter(store, "staging", PartLimits()) as writer:
         for first in range(0, _TOKENS // length, _ROWS_AT_ONCE):
             count = min(_ROWS_AT_ONCE, _TOKENS // length - first)
             writer.write(_rows(first, count, length, rng))

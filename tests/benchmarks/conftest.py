@@ -6,13 +6,14 @@ import pytest
 
 from penstock.checkpoints.registration import register
 from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks import running
 from penstock_jobs.benchmarks.attempting import Conditions, Outcome, Work, attempt_task
 from penstock_jobs.benchmarks.errors import RoomFailed
 from penstock_jobs.benchmarks.sandbox import Bounds, Ended, Program, Views
 from penstock_jobs.benchmarks.sandbox.files import File
 from penstock_jobs.benchmarks.sandbox.isolated import IsolatedRoom
 from penstock_jobs.benchmarks.suite import load_files, read_suite
-from tests.benchmarks.making import make_suite, need_isolation, write
+from tests.benchmarks.making import make_suite, need_isolation
 from tests.support.lakes import hand_lake
 
 MIB = 1024 * 1024
@@ -26,9 +27,9 @@ def isolation() -> None:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     """With two registered checkpoints, `old` and `new`."""
-    write(tmp_path / "data" / "penstock.toml", "benchmark_retry_seconds = 0\n")
+    monkeypatch.setattr(running, "RETRY_SECONDS", 0)
     with hand_lake(tmp_path / "data") as hand:
         for name in ("old", "new"):
             register(

@@ -16,6 +16,7 @@ from penstock.checkpoints.scores import attempts_of, checkpoints_tried, runs_of
 from penstock.checkpoints.suites import suite_versions
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks import running
 from penstock_jobs.benchmarks.errors import (
     AgentMissing,
     AgentSilent,
@@ -223,8 +224,10 @@ def test_an_agent_is_found_wherever_it_lies(lake: Lake, suite: Suite, tmp_path: 
     assert {one.score for one in results(lake, suite)} == {1.0}
 
 
-def test_a_run_of_nothing_but_errors_stops(lake: Lake, suite: Suite) -> None:
-    lake.settings = replace(lake.settings, benchmark_errors_max=4)
+def test_a_run_of_nothing_but_errors_stops(
+    lake: Lake, suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "ERRORS_MAX", 4)
     with pytest.raises(BenchmarkStopped, match="status 75"):
         run_here(lake, suite, "exit 75")
     assert len(results(lake, suite)) == 4

@@ -170,7 +170,7 @@ def test_files_that_change_after_reading_are_refused(tmp_path: Path) -> None:
 
 def test_a_task_over_the_limit_is_refused(tmp_path: Path) -> None:
     folder = make_suite(tmp_path / "s", 1)
-    with pytest.raises(SuiteUnfit, match="over PENSTOCK_BENCHMARK_TASK_BYTES_MAX=5"):
+    with pytest.raises(SuiteUnfit, match="over the limit of 5"):
         load_files(read_suite(folder).task("task-0"), 5)
 
 

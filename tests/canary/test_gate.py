@@ -12,8 +12,8 @@ from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
-from penstock_jobs.canary.stepping import JudgeOf, gate
-from penstock_jobs.canary.watching import Round, watch_once
+from penstock_jobs.canary.step import JudgeOf, gate
+from penstock_jobs.canary.watch import Round, watch_once
 from tests.canary.traffic import (
     CHANNEL,
     HOUR,

@@ -14,9 +14,8 @@ from penstock.channels.channel import channel_state
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
 from penstock_jobs.demo.place import make_place
-from penstock_jobs.demo.playing import Player
+from penstock_jobs.demo.player import CHANNEL, Player
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.demo.serving import CHANNEL
 from penstock_jobs.demo.story import ACTS, Chapter
 from tests.benchmarks.making import need_isolation
 

@@ -10,6 +10,7 @@ from penstock.settings import load_settings
 from penstock_jobs.demo.place import make_place
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.loopfile import load_loop
+from penstock_jobs.loop.settings import LoopSettings
 
 
 def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
     loops = [load_loop(place.loops / f"{name}.toml") for name in ("learn", "questions", "careless")]
     assert {one.name for one in loops} == {"demo"}
     assert all(one.bench[0].isolated for one in loops)
-    assert load_settings(place.data).loop_poll_seconds == 0.1
+    assert load_settings(place.data).room(LoopSettings).loop_poll_seconds == 0.1
 
 
 def test_where_there_are_no_rooms_the_agent_runs_without(tmp_path: Path) -> None:

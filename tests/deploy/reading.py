@@ -11,6 +11,10 @@ import typer
 import yaml
 
 from penstock.cli import app
+from penstock.eventlog.settings import EventLogSettings
+from penstock.ingest.settings import IngestSettings
+from penstock.lake.lake import TAILS_BYTES_MAX
+from penstock.lake.settings import LakeSettings
 from penstock.server.routes import ROUTES
 from penstock.settings import Settings, load_settings
 
@@ -61,19 +65,32 @@ class Part:
     def bounded_bytes(self, data: Path) -> int:
         """What its settings let it hold at most, beside the program itself."""
         settings = self.settings(data)
-        query = settings.query_memory_bytes_max + settings.known_bytes_max + _READ_AHEAD_BYTES
-        waiting = settings.log_partitions * settings.flush_bytes_max  # if it is the only writer
+        query = (
+            settings.room(LakeSettings).query_memory_bytes_max
+            + settings.room(LakeSettings).known_bytes_max
+            + _READ_AHEAD_BYTES
+        )
+        waiting = (
+            settings.room(EventLogSettings).log_partitions
+            * settings.room(IngestSettings).flush_bytes_max
+        )  # if it is the only writer
         of_role = {
-            "gateway": settings.inflight_bytes_max,
-            "writer": settings.compaction_memory_bytes_max + settings.known_bytes_max + waiting,
+            "gateway": settings.room(IngestSettings).inflight_bytes_max,
+            "writer": settings.room(LakeSettings).compaction_memory_bytes_max
+            + settings.room(LakeSettings).known_bytes_max
+            + waiting,
         }
-        queries = settings.queries_max * query + settings.store_tails_bytes_max
+        queries = settings.room(LakeSettings).queries_max * query + TAILS_BYTES_MAX
         return queries + of_role.get(self.role or "", 0)
 
     def spilled_bytes(self, data: Path) -> int:
         """What its queries may put on disk: four times their memory."""
         settings = self.settings(data)
-        return 4 * settings.queries_max * settings.query_memory_bytes_max
+        return (
+            4
+            * settings.room(LakeSettings).queries_max
+            * settings.room(LakeSettings).query_memory_bytes_max
+        )
 
 
 def bytes_of(size: str) -> int:

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from penstock.database.settings import DatabaseSettings
+from penstock.lake.settings import LakeSettings
 from tests.deploy.reading import (
     DEPLOY,
     PATHS,
@@ -127,7 +129,7 @@ def test_addresses_name_services_and_the_ports_on_which_these_listen() -> None:
 
 def test_the_database_has_a_connection_for_everybody(tmp_path: Path) -> None:
     [most] = re.findall(r"max_connections=(\d+)", " ".join(SERVICES["postgres"]["command"]))
-    each = ROLES["gateway"].settings(tmp_path).database_connections_max
+    each = ROLES["gateway"].settings(tmp_path).room(DatabaseSettings).database_connections_max
     processes = sum(part.replicas for part in PARTS.values())
     assert 2 * processes * each < int(most)
 
@@ -152,7 +154,7 @@ def test_the_balancer_knows_routes_services_and_ports() -> None:
 def test_the_balancer_is_more_patient_than_what_stands_behind_it(tmp_path: Path) -> None:
     waits = dict(re.findall(r"timeout (client|server) (\d+)s", BALANCER))
     settings = ROLES["console"].settings(tmp_path)
-    assert all(int(wait) > settings.query_seconds_max for wait in waits.values())
+    assert all(int(wait) > settings.room(LakeSettings).query_seconds_max for wait in waits.values())
     [hard] = re.findall(r"hard-stop-after (\d+)s", BALANCER)
     assert int(hard) < seconds_of(SERVICES["balancer"]["stop_grace_period"])
 

@@ -20,8 +20,8 @@ from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.collection import collect
-from penstock.lake.compaction import merge, swap, write_merged
 from penstock.lake.errors import CompactionConflict, FencedOff
+from penstock.lake.merging import merge, swap, write_merged
 from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
 from penstock.lake.verification import verify
@@ -125,7 +125,7 @@ def test_a_process_dies_and_the_next_goes_on(tmp_path: Path, point: str) -> None
 def test_a_writer_that_dies_before_or_after_the_log_is_trimmed_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    limits = {"log_file_bytes_max": 1000, "log_block_bytes_max": 1000}
+    limits = {"log_file_bytes_max": 1000}
     for when in ("before", "after"):
         with hand_lake(tmp_path, **limits) as lake:
             for event in EVENTS:

@@ -28,8 +28,8 @@ from penstock.database.engine import now_us
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import Pin, create_snapshot, current, drop_snapshot, pinned
 from penstock.lake.collection import collect
-from penstock.lake.compaction import merge
 from penstock.lake.errors import HistoryRemoved, SnapshotUnknown
+from penstock.lake.merging import merge
 from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
 from tests.support.lakes import make_event, open_by_hand

@@ -8,6 +8,7 @@ from penstock.errors import Backlogged, SettingInvalid
 from penstock.eventlog import Bounds
 from penstock.eventlog.local import make_offset, split_offset
 from penstock.eventlog.opening import open_log as open_by_address
+from penstock.eventlog.settings import EventLogSettings
 from penstock.settings import Settings
 from tests.eventlog.conftest import Open
 from tests.eventlog.local_reading import KIB, MIB, append_until_full, entries_of, files, values_of
@@ -101,9 +102,8 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
 
 def test_an_address_opens_the_log_in_its_directory(open_log: Open, tmp_path: Path) -> None:
     open_log(partitions=2).append({1: [b"a"]})
-    settings = Settings(
-        data=tmp_path, log_url=f"local:{tmp_path}/log", log_partitions=2, disk_reserve_bytes=0
-    )
+    room = EventLogSettings(log_partitions=2, disk_reserve_bytes=0)
+    settings = Settings(data=tmp_path, log_url=f"local:{tmp_path}/log", rooms=(room,))
     log = open_by_address(settings)
     [entry] = log.read(1, 0, MIB)
     assert entry.values == [b"a"]

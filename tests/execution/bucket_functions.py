@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import InvalidInput
+from penstock.lake.bucket_jobs import Parameters
 from penstock.lake.buckets import Bucket, read_bucket
-from penstock.lake.jobs import Parameters
 from penstock.lake.lake import Lake
 
 

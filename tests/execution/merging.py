@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.lake.compaction import Failure, MergeTask, write_on_worker
+from penstock.lake.merging import Failure, MergeTask, write_on_worker
 from penstock.lake.segments import SegmentFile, SegmentWriter
 
 

@@ -16,11 +16,11 @@ from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.execution.cluster import RayExecutor
 from penstock.execution.inline import InlineExecutor
+from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, Job, read_results, run_job
 from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
-from penstock.lake.compaction import merge
 from penstock.lake.errors import JobResultTooLarge, JobResultUnfit
-from penstock.lake.jobs import Job, read_results, run_job
+from penstock.lake.merging import merge
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result, rejected
 from tests.execution import bucket_functions as functions
@@ -102,7 +102,7 @@ KILLED = """
 import sys
 from penstock.execution.cluster import RayExecutor
 from penstock.execution.inline import InlineExecutor
-from penstock.lake.jobs import Job, run_job
+from penstock.lake.bucket_jobs import Job, run_job
 from penstock.lake.lake import open_lake
 from tests.execution import bucket_functions as functions
 directory = sys.argv[1]
@@ -195,7 +195,7 @@ def test_a_commit_that_fails_keeps_no_result(lake: HandLake) -> None:
 
 
 def test_a_result_is_small_and_plain(lake: HandLake) -> None:
-    limit = lake.lake.settings.job_result_bytes_max
+    limit = RESULT_BYTES_MAX
     fits = Job(functions.say_too_much, "1", {"bytes": limit - 2})
     run_job(lake.lake, INLINE, fits)
     with pytest.raises(JobResultTooLarge, match=str(limit + 1)):

@@ -15,8 +15,8 @@ from penstock.execution.errors import WorkerLost
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import Segment, current
 from penstock.lake.collection import collect
-from penstock.lake.compaction import MergeTask, merge, merge_each, write_on_worker
 from penstock.lake.errors import LakeDamaged
+from penstock.lake.merging import MergeTask, merge, merge_each, write_on_worker
 from penstock.lake.tables import segment, segment_intent
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics

@@ -43,7 +43,6 @@ _LIMITS = {
     "row_group_rows_max": 200,
     "log_partitions": PARTITIONS,
     "log_request_seconds_max": 2,
-    "log_refresh_seconds": 0.5,
     "database_lock_seconds_max": 2,
     "database_statement_seconds_max": 5,
     "database_connect_seconds_max": 2,

@@ -7,6 +7,7 @@ import pytest
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.database.upgrade import upgrade
+from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings
 from tests.fleet.following import Fleet
 
@@ -35,8 +36,6 @@ def fleet(database: Database, tmp_path: Path) -> Fleet:
     """With settings that suit tests, which do not wait."""
     settings = Settings(
         data=tmp_path,
-        follow_retry_seconds=0.02,
-        follow_check_seconds=0.02,
-        replica_report_seconds=0.1,
+        rooms=(FleetSettings(follow_check_seconds=0.02, replica_report_seconds=0.1),),
     )
     return Fleet(database, tmp_path, settings)

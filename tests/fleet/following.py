@@ -17,6 +17,7 @@ from penstock.errors import PenstockError
 from penstock.fleet.copies import locked
 from penstock.fleet.database_source import DatabaseSource
 from penstock.fleet.fleet import PartName
+from penstock.fleet.settings import FleetSettings
 from penstock.fleet.sidecar import Plan, Sidecar
 from penstock.settings import Settings
 from tests.registry.promoting import TENANT, promote
@@ -97,12 +98,13 @@ class Fleet:
         self, execute: str = JOURNAL, replica: str = "a", part: PartName = "main", **facts: Any
     ) -> Iterator[Follower]:
         directory = self.folder / f"copies-{replica}"
-        settings = {one: facts.pop(one) for one in list(facts) if hasattr(self.settings, one)}
+        room = self.settings.room(FleetSettings)
+        turned = {name: facts.pop(name) for name in list(facts) if hasattr(room, name)}
         plan = Plan(
             channel="production", part=part, replica=replica, directory=directory, execute=execute,
-            **facts,
+            **{"retry_seconds": 0.02} | facts,
         )  # fmt: skip
-        used = replace(self.settings, **settings)
+        used = replace(self.settings, rooms=(replace(room, **turned),))
         source = DatabaseSource(self.database, used, TENANT, "production")
         events: list[tuple[str, dict[str, Any]]] = []
 

@@ -13,6 +13,7 @@ from penstock.fleet import copies as copies_module
 from penstock.fleet.copies import Copies, locked
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.files import _unfit
+from penstock.fleet.settings import FleetSettings
 from penstock.fleet.sources import Piece
 from penstock.settings import Settings
 from tests.fleet.following import make_files
@@ -21,7 +22,7 @@ from tests.support.servers.s3 import BUCKET, S3Server
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path, follow_copies_max=1)
+    return Settings(data=tmp_path, rooms=(FleetSettings(follow_copies_max=1),))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from penstock.fleet.errors import LoadFailed
 from penstock.fleet.memory import NAME
 from penstock.fleet.replicas import Replica
 from penstock.fleet.replicas import fleet as fleet_of
+from penstock.fleet.sidecar import RETRY_SECONDS_MAX
 from tests.fleet.following import JOURNAL, Fleet, Follower, add_large
 from tests.registry.promoting import TENANT, add, digest_of, release, rollback, set_policy
 from tests.support.waiting import eventually
@@ -183,7 +184,7 @@ def test_a_change_ends_the_pause_between_tries(fleet: Fleet) -> None:
     fleet.add("two")
     fleet.promote("one")
     only_two = f'{JOURNAL}; test "$PENSTOCK_CHECKPOINT" = two'
-    with fleet.following(only_two, follow_retry_seconds=300.0) as follower:
+    with fleet.following(only_two, retry_seconds=300.0) as follower:
         assert follower.wait_for("failed")["again_in_s"] == 300
         set_policy(fleet.database)  # a change of another kind does not
         fleet.promote("two")
@@ -213,7 +214,7 @@ def test_a_rollback_of_what_then_fails_waits_for_nothing(fleet: Fleet, tmp_path:
     fleet.add("two")
     fleet.promote("one")
     fails = f'{JOURNAL}; {HELD.format(tmp_path / "go")}; test "$PENSTOCK_CHECKPOINT" = one'
-    with fleet.following(fails, follow_retry_seconds=300.0) as follower:
+    with fleet.following(fails, retry_seconds=300.0) as follower:
         follower.wait_for("loaded")
         fleet.promote("two")
         eventually(lambda: follower.journal() == ["one<", "two<one"])
@@ -303,7 +304,7 @@ def test_trust_in_an_engine_is_checked_at_once(fleet: Fleet) -> None:
 def test_pauses_do_not_grow_for_ever(fleet: Fleet) -> None:
     with fleet.following() as follower:
         follower.sidecar._failures = 5_000
-        assert follower.sidecar._pause_s() == fleet.settings.follow_retry_seconds_max
+        assert follower.sidecar._pause_s() == RETRY_SECONDS_MAX
 
 
 def test_once(fleet: Fleet) -> None:

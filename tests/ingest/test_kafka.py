@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
+from penstock.eventlog import opening
 from penstock.eventlog.errors import LogUnsuitable
 from penstock.events.placement import partition_of
 from penstock.ingest.errors import LogExpired
@@ -40,7 +41,7 @@ class Desk:
 
     def lake(self, **limits: object) -> HandLake:
         url = f"kafka://{self.broker.address}/{self.topic}"
-        settings = {"log_url": url, "log_refresh_seconds": 0, "lease_seconds": 30} | limits
+        settings = {"log_url": url, "lease_seconds": 30} | limits
         lake = self.opened.enter_context(hand_lake(self.data, **settings))
         assert lake.lake.log.id  # it is open, and the topic there
         return lake
@@ -66,7 +67,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(broker: Broker, tmp_path: Path) -> Iterator[Desk]:
+def desk(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setattr(opening, "REFRESH_SECONDS", 0)
     with ExitStack() as opened:
         yield Desk(broker, tmp_path, uuid.uuid4().hex, opened)
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
-from penstock.lake.compaction import merge
+from penstock.lake.merging import merge
 from penstock.lake.tables import ledger, segment
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake, make_event
@@ -53,7 +53,7 @@ def test_adds_up_at_every_step_of_a_flush(tmp_path: Path) -> None:
 
 def test_counts_what_is_read_once_when_a_flush_comes_in_between(tmp_path: Path) -> None:
     """The log is read after the database: what was stored in between must not count twice."""
-    with hand_lake(tmp_path, log_file_bytes_max=1000, log_block_bytes_max=1000) as lake:
+    with hand_lake(tmp_path, log_file_bytes_max=1000) as lake:
         lake.store([make_event("s", 0)])
         lake.send([make_event("s", 1)])
         log = lake.lake.log

@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.errors import InvalidInput
+from penstock.ingest import acceptance
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected, replay, show_rejected
 from penstock.lake.tables import rejected
@@ -88,9 +89,10 @@ def test_a_replay_that_was_killed_before_it_was_noted_adds_nothing_when_repeated
 
 
 def test_of_a_long_line_only_the_beginning_is_kept_and_it_is_not_sent_again(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand_lake(tmp_path, rejected_line_bytes_max=100) as lake:
+    monkeypatch.setattr(acceptance, "REJECTED_LINE_BYTES_MAX", 100)
+    with hand_lake(tmp_path) as lake:
         lake.store(BAD + b" " * 1000)
         [entry] = list_rejected(lake.lake, limit=10)
         assert (len(entry.raw), entry.truncated) == (100, True)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("each_database")
 @contextmanager
 def running(data: Path, point: Callable[[str], None], **limits: object) -> Iterator[HandLake]:
     """A lake whose writer's thread runs; `point` may raise."""
-    quick = {"flush_seconds_max": 0, "poll_seconds": 0.01, "retry_seconds_max": 0.1}
+    quick = {"flush_seconds_max": 0, "retry_seconds_max": 0.1}
     with hand_lake(data, **quick, **limits) as lake:
         lake.clock = SystemClock()  # type: ignore[assignment]
         lake.running = writer = lake.writer(point)  # type: ignore[attr-defined]

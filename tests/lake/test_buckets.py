@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.lake.buckets import Bucket, Sample, SessionId, cut_points, plan_buckets, read_bucket
 from penstock.lake.catalog import current
-from penstock.lake.compaction import merge
+from penstock.lake.merging import merge
 from penstock.lake.rows import EVENT_ROWS
 from tests.support.lakes import HandLake, hand_lake, make_event
 

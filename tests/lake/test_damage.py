@@ -10,11 +10,11 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current, pinned
-from penstock.lake.compaction import merge
 from penstock.lake.deep_verification import verify_deep
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.known import KnownEvents
 from penstock.lake.lake import Lake
+from penstock.lake.merging import merge
 from penstock.lake.segments import open_segment, sessions_name
 from penstock.lake.verification import verify
 from tests.support.lakes import HandLake, hand_lake, make_event

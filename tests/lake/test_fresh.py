@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.lake.catalog import Covered, current
-from penstock.lake.fresh import Fresh, arrivals_of, read_fresh
-from penstock.lake.known import KnownEvents
+from penstock.lake.duplicates import KnownEvents
+from penstock.lake.fresh_events import Fresh, arrivals_of, read_fresh
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600
@@ -54,7 +54,7 @@ def test_more_than_may_be_read_is_cut_off_and_that_is_said(tmp_path: Path) -> No
 
 def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(tmp_path: Path) -> None:
     """It is in a segment that came after the pin: the query pins the lake again."""
-    with hand_lake(tmp_path, log_file_bytes_max=1000, log_block_bytes_max=1000) as lake:
+    with hand_lake(tmp_path, log_file_bytes_max=1000) as lake:
         lake.store([make_event("s", 0)])
         for number in range(1, 6):
             lake.send([make_event("s", number, payload={"text": LONG})])

@@ -17,8 +17,8 @@ import pytest
 from penstock.errors import ExtraMissing
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
-from penstock.lake.compaction import merge
 from penstock.lake.errors import LakeDamaged, QueryRefused
+from penstock.lake.merging import merge
 from penstock.lake.pinned_files import PinnedFiles, Tail, Tails
 from penstock.lake.verification import verify
 from penstock.storage.errors import StoreRefused, StoreUnreachable

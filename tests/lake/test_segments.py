@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from penstock.ingest import partition_writer
+from penstock.lake import merging
 from penstock.lake.catalog import current
-from penstock.lake.compaction import merge
+from penstock.lake.merging import merge
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.segments import sessions_name
 from penstock.lake.summary_schema import SESSION_PARTS
@@ -30,10 +32,13 @@ def simulated(count: int) -> list[dict[str, object]]:
 
 
 @pytest.fixture(params=["flushed", "merged"])
-def lake_with_one(tmp_path: Path, request: pytest.FixtureRequest) -> HandLake:
+def lake_with_one(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> HandLake:
     """A lake whose segment was written by a flush, or by a merge."""
-    limits = {"row_group_rows_max": GROUP_ROWS, "row_group_bytes_max": GROUP_BYTES}
-    with hand_lake(tmp_path, **limits) as lake:
+    for module in (partition_writer, merging):
+        monkeypatch.setattr(module, "ROW_GROUP_BYTES_MAX", GROUP_BYTES)
+    with hand_lake(tmp_path, row_group_rows_max=GROUP_ROWS) as lake:
         events = [
             make_event(f"s{n % 50:02}", 3000 - n, payload={"text": "x" * (n % 997)})
             for n in range(2000)
@@ -112,8 +117,11 @@ def test_the_database_knows_the_files_to_the_byte(lake_with_one: HandLake) -> No
     assert (one.rows, one.ts_min, one.ts_max) == (2000, stamps["min"], stamps["max"])
 
 
-def test_a_row_larger_than_a_group_is_a_group_of_its_own(tmp_path: Path) -> None:
-    with hand_lake(tmp_path, row_group_bytes_max=1000) as lake:
+def test_a_row_larger_than_a_group_is_a_group_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_writer, "ROW_GROUP_BYTES_MAX", 1000)
+    with hand_lake(tmp_path) as lake:
         sizes = [10, 5000, 10, 10, 5000]
         lake.store(
             [make_event("s", n, payload={"text": "x" * size}) for n, size in enumerate(sizes)]

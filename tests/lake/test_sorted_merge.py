@@ -110,12 +110,12 @@ MERGE = """
     from pathlib import Path
     import pyarrow as pa
     from penstock.lake.catalog import current
-    from penstock.lake.compaction import merge
+    from penstock.lake import merging
     from tests.support.lakes import hand_lake
-    limits = {"compaction_memory_bytes_max": 64 << 20, "row_group_bytes_max": 1 << 20}
-    with hand_lake(Path(sys.argv[1]), **limits) as lake:
+    merging.ROW_GROUP_BYTES_MAX = 1 << 20
+    with hand_lake(Path(sys.argv[1]), compaction_memory_bytes_max=64 << 20) as lake:
         before = pa.default_memory_pool().max_memory()
-        merged = merge(lake.lake, current(lake.lake.database).segments)
+        merged = merging.merge(lake.lake, current(lake.lake.database).segments)
         print(merged.rows, pa.default_memory_pool().max_memory() - before)
 """
 

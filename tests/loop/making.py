@@ -154,7 +154,6 @@ def open_world(folder: Path, *, make: bool = True, **limits: object) -> Iterator
     settings = {
         "loop_poll_seconds": 0.05,
         "canary_settle_seconds": 0,
-        "benchmark_retry_seconds": 0,
         **limits,
     }
     with hand_lake(folder, **settings) as hand:

@@ -49,7 +49,7 @@ def test_many_deliverers_tell_each_change_once(
 ) -> None:
     database = open_database()
     add_webhook(database, TENANT, receiver.url)
-    quick = with_limits(settings, delivery_poll_seconds=0.01, delivery_lease_seconds=2)
+    quick = with_limits(settings, delivery_lease_seconds=2)
     with deliverer(open_database(), quick) as first, deliverer(open_database(), quick) as second:
         first.start()
         second.start()

@@ -12,6 +12,7 @@ from kafka import KafkaConsumer
 
 from penstock.channels.backlog import target_statuses, topic_target
 from penstock.channels.delivery import Deliverer
+from penstock.channels.settings import ChannelSettings
 from penstock.database.engine import Database
 from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.metrics import Metrics
@@ -78,7 +79,7 @@ def test_a_broker_that_is_away_loses_nothing(
     add(database, "one", "two")
     promote(database, "one")
     promote(database, "two")
-    impatient = settings_of(settings.notice_topic_url, request_s=0.5)
+    impatient = settings_of(settings.room(ChannelSettings).notice_topic_url, request_s=0.5)
     broker.pause()
     try:
         with deliverer(database, impatient) as made:
@@ -99,7 +100,7 @@ def test_a_deliverer_goes_on_after_a_failure(
 ) -> None:
     """With the producer that it has, or with a new one."""
     set_policy(database)
-    impatient = settings_of(settings.notice_topic_url, request_s=2)
+    impatient = settings_of(settings.room(ChannelSettings).notice_topic_url, request_s=2)
     with deliverer(database, impatient) as made:
         broker.pause()
         try:

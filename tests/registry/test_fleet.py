@@ -9,14 +9,16 @@ import sqlalchemy as sa
 from penstock.channels.errors import ChannelUnknown
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.fleet import replicas
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.fleet import Group, Standing, say_standing, standing
 from penstock.fleet.replicas import Fleet, Report, fleet, fleets, report
+from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.settings import Settings
 from tests.registry.promoting import TENANT, add, digest_of, promote, rollback
 
-SETTINGS = Settings(data=Path("/nonexistent"), replicas_max=3)
+SETTINGS = Settings(data=Path("/nonexistent"))
 CHANNEL = "production"
 
 
@@ -171,11 +173,11 @@ def test_a_canary_s_replicas_are_a_fleet_of_their_own(served: Database) -> None:
 
 def test_silent_ones_are_known_and_then_forgotten(served: Database) -> None:
     tell(served, said("a", "one"), said("b", "two"))
-    turn_back(served, "b", SETTINGS.replica_silent_seconds + 1)
-    [found], replicas = look(served).parts, look(served).replicas
-    assert [one.silent for one in replicas] == [False, True]
+    turn_back(served, "b", SETTINGS.room(FleetSettings).replica_silent_seconds + 1)
+    [found], standing = look(served).parts, look(served).replicas
+    assert [one.silent for one in standing] == [False, True]
     assert (found.mixed, found.whole, found.silent, found.unsure) == (False, False, 1, 1)
-    turn_back(served, "b", SETTINGS.replica_forget_seconds)
+    turn_back(served, "b", replicas.FORGET_SECONDS)
     assert look(served).whole
     assert len(look(served).replicas) == 1
 
@@ -186,12 +188,15 @@ def test_who_leaves_is_forgotten_at_once(served: Database) -> None:
     tell(served, said("nobody", state="left"))
 
 
-def test_replicas_are_bounded_and_forgotten_ones_make_room(served: Database) -> None:
+def test_replicas_are_bounded_and_forgotten_ones_make_room(
+    served: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "REPLICAS_MAX", 3)
     tell(served, *(said(name, "one") for name in "abc"))
     with pytest.raises(ReplicasFull):
         tell(served, said("d", "one"))
     tell(served, said("a", "one"))
-    turn_back(served, "b", SETTINGS.replica_forget_seconds + 1)
+    turn_back(served, "b", replicas.FORGET_SECONDS + 1)
     tell(served, said("d", "one"))
     assert [one.replica for one in look(served).replicas] == ["a", "c", "d"]
 
@@ -201,7 +206,7 @@ def test_two_sidecars_of_one_name_are_a_mistake(served: Database) -> None:
     for other in (said("a", "two", sidecar="other"), said("a", state="left", sidecar="other")):
         with pytest.raises(ReplicaTaken):
             tell(served, other)
-    turn_back(served, "a", SETTINGS.replica_silent_seconds + 1)
+    turn_back(served, "a", SETTINGS.room(FleetSettings).replica_silent_seconds + 1)
     tell(served, said("a", "two", sidecar="other"))
     assert look(served).replicas[0].loaded == "two"
 

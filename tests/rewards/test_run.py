@@ -10,7 +10,7 @@ from penstock.execution import Done
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
-from penstock.lake.compaction import merge
+from penstock.lake.merging import merge
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.planning import Wanted
@@ -199,7 +199,7 @@ def test_a_run_that_was_cut_off_is_taken_up_where_it_was(lake: HandLake) -> None
     collect(lake.lake, grace_s=0)
     assert verify(lake.lake).findings == []
     stored = {found.name for found in lake.lake.store.list("rewards")}
-    assert len(stored) == 2 * verify(lake.lake).reward_files
+    assert len(stored) == 2 * verify(lake.lake).others["reward_file"]
 
 
 def test_what_saw_less_never_supersedes_what_saw_more(lake: HandLake) -> None:
@@ -235,11 +235,11 @@ def test_files_that_are_merged_hold_the_same_rewards(tmp_path: Path) -> None:
         create_snapshot(lake.lake.database, "before")
         before = lake.rows(everything)
         run_at(lake, 86_500)
-        assert verify(lake.lake).reward_files == 5, "four, and the one that they became"
+        assert verify(lake.lake).others["reward_file"] == 5, "four, and the one that they became"
         after = lake.rows(everything)
         assert lake.rows(everything, "before") == before
         assert len(after) > len(before)
         collect(lake.lake, grace_s=0)
-        assert verify(lake.lake).reward_files == 4, "the snapshot needs three of them"
+        assert verify(lake.lake).others["reward_file"] == 4, "the snapshot needs three of them"
         assert lake.rows(everything) == after
         assert verify(lake.lake).findings == []

@@ -9,7 +9,7 @@ from penstock.execution.inline import InlineExecutor
 from penstock.shards.files import read_rows
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
-from penstock_jobs.shards.building import Built, build
+from penstock_jobs.shards.build import ShardBuild, build_shard
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
 from tests.support.lakes import START_US, Event, HandLake
@@ -73,11 +73,11 @@ def fill(lake: HandLake) -> None:
     run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
 
 
-def built(lake: HandLake, recipe: Any, executor: Executor | None = None) -> Built:
-    return build(lake.lake, executor or InlineExecutor(), recipe, tenant="default")
+def built(lake: HandLake, recipe: Any, executor: Executor | None = None) -> ShardBuild:
+    return build_shard(lake.lake, executor or InlineExecutor(), recipe, tenant="default")
 
 
-def rows_of(lake: HandLake, shard: Built) -> list[dict[str, Any]]:
+def rows_of(lake: HandLake, shard: ShardBuild) -> list[dict[str, Any]]:
     parts = read_rows(lake.lake.store, shard.manifest)
     rows: list[dict[str, Any]] = pa.concat_tables(parts).to_pylist()
     return rows

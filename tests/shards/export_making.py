@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from penstock.shards.manifest import Manifest
 from penstock.shards.schema import SORTED_BY
 from penstock.shards.validation import ShardValidator
-from penstock.shards.writing import PartLimits
+from penstock.shards.writer import PartLimits
 from penstock.storage.files import FileStore
-from penstock_jobs.shards.exporting import EXPORT_NAME, Exported, export
+from penstock_jobs.shards.export import EXPORT_NAME, ExportReport, export_shard
 from tests.shards.making import make_row, make_shard, table_of
 
 Row = dict[str, Any]
@@ -136,13 +136,13 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 @contextmanager
-def exported(rows: list[Row], target: str) -> Iterator[tuple[Path, Exported]]:
+def exported(rows: list[Row], target: str) -> Iterator[tuple[Path, ExportReport]]:
     """The rows as a shard of several parts, exported."""
     with TemporaryDirectory() as folder:
         store = FileStore(Path(folder, "store"))
         manifest = stored(store, rows)
         out = Path(folder, "out")
-        told = export(store, manifest, target, out)
+        told = export_shard(store, manifest, target, out)
         assert told.rows + sum(told.left_out.values()) == len(rows)
         found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
         assert found == {*told.files, EXPORT_NAME}

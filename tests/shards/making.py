@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.shards.files import publish
 from penstock.shards.manifest import Counts, Manifest
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
-from penstock.shards.writing import PartLimits, PartWriter
+from penstock.shards.writer import PartLimits, PartWriter
 from penstock.storage import ObjectStore
 
 SMALL = PartLimits(part_bytes_target=60_000, part_rows_target=60, row_group_bytes_max=12_000)

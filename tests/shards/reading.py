@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Any
 
-from penstock.shards.columns import Batch
+from penstock.shards.batches import Batch
 from penstock.shards.reader import ShardReader
 
 

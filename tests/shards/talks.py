@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock_jobs.shards.conversations import read_conversation
-from penstock_jobs.shards.messages import Conversation
+from penstock_jobs.shards.conversation import Conversation
+from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.session_events import Event
 
 SECOND = 1_000_000

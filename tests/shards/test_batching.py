@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.shards.batching import QUADRATIC_TOKENS, Budget, cost, divide
+from penstock.shards.balance import QUADRATIC_TOKENS, Budget, cost, divide
 
 GROUPS = st.lists(
     st.lists(st.integers(1, 400_000), min_size=1, max_size=6), min_size=1, max_size=30

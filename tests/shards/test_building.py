@@ -20,14 +20,14 @@ from penstock.lake.collection import collect
 from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.verification import verify
 from penstock.shards.errors import ShardDamaged, ShardUnknown
+from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
-from penstock_jobs.shards.building import Built, build
-from penstock_jobs.shards.diffing import diff_shards
+from penstock_jobs.shards.build import ShardBuild, build_shard
+from penstock_jobs.shards.diff import diff_shards
 from penstock_jobs.shards.errors import NothingToBuild, RewardsPending
 from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.shards.registering import find_shard, list_shards, mark_consent, marks_of
-from penstock_jobs.shards.verifying import verify_shard
+from penstock_jobs.shards.registration import find_shard, list_shards, mark_consent, marks_of
 from tests.rewards.lakes import answered, said
 from tests.shards.engine_lake import (
     DAY_US,
@@ -50,7 +50,7 @@ IN_A_PROCESS = """
 import sys
 from pathlib import Path
 from tests.support.lakes import hand_lake
-from penstock_jobs.shards import planning
+from penstock_jobs.shards import plan as planning
 from penstock_jobs.shards.recipe import load_recipe
 from tests.shards.engine_lake import built, fill
 planning.SLICE_EVENTS = 12
@@ -341,7 +341,7 @@ def test_another_tenants_sessions_are_not_in_the_lake(
     counts = built(lake, recipe(query=query)).manifest.counts
     assert counts.excluded == {"not_in_lake": 1}
     with pytest.raises(NothingToBuild):
-        build(lake.lake, InlineExecutor(), recipe(query=QUERY), tenant="other")
+        build_shard(lake.lake, InlineExecutor(), recipe(query=QUERY), tenant="other")
 
 
 def test_a_session_of_a_million_tokens(tmp_path: Path, recipe: Callable[..., Any]) -> None:
@@ -412,7 +412,7 @@ def test_two_builds_at_once_make_one_shard(
     lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
 ) -> None:
     """The second begins and ends while the first is at its slices."""
-    inner: list[Built] = []
+    inner: list[ShardBuild] = []
 
     class Slow(InlineExecutor):
         def run(

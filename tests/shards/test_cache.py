@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.settings import Settings
-from penstock.shards.cache import LocalCopies
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.files import part_name
+from penstock.shards.files import LocalCopies, part_name
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.storage import ObjectStore

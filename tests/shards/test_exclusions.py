@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.exclusions import caps, staleness
-from penstock_jobs.shards.exclusions.consent import without_consent
-from penstock_jobs.shards.exclusions.copies import copied, only_copies
-from penstock_jobs.shards.exclusions.reasons import Found, Why, first_of, with_chains
+from penstock_jobs.shards.exclusion import caps, staleness
+from penstock_jobs.shards.exclusion.consent import without_consent
+from penstock_jobs.shards.exclusion.copies import copied, only_copies
+from penstock_jobs.shards.exclusion.reasons import Found, Why, first_of, with_chains
 
 
 def reasons(found: Found) -> dict[str, str]:

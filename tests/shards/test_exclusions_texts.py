@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.exclusions.contamination import Contamination, Work, plain_repo
-from penstock_jobs.shards.exclusions.near_duplicates import (
+from penstock_jobs.shards.exclusion.contamination import Contamination, Work, plain_repo
+from penstock_jobs.shards.exclusion.near_duplicates import (
     PERMUTATIONS,
     WORDS,
     Signature,
     near_duplicates,
     signature,
 )
-from penstock_jobs.shards.exclusions.shingles import shingles, word_hashes
+from penstock_jobs.shards.exclusion.shingles import shingles, word_hashes
 
 GOLDEN = [
     1029309735418314389,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock_jobs.shards.samples import Options, SampleRows
+from penstock_jobs.shards.sample_rows import Options, SampleRows
 from tests.shards.export_making import (
     ARGUMENTS,
     TOOLS,

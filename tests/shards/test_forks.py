@@ -6,7 +6,7 @@ from typing import Any
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
-from penstock_jobs.shards.registering import mark_consent, marks_of
+from penstock_jobs.shards.registration import mark_consent, marks_of
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
 from tests.shards.engine_lake import (

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput, SettingInvalid
-from penstock.settings import MIB, Settings
+from penstock.errors import InvalidInput
+from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of, part_name, publish, read_part, read_rows
 from penstock.shards.manifest import (
@@ -24,7 +24,7 @@ from penstock.shards.manifest import (
     read_manifest,
 )
 from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.writing import PartLimits, PartWriter, row_bytes
+from penstock.shards.writer import PartLimits, PartWriter, row_bytes
 from penstock.storage.files import FileStore
 from tests.shards.making import (
     SMALL,
@@ -158,9 +158,7 @@ def test_routes_of_other_rows_are_refused(store: FileStore) -> None:
 
 
 def test_row_groups_over_the_ceiling_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingInvalid, match="shard_row_group_bytes_max"):
-        PartLimits.of(Settings(data=tmp_path, shard_row_group_bytes_max=65 * MIB))
-    assert PartLimits.of(Settings(data=tmp_path)).row_group_bytes_max == 4 * MIB
+    assert PartLimits().row_group_bytes_max == 4 * MIB
 
 
 def test_an_empty_shard_is_a_shard(store: FileStore) -> None:

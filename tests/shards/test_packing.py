@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.shards.batching import QUADRATIC_TOKENS, cost
-from penstock.shards.packing import pack
+from penstock.shards.balance import QUADRATIC_TOKENS, cost, pack
 
 
 def plain_first_fit(lengths: list[int], length: int) -> list[list[int]]:

@@ -7,10 +7,9 @@ import pytest
 
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.shards.advantages import advantages
-from penstock_jobs.shards.answer import read_answer
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import Recipe, load_recipe
-from penstock_jobs.shards.selection import Known, Selection, select, wanted_by
+from penstock_jobs.shards.selection import Known, Selection, read_answer, select, wanted_by
 from tests.rewards.lakes import DAY_US
 from tests.rewards.runs import run_at
 from tests.support.lakes import HandLake, hand_lake

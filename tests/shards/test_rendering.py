@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock_jobs.shards.branches import Branch
-from penstock_jobs.shards.messages import Conversation
-from penstock_jobs.shards.rendering import Drift, Rendered, Renderer, open_renderer
-from penstock_jobs.shards.templates import ChatTemplate
+from penstock_jobs.shards.chat_templates import ChatTemplate
+from penstock_jobs.shards.conversation import Conversation
+from penstock_jobs.shards.renderer import Drift, Rendered, Renderer, open_renderer
 from tests.shards.talks import Talk, asks
 from tests.shards.tokenizers_made import FORGETFUL, PLAIN, tokenizer_json
 

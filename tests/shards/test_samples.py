@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
-from penstock_jobs.shards.rendering import Renderer
-from penstock_jobs.shards.samples import LeftOut, Options, SampleRows
-from penstock_jobs.shards.templates import ChatTemplate
+from penstock_jobs.shards.chat_templates import ChatTemplate
+from penstock_jobs.shards.renderer import Renderer
+from penstock_jobs.shards.sample_rows import LeftOut, Options, SampleRows
 from tests.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
 from tests.shards.tokenizers_made import PLAIN, tokenizer_json
 

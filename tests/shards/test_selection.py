@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.shards.answer import read_answer
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import Recipe, RewardChoice
 from penstock_jobs.shards.selection import (
@@ -24,6 +23,7 @@ from penstock_jobs.shards.selection import (
     Selection,
     Wanted,
     at_horizon,
+    read_answer,
     select,
     wanted_by,
 )

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.linking import linked
-from penstock_jobs.shards.splitting import split
+from penstock_jobs.shards.split import linked, split
 
 
 def test_the_share_is_drawn_by_the_seed() -> None:

@@ -15,9 +15,8 @@ from penstock.shards.files import publish
 from penstock.shards.manifest import Counts, Manifest, PartFile
 from penstock.shards.rules import RULES, SHAPES, Known
 from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.seen import Seen, digests_of
-from penstock.shards.validation import ShardValidator, validate_shard
-from penstock.shards.writing import PartLimits, PartWriter
+from penstock.shards.validation import Seen, ShardValidator, digests_of, validate_shard
+from penstock.shards.writer import PartLimits, PartWriter
 from penstock.storage.files import FileStore
 from tests.shards.making import (
     VOCABULARY,

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from penstock.events.reading import judge
-from penstock_jobs.simulator.delivering import Delivery, Line, deliver
+from penstock_jobs.simulator.delivery import Delivery, Line, Pace, deliver
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production
-from penstock_jobs.simulator.sinks import Pace
 from penstock_jobs.simulator.truth import SessionTruth
 
 PRODUCTION = Production(7)

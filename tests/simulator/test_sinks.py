@@ -13,9 +13,17 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.http.errors import ServerUnreachable
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.simulator.delivering import Delivery, Line, deliver
+from penstock_jobs.simulator.delivery import (
+    Delivery,
+    FileSink,
+    HttpSink,
+    KafkaSink,
+    Line,
+    Pace,
+    Sink,
+    deliver,
+)
 from penstock_jobs.simulator.production import Production
-from penstock_jobs.simulator.sinks import FileSink, HttpSink, KafkaSink, Pace, Sink
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.servers.broker import Broker
 from tests.support.servers.ports import free_port
@@ -97,7 +105,7 @@ def test_an_address_that_is_no_topic_is_refused(url: str) -> None:
 
 def test_a_topic_leads_each_event_into_the_lake_once(broker: Broker, tmp_path: Path) -> None:
     url = f"kafka://{broker.address}/{uuid.uuid4().hex}"
-    with hand_lake(tmp_path, log_url=url, log_partitions=3, log_refresh_seconds=0) as lake:
+    with hand_lake(tmp_path, log_url=url, log_partitions=3) as lake:
         assert lake.lake.log.partitions == 3  # the topic is there
         assert send(KafkaSink(url)) == 0
         assert send(KafkaSink(url)) == 0

@@ -16,6 +16,7 @@ from penstock.settings import Settings
 from penstock.storage import ObjectStore
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 from penstock.storage.opening import open_store
+from penstock.storage.settings import StorageSettings
 from tests.support.servers.faults import (
     CutAnswer,
     CutRequest,
@@ -57,7 +58,11 @@ def reach(store: ObjectStore, proxy: FaultyProxy) -> tuple[ObjectStore, FaultyPr
 
 def open_impatient(url: str, data: Path) -> ObjectStore:
     return open_store(
-        Settings(data=data, store_url=url, store_attempts_max=2, store_silence_seconds_max=1)
+        Settings(
+            data=data,
+            store_url=url,
+            rooms=(StorageSettings(store_attempts_max=2, store_silence_seconds_max=1),),
+        )
     )
 
 

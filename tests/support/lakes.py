@@ -21,11 +21,13 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.ingest.acceptance import Acceptance, Acceptor
 from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
+from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
-from penstock.lake.known import KnownEvents
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.lake import Lake
 from penstock.lake.partitions import agree_on
+from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
 
@@ -90,8 +92,13 @@ class HandLake:
         """The writer of the first partition alone."""
         settings = self.lake.settings
         parts = self.parts(crash_point, database)
-        known = KnownEvents(parts.database, parts.store, bytes_max=settings.known_bytes_max)
-        rejections = RejectionLimit(settings.rejected_ratio_max, settings.rejected_window_lines)
+        known = KnownEvents(
+            parts.database, parts.store, bytes_max=settings.room(LakeSettings).known_bytes_max
+        )
+        rejections = RejectionLimit(
+            settings.room(IngestSettings).rejected_ratio_max,
+            settings.room(IngestSettings).rejected_window_lines,
+        )
         log = agree_on(parts.database, parts.log.id, parts.log.partitions)
         return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)
 

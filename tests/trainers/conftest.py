@@ -8,7 +8,7 @@ import pytest
 
 from penstock.shards.manifest import Manifest
 from penstock.storage.files import FileStore
-from penstock_jobs.shards.exporting import export
+from penstock_jobs.shards.export import export_shard
 from tests.shards.export_making import Row, stored
 from tests.trainers.making import make_model, make_tokenizer, sampled, save_model
 
@@ -50,7 +50,7 @@ def exported(
 
     def to(rows: list[Row], target: str) -> Path:
         folder = tmp_path / f"export-{target}"
-        export(FileStore(tmp_path / "lake"), shard(rows), target, folder)
+        export_shard(FileStore(tmp_path / "lake"), shard(rows), target, folder)
         return folder
 
     return to

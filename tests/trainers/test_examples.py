@@ -13,7 +13,7 @@ from penstock.checkpoints.digests import digest_files
 from penstock.settings import load_settings
 from penstock.storage.files import FileStore
 from penstock_jobs.loop.keeping import cycles_of
-from penstock_jobs.shards.exporting import export
+from penstock_jobs.shards.export import export_shard
 from tests.loop.making import TENANT, World, open_world
 from tests.trainers.beginning import PARENT, begin
 from tests.trainers.making import make_model, needs, sampled
@@ -40,7 +40,7 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
     work.mkdir(parents=True)
     if name != "plain_torch":  # as the example would, without a lake around the shard
         target = name.replace("_", "-")
-        export(FileStore(tmp_path / "lake"), manifest, target, work / target)
+        export_shard(FileStore(tmp_path / "lake"), manifest, target, work / target)
     told = {
         "PENSTOCK_DATA": str(tmp_path),
         "PENSTOCK_PARENT_URI": model_folder.as_uri(),

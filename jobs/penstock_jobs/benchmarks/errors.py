@@ -39,7 +39,7 @@ class ServingUnreachable(PenstockError):
 class BenchmarkStopped(PenstockError):
     """The run of {suite} was stopped after {errors} attempts one after another that say nothing
     about the model, the last: {why}. They are recorded as errors, for ever. Find the cause, and
-    run it with more --attempts; PENSTOCK_BENCHMARK_ERRORS_MAX says how many are too many."""
+    run it with more --attempts."""
 
 
 class SuiteUnfit(PenstockError):

@@ -18,9 +18,14 @@ from penstock.checkpoints.tables import benchmark_run
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
 from penstock.errors import InvalidInput
-from penstock.settings import Settings
+from penstock.settings import GIB, MIB, Settings
 from penstock_jobs.benchmarks.importers import FORMATS, format_of, harbor, inspect_logs
 from penstock_jobs.benchmarks.importers.found import Asked, Problems
+
+#: One document, unpacked; what one archive holds, unpacked; attempts in one import.
+_DOCUMENT_BYTES_MAX = 512 * MIB
+_UNPACKED_BYTES_MAX = 64 * GIB
+_ATTEMPTS_MAX = 1_000_000
 
 #: The version of a suite of which nothing is known but results.
 IMPORTED = "imported"
@@ -137,9 +142,9 @@ def _asked(settings: Settings, wanted: Wanted) -> Asked:
         metric=wanted.metric,
         only=wanted.only,
         unfinished=wanted.unfinished,
-        document_bytes_max=settings.results_document_bytes_max,
-        unpacked_bytes_max=settings.results_unpacked_bytes_max,
-        attempts_max=settings.results_attempts_max,
+        document_bytes_max=_DOCUMENT_BYTES_MAX,
+        unpacked_bytes_max=_UNPACKED_BYTES_MAX,
+        attempts_max=_ATTEMPTS_MAX,
     )
 
 

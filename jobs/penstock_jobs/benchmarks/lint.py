@@ -16,7 +16,14 @@ from penstock_jobs.benchmarks.running import Options, conditions_of
 from penstock_jobs.benchmarks.sandbox import isolated
 from penstock_jobs.benchmarks.sandbox.files import File
 from penstock_jobs.benchmarks.scoring import Scored, score_tree
-from penstock_jobs.benchmarks.suite import Suite, Task, TaskFiles, load_files, load_solution
+from penstock_jobs.benchmarks.suite import (
+    TASK_BYTES_MAX,
+    Suite,
+    Task,
+    TaskFiles,
+    load_files,
+    load_solution,
+)
 
 _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
 #: What a prompt has in common with a check without telling it: a line of so many letters is told.
@@ -56,7 +63,7 @@ def lint(
     """All that is wrong with it, by task. Raises SuiteUnfit, IsolationImpossible."""
     conditions = conditions_of(settings, suite, "lint", Options(agent="", isolated=isolated))
     findings: list[Finding] = []
-    done = executor.run(lint_task, _works(suite, conditions, settings.benchmark_task_bytes_max))
+    done = executor.run(lint_task, _works(suite, conditions, TASK_BYTES_MAX))
     for number, one in enumerate(done, 1):
         findings += one.result
         follow(number, len(suite.tasks))

@@ -28,7 +28,24 @@ from penstock_jobs.benchmarks.errors import AgentSilent, BenchmarkStopped, Servi
 from penstock_jobs.benchmarks.sandbox import Views
 from penstock_jobs.benchmarks.sandbox.addresses import address_of, split
 from penstock_jobs.benchmarks.sandbox.views import named_places
-from penstock_jobs.benchmarks.suite import Suite, TaskFiles, load_files, load_solution
+from penstock_jobs.benchmarks.suite import (
+    TASK_BYTES_MAX,
+    Suite,
+    TaskFiles,
+    load_files,
+    load_solution,
+)
+
+#: Attempts one after another that say nothing about the model, before a run stops.
+ERRORS_MAX = 20
+#: Tries of an attempt that errs for reasons outside the model.
+_TRIES_MAX = 3
+#: The pause before its second try; each further pause is twice as long.
+RETRY_SECONDS = 1.0
+#: What is kept of the output of an agent or a check; its middle is left out.
+_OUTPUT_BYTES_MAX = 64 * 1024
+#: The report of an agent.
+_REPORT_BYTES_MAX = 256 * 1024
 
 _PREFLIGHT_SECONDS_MAX = 10.0
 _OUTPUT_CHARS_MAX = 2_000
@@ -95,7 +112,7 @@ def run(
     conditions = conditions_of(settings, suite, checkpoint, options)
     place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
     look_at_serving(options.serving)
-    register_suite(lake.database, tenant, suite, settings.benchmark_task_bytes_max)
+    register_suite(lake.database, tenant, suite, TASK_BYTES_MAX)
     begun = begin_run(lake.database, place, source=options.agent, conditions=_facts(conditions))
     results = {_key(one.result): one.result for one in attempts_of(lake.database, place)}
     before = done = len(results)
@@ -103,7 +120,7 @@ def run(
     silent: list[Outcome] = []
     while wanted := [one for one in choose(list(results.values())) if _asked(one) not in results]:
         of = done + len(wanted)
-        works = _works(suite, conditions, wanted, settings.benchmark_task_bytes_max)
+        works = _works(suite, conditions, wanted, TASK_BYTES_MAX)
         for one in executor.run(attempt_task, works):
             if one.result.silent is not None and not results:
                 silent.append(one.result)
@@ -115,7 +132,7 @@ def run(
                 done += 1
                 follow(done, of)
                 errors = 0 if result.error is None else errors + 1
-                if errors >= settings.benchmark_errors_max:
+                if errors >= ERRORS_MAX:
                     raise BenchmarkStopped(errors=errors, suite=suite.name, why=result.error)
             silent = []
     finish_run(lake.database, begun)
@@ -153,10 +170,10 @@ def conditions_of(
         allow=suite.allow,
         isolated=options.isolated,
         views=Views(hidden=hidden, visible=(*named_places(options.agent), *options.visible)),
-        tries_max=settings.benchmark_tries_max,
-        retry_seconds=settings.benchmark_retry_seconds,
-        output_bytes_max=settings.benchmark_output_bytes_max,
-        report_bytes_max=settings.benchmark_report_bytes_max,
+        tries_max=_TRIES_MAX,
+        retry_seconds=RETRY_SECONDS,
+        output_bytes_max=_OUTPUT_BYTES_MAX,
+        report_bytes_max=_REPORT_BYTES_MAX,
     )
 
 

@@ -16,6 +16,9 @@ from penstock_jobs.benchmarks.errors import SuiteUnfit
 from penstock_jobs.benchmarks.sandbox import addresses
 from penstock_jobs.benchmarks.sandbox.files import File, Print, prints_in, read_folder
 
+#: The tree, the check or the solution of a task.
+TASK_BYTES_MAX = 256 * 1024 * 1024
+
 Expect = Literal["edit", "no_edit", "any"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -165,7 +168,7 @@ def _load(task: Task, folder: Path, bytes_max: int) -> list[File]:
         return []
     size = sum(one.size for path, one in task.prints.items() if path.is_relative_to(folder))
     if size > bytes_max:
-        why = f"{folder} has {size} bytes, over PENSTOCK_BENCHMARK_TASK_BYTES_MAX={bytes_max}"
+        why = f"{folder} has {size} bytes, over the limit of {bytes_max}"
         raise SuiteUnfit(suite=task.folder, why=why)
     files = read_folder(str(folder))
     known = {path for path in task.prints if path.is_relative_to(folder)}

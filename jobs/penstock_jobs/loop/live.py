@@ -7,8 +7,9 @@ from penstock.channels.history import channel_changes
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement, parse
-from penstock_jobs.canary.metrics import COLUMNS
-from penstock_jobs.canary.watching import Round, lease_of, watch_once
+from penstock.lake.settings import LakeSettings
+from penstock_jobs.canary.live_metrics import COLUMNS
+from penstock_jobs.canary.watch import Round, lease_of, watch_once
 from penstock_jobs.loop.stage import Work
 from penstock_jobs.rewards import running
 from penstock_jobs.rewards.definition import Definition, parse_definition
@@ -23,7 +24,7 @@ def look(work: Work) -> Round:
     settings = work.lake.settings
     name = lease_of(work.tenant, work.loop.channel)
     owner = f"{work.actor}-{work.held.epoch}"[:64]
-    with leased(work.lake.database, name, owner, settings.lease_seconds) as mine:
+    with leased(work.lake.database, name, owner, settings.room(LakeSettings).lease_seconds) as mine:
         if mine:
             _compute_rewards(work)
             return watch_once(work.lake, work.tenant, work.loop.channel)

@@ -49,6 +49,7 @@ from penstock_jobs.loop.planning import (
     next_action,
     pause_us,
 )
+from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import Answer, Done, NotYet, Over, Work
 from penstock_jobs.loop.stages import STAGES, find_stage
 
@@ -91,7 +92,7 @@ class Runner:
                 seconds = self._seconds(action)
             except DatabaseUnreachable as error:
                 action = Wait(_line(error))
-                seconds = self.lake.settings.loop_poll_seconds
+                seconds = self.lake.settings.room(LoopSettings).loop_poll_seconds
             said = self._say(action.why, said)
             if self.wait(seconds):
                 return
@@ -161,7 +162,7 @@ class Runner:
         return last, next_action(row, self.loop.retry, facts, database_now(database))
 
     def _seconds(self, action: Wait) -> float:
-        most = self.lake.settings.loop_poll_seconds
+        most = self.lake.settings.room(LoopSettings).loop_poll_seconds
         if action.until_us is None:
             return most
         left_s = (action.until_us - database_now(self.lake.database)) / _SECOND_US
@@ -203,7 +204,7 @@ class Runner:
             cycle.number,
             cycle.stage(name),
             owner=self.owner,
-            lease_s=settings.loop_lease_seconds,
+            lease_s=settings.room(LoopSettings).loop_lease_seconds,
         ) as held:
             if held is None:
                 return None
@@ -250,7 +251,11 @@ class Runner:
             finish(database, held, result, why=answer.why, state="over")
         elif isinstance(answer, NotYet):
             pause_s = answer.pause_s
-            pause_s = self.lake.settings.loop_poll_seconds if pause_s is None else pause_s
+            pause_s = (
+                self.lake.settings.room(LoopSettings).loop_poll_seconds
+                if pause_s is None
+                else pause_s
+            )
             put_off(database, held, answer.why, round(pause_s * _SECOND_US))
         else:
             self._fail(held, answer)

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from penstock.lake.buckets import SessionId
-from penstock.lake.reward_files import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.keeping import Progress
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rates import Tally
+from penstock_jobs.rewards.reward_files import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 
 
 class Span(NamedTuple):

@@ -5,15 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.lake.bucket_views import bucket_views
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
+from penstock.lake.views import bucket_views
 from penstock_jobs.rewards.chains import chains_of
 from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import TABLES, Bucket
+from penstock_jobs.rewards.settings import RewardSettings
 
 #: What no view shows; of the others the view `events` would be a copy.
 _EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit')"
@@ -53,8 +55,10 @@ def gather_chain(lake: Lake, session: SessionId, as_of_us: int) -> tuple[Bucket,
     it; what only the log holds is not in it. Links are known of sessions that a run has seen.
     Raises SessionUnknown, LakeDamaged, what the store raises."""
     chains, places = chains_of(lake.database, [session])
-    with pinned(lake.database, None, lake.settings.reader_lease_seconds) as pin:
-        [bucket] = plan_sessions(lake, pin, chains, lake.settings.rewards_bucket_bytes_target)
+    with pinned(lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds) as pin:
+        [bucket] = plan_sessions(
+            lake, pin, chains, lake.settings.room(RewardSettings).rewards_bucket_bytes_target
+        )
         rows = read_bucket(lake, bucket)
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)

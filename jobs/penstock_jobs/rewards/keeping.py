@@ -10,8 +10,8 @@ from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
 from penstock.errors import InvalidInput
 from penstock.lake.buckets import SessionId
-from penstock.lake.reward_tables import reward_definition, reward_due
 from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.tables import reward_definition, reward_due
 
 _KEY = ("definition_version", "tenant", "session_id")
 

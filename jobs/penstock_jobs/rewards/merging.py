@@ -7,7 +7,9 @@ import pyarrow as pa
 from penstock.lake.catalog import pinned
 from penstock.lake.errors import CompactionConflict
 from penstock.lake.lake import Lake
-from penstock.lake.reward_files import (
+from penstock.lake.segments import discard
+from penstock.lake.settings import LakeSettings
+from penstock_jobs.rewards.reward_files import (
     MadeBy,
     RewardFile,
     read_outcomes,
@@ -16,21 +18,25 @@ from penstock.lake.reward_files import (
     rewards_at,
     write_rewards,
 )
-from penstock.lake.segments import discard
 from penstock_jobs.tiering import choose_groups
+
+#: Rows of a merged file.
+_FILE_ROWS_MAX = 1_000_000
 
 
 def merge_small(lake: Lake, version: str) -> int:
     """Merge the files of a definition that are worth it; how many went into others. Raises
     LakeDamaged, what the store raises."""
     settings = lake.settings
-    with pinned(lake.database, None, settings.reader_lease_seconds, renewed=True) as pin:
+    with pinned(
+        lake.database, None, settings.room(LakeSettings).reader_lease_seconds, renewed=True
+    ) as pin:
         files = rewards_at(lake.database, pin.snap, version)
         groups = choose_groups(
             files,
             lambda one: one.rows,
-            settings.rewards_file_rows_max,
-            settings.compaction_segments_min,
+            _FILE_ROWS_MAX,
+            settings.room(LakeSettings).compaction_segments_min,
         )
         return sum(len(group) for group in groups if _merge(lake, group))
 

@@ -11,12 +11,12 @@ from penstock.lake.buckets import Bucket, SessionId
 from penstock.lake.catalog import Pin
 from penstock.lake.changes import read_changes
 from penstock.lake.lake import Lake
-from penstock.lake.reward_files import RewardFile, read_outcomes, rewards_at
-from penstock.lake.reward_tables import reward_due
 from penstock.lake.tables import consent_change
 from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import Place
 from penstock_jobs.rewards.keeping import Progress
+from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
+from penstock_jobs.rewards.tables import reward_due
 
 
 @dataclass(frozen=True)

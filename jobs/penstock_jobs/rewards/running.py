@@ -15,13 +15,15 @@ from penstock.execution import Executor
 from penstock.lake.buckets import plan_sessions
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
-from penstock.lake.reward_files import add_rewards
+from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.opening import check_judge
 from penstock_jobs.rewards.history import Repository
 from penstock_jobs.rewards.keeping import Progress, begin_run, finish_run, put_due
 from penstock_jobs.rewards.merging import merge_small
 from penstock_jobs.rewards.planning import Plan, Wanted, plan_all, plan_backfill, plan_run
+from penstock_jobs.rewards.reward_files import add_rewards
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.worker import Computed, Count, Ending, Task, compute_bucket
 
 
@@ -71,7 +73,9 @@ def run(
     check_judge(work.definition, lake.settings)
     definition = _with_repository(work)
     clock_us = SystemClock().now_us() if now_us is None else now_us
-    with pinned(lake.database, None, lake.settings.reader_lease_seconds, renewed=True) as pin:
+    with pinned(
+        lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True
+    ) as pin:
         progress = begin_run(lake.database, definition, clock_us)
         plan = _plan(lake, pin, progress, work)
         report = Report(
@@ -85,7 +89,10 @@ def run(
         tasks = (
             Task(lake.settings, progress, bucket, plan.places_of(bucket), work.repository)
             for bucket in plan_sessions(
-                lake, pin, plan.chains, lake.settings.rewards_bucket_bytes_target
+                lake,
+                pin,
+                plan.chains,
+                lake.settings.room(RewardSettings).rewards_bucket_bytes_target,
             )
         )
         done = 0

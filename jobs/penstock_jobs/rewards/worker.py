@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from penstock.lake.buckets import Bucket, SessionId, read_bucket
 from penstock.lake.lake import Lake
-from penstock.lake.reward_files import MadeBy, RewardFile, write_rewards
 from penstock.settings import Settings
 from penstock_jobs.rewards.collecting import uncollected
 from penstock_jobs.rewards.credit import Place
@@ -22,6 +21,7 @@ from penstock_jobs.rewards.history import Repository, with_history
 from penstock_jobs.rewards.keeping import Progress
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rates import Tally
+from penstock_jobs.rewards.reward_files import MadeBy, RewardFile, write_rewards
 from penstock_jobs.rewards.rows import Parameters
 from penstock_jobs.rewards.scoring import Scored, score
 

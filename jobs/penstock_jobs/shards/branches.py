@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.shards.schema import ROLES, TokenSource
+from penstock_jobs.shards.conversation import Conversation, ModelCall
 from penstock_jobs.shards.engine_tokens import (
     ANY,
     EngineTokens,
@@ -25,7 +26,7 @@ from penstock_jobs.shards.engine_tokens import (
     Runs,
     read_tokens,
 )
-from penstock_jobs.shards.messages import Conversation, ModelCall, Problem
+from penstock_jobs.shards.session_events import Problem
 
 Link = Literal["fork", "compaction"]
 

@@ -17,7 +17,15 @@ from penstock.errors import InvalidInput
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json
 from penstock.terminal.progress import progress_of
-from penstock_jobs.simulator.delivering import Delivery, deliver
+from penstock_jobs.simulator.delivery import (
+    Delivery,
+    FileSink,
+    HttpSink,
+    KafkaSink,
+    Pace,
+    Sink,
+    deliver,
+)
 from penstock_jobs.simulator.policy import POLICIES, read_policy
 from penstock_jobs.simulator.production import (
     CHECKPOINTS,
@@ -26,7 +34,6 @@ from penstock_jobs.simulator.production import (
     Checkpoint,
     Production,
 )
-from penstock_jobs.simulator.sinks import FileSink, HttpSink, KafkaSink, Pace, Sink
 from penstock_jobs.simulator.truth import SessionTruth
 
 #: What checkpoints are that are named without a policy, in their order.

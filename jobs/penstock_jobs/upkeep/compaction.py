@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from penstock.lake.catalog import Segment, current
-from penstock.lake.compaction import merge_each
 from penstock.lake.lake import Lake
+from penstock.lake.merging import merge_each
+from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock_jobs.tiering import choose_groups
 
@@ -17,7 +18,11 @@ def run(lake: Lake, metrics: Metrics) -> str | None:
     live = current(lake.database).segments
     metrics.set("segments_live", len(live))
     settings = lake.settings
-    groups = choose_merges(live, settings.compaction_segments_min, settings.compaction_bytes_target)
+    groups = choose_merges(
+        live,
+        settings.room(LakeSettings).compaction_segments_min,
+        settings.room(LakeSettings).compaction_bytes_target,
+    )
     if not groups:
         return None
     done: list[int] = []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from penstock.channels.notices import Notice, notices_in
+from penstock.channels.settings import ChannelSettings
 from penstock.channels.tables import channel, delivery, webhook
 from penstock.channels.topic import topic_address
 from penstock.channels.webhooks import list_webhooks
@@ -138,7 +139,7 @@ def target_statuses(database: Database, settings: Settings, tenant: str) -> list
         for one in list_webhooks(database, tenant)
     ]
     if topic is not None:
-        address = without_secrets(settings.notice_topic_url)
+        address = without_secrets(settings.room(ChannelSettings).notice_topic_url)
         found.append(_standing("topic", None, address, by_target.get(topic, [])))
     return found
 

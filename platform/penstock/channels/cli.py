@@ -297,15 +297,14 @@ def _from_database(
     data: Path | None, tenant: str, name: str, after: int | None
 ) -> Iterator[dict[str, Any]]:
     from penstock.channels.channel import channel_state
-    from penstock.channels.watchers import follow
+    from penstock.channels.watchers import POLL_SECONDS, follow
 
     with open_existing(data) as lake:
         if after is None:
             after = channel_state(lake.database, tenant, name).version - 1
-        poll_s = lake.settings.channel_poll_seconds
         while True:
             try:
-                for one in follow(lake.database, tenant, name, after, poll_s=poll_s):
+                for one in follow(lake.database, tenant, name, after, poll_s=POLL_SECONDS):
                     after = one.version
                     yield one.document
             except DatabaseUnreachable as error:

@@ -25,6 +25,7 @@ from penstock.channels.backlog import (
     topic_target,
     webhook_id,
 )
+from penstock.channels.settings import ChannelSettings
 from penstock.channels.topic import open_topic
 from penstock.channels.webhooks import DeliveryFailure, NoticeTarget, open_webhook
 from penstock.database.engine import Database
@@ -32,6 +33,13 @@ from penstock.database.leases import leased
 from penstock.errors import PenstockError
 from penstock.metrics import Metrics
 from penstock.settings import Settings
+
+#: Webhooks that a process tells at the same time.
+_DELIVERIES_MAX = 8
+#: How often it looks for changes that webhooks or the topic wait for.
+_POLL_SECONDS = 0.05
+#: The longest pause between two tries.
+PAUSE_SECONDS_MAX = 300.0
 
 _FIRST_PAUSE_SECONDS = 1.0
 #: Pauses are that much shorter at most, so that not all come back at the same moment.
@@ -61,7 +69,7 @@ class Deliverer:
         self.topic_target = topic_target(settings)
         self._owner = uuid.uuid4().hex
         self._stopping = threading.Event()
-        self._threads = ThreadPoolExecutor(settings.deliveries_max, "deliver")
+        self._threads = ThreadPoolExecutor(_DELIVERIES_MAX, "deliver")
         #: By target: what is being told now, how to break it off, and which to leave to others.
         self._running: dict[str, Future[None]] = {}
         self._open: dict[str, NoticeTarget] = {}
@@ -110,7 +118,7 @@ class Deliverer:
         return self.survey()
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._settings.delivery_poll_seconds):
+        while not self._stopping.wait(_POLL_SECONDS):
             self._try("looking for changes", self._look)
 
     def _look(self) -> None:
@@ -153,7 +161,7 @@ class Deliverer:
 
     def _tell(self, target: str, *, pauses: bool) -> None:
         name = f"tell:{target}"
-        lease_s = self._settings.delivery_lease_seconds
+        lease_s = self._settings.room(ChannelSettings).delivery_lease_seconds
         with leased(self._database, name, self._owner, lease_s) as mine:
             if not mine:
                 self._others_until_s[target] = time.monotonic() + lease_s / _LOOKS_A_LEASE
@@ -173,7 +181,7 @@ class Deliverer:
     def _open_target(self, target: str) -> NoticeTarget | None:
         if self._topic is not None and target == self.topic_target:
             return self._topic
-        seconds_max = self._settings.webhook_seconds_max
+        seconds_max = self._settings.room(ChannelSettings).webhook_seconds_max
         return open_webhook(self._database, webhook_id(target), seconds_max)
 
     def _tell_channel(self, opened: NoticeTarget, one: Backlog, lease_name: str) -> None:
@@ -204,7 +212,7 @@ class Deliverer:
                 return
 
     def _pause_s(self, attempts: int, failure: DeliveryFailure) -> float:
-        longest_s = self._settings.delivery_pause_seconds_max
+        longest_s = PAUSE_SECONDS_MAX
         own = pause_s(attempts, longest_s, random.random(), gone=failure.gone)
         return max(own, min(failure.pause_s, longest_s))
 

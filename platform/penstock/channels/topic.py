@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING
 
 from penstock.channels.notices import Notice
+from penstock.channels.settings import ChannelSettings
 from penstock.channels.webhooks import DeliveryFailure
 from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.eventlog.kafka.address import Address, parse_address
+from penstock.eventlog.settings import EventLogSettings
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ _CONFIGS = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 86_400
 
 def topic_address(settings: Settings) -> Address | None:
     """None where the settings name no topic. Raises SettingInvalid."""
-    url = settings.notice_topic_url
+    url = settings.room(ChannelSettings).notice_topic_url
     if not url:
         return None
     why = "it is not kafka://HOST:PORT/TOPIC"
@@ -39,7 +41,7 @@ def open_topic(settings: Settings) -> "TopicTarget | None":
         import kafka  # noqa: F401
     except ModuleNotFoundError as error:
         raise ExtraMissing(extra="kafka", what="The topic for changes of channels") from error
-    return TopicTarget(address, request_s=settings.log_request_seconds_max)
+    return TopicTarget(address, request_s=settings.room(EventLogSettings).log_request_seconds_max)
 
 
 class TopicTarget:

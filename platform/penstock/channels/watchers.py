@@ -18,6 +18,9 @@ from penstock.channels.tables import channel
 from penstock.database.engine import Database
 from penstock.errors import PenstockError, TooManyRequests
 
+#: How often a process looks for changes of channels that somebody waits for.
+POLL_SECONDS = 0.02
+
 #: How many channels one statement asks for: databases bound a statement's parameters.
 _CHANNELS_A_STATEMENT = 200
 _RETRY_SECONDS = 0.5

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from penstock.database.settings import DatabaseSettings
 from penstock.settings import Settings
 
 
@@ -10,18 +11,18 @@ from penstock.settings import Settings
 class Limits:
     """What a Database is opened with; the settings say what each means."""
 
-    lock_seconds_max: float = Settings.database_lock_seconds_max
-    statement_seconds_max: float = Settings.database_statement_seconds_max
-    connect_seconds_max: float = Settings.database_connect_seconds_max
-    connections_max: int = Settings.database_connections_max
+    lock_seconds_max: float = DatabaseSettings.database_lock_seconds_max
+    statement_seconds_max: float = DatabaseSettings.database_statement_seconds_max
+    connect_seconds_max: float = DatabaseSettings.database_connect_seconds_max
+    connections_max: int = DatabaseSettings.database_connections_max
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         return cls(
-            lock_seconds_max=settings.database_lock_seconds_max,
-            statement_seconds_max=settings.database_statement_seconds_max,
-            connect_seconds_max=settings.database_connect_seconds_max,
-            connections_max=settings.database_connections_max,
+            lock_seconds_max=settings.room(DatabaseSettings).database_lock_seconds_max,
+            statement_seconds_max=settings.room(DatabaseSettings).database_statement_seconds_max,
+            connect_seconds_max=settings.room(DatabaseSettings).database_connect_seconds_max,
+            connections_max=settings.room(DatabaseSettings).database_connections_max,
         )
 
     def pool(self) -> dict[str, float]:

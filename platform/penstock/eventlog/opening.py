@@ -4,8 +4,12 @@ from pathlib import Path
 
 from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.eventlog import EventLog
+from penstock.eventlog.settings import EventLogSettings
 from penstock.events.packing import HEADER_BYTES_MAX
 from penstock.settings import Settings
+
+#: Partitions that were added to a topic are seen so soon.
+REFRESH_SECONDS = 5.0
 
 
 def open_log(settings: Settings) -> EventLog:
@@ -15,10 +19,10 @@ def open_log(settings: Settings) -> EventLog:
 
         return LocalEventLog(
             Path(rest),
-            partitions=settings.log_partitions,
-            file_bytes_max=settings.log_file_bytes_max,
-            bytes_max=settings.log_bytes_max,
-            disk_reserve_bytes=settings.disk_reserve_bytes,
+            partitions=settings.room(EventLogSettings).log_partitions,
+            file_bytes_max=settings.room(EventLogSettings).log_file_bytes_max,
+            bytes_max=settings.room(EventLogSettings).log_bytes_max,
+            disk_reserve_bytes=settings.room(EventLogSettings).disk_reserve_bytes,
         )
     if scheme == "kafka":
         return _open_kafka(settings)
@@ -35,9 +39,9 @@ def _open_kafka(settings: Settings) -> EventLog:
     except ModuleNotFoundError as error:
         raise ExtraMissing(extra="kafka", what=f"The event log {settings.log_url}") from error
     limits = KafkaLimits(
-        partitions=settings.log_partitions,
-        value_bytes_max=settings.event_bytes_max + HEADER_BYTES_MAX,
-        request_s=settings.log_request_seconds_max,
-        refresh_s=settings.log_refresh_seconds,
+        partitions=settings.room(EventLogSettings).log_partitions,
+        value_bytes_max=settings.room(EventLogSettings).event_bytes_max + HEADER_BYTES_MAX,
+        request_s=settings.room(EventLogSettings).log_request_seconds_max,
+        refresh_s=REFRESH_SECONDS,
     )
     return KafkaEventLog(settings.log_url, limits)

@@ -17,6 +17,9 @@ from penstock.events.frames import (
 from penstock.events.placement import partition_of
 from penstock.events.reading import Judged, Rejection
 
+#: What is kept of a rejected line.
+REJECTED_LINE_BYTES_MAX = 64 * 1024
+
 #: What a value of one event may hold beside the event.
 HEADER_BYTES_MAX = 8 * 1024
 #: Refused lines belong to no session.

@@ -33,7 +33,7 @@ class Executor(Protocol):
         it may run more than once, even at the same time; it is given back once. The first error
         ends the run: tasks under way are waited for and given back, then it is raised. An error
         of our family comes as it was raised, any other as TaskFailed. Raises WorkerLost after
-        `executor_attempts_max` tries, InvalidInput, ExecutorUnreachable."""
+        3 tries, InvalidInput, ExecutorUnreachable."""
         ...
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from penstock.directories import make_directory, sync_directory
 from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.files import SourceFile, files_of
+from penstock.fleet.settings import FleetSettings
 from penstock.fleet.sources import Piece
 from penstock.settings import Settings
 
@@ -84,7 +85,7 @@ class Copies:
     def remove_old(self) -> list[str]:
         """Remove the copies beyond PENSTOCK_FOLLOW_COPIES_MAX, the least recently used first, and
         none of those that are kept; the digests of what was removed."""
-        return self._remove_beyond(self._settings.follow_copies_max)
+        return self._remove_beyond(self._settings.room(FleetSettings).follow_copies_max)
 
     def _remove_beyond(self, most: int) -> list[str]:
         for one in self.directory.glob(f"{_REMOVING}*"):  # a sidecar was killed meanwhile

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from penstock.channels.channel import channel_state
+from penstock.channels.watchers import POLL_SECONDS
 from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
@@ -46,7 +47,7 @@ class DatabaseSource:
                 tell(f"{error} It is tried again.")
                 pause_s = _PAUSE_SECONDS
                 continue
-            pause_s = max(_LOOK_SECONDS_MIN, self._settings.channel_poll_seconds)
+            pause_s = max(_LOOK_SECONDS_MIN, POLL_SECONDS)
             if found.version != known:
                 known = found.version
                 yield found

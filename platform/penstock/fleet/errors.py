@@ -32,6 +32,6 @@ class ReplicaTaken(PenstockError):
 
 
 class ReplicasFull(PenstockError):
-    """The channel {channel} has {limit} replicas already (PENSTOCK_REPLICAS_MAX)."""
+    """The channel {channel} has {limit} replicas already. No more are taken."""
 
     http_status = 409

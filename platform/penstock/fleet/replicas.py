@@ -13,8 +13,14 @@ from penstock.database.inserting import insert_of
 from penstock.errors import InvalidInput
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.fleet import PARTS, STATES, Group, Standing, standings
+from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.settings import Settings
+
+#: A replica that nobody heard of for so long is forgotten.
+FORGET_SECONDS = 3_600.0
+#: Of one channel.
+REPLICAS_MAX = 2_000
 
 #: A sidecar that ends well says so, and its replica is forgotten at once.
 LEFT = "left"
@@ -161,8 +167,8 @@ def _refuse_other(
     forgotten = columns.heard_at < _forgotten(settings, now)
     connection.execute(sa.delete(replica).where(_place(*place), forgotten))
     there = connection.scalar(sa.select(sa.func.count()).select_from(replica).where(_place(*place)))
-    if (there or 0) >= settings.replicas_max:
-        raise ReplicasFull(channel=place[1], limit=settings.replicas_max)
+    if (there or 0) >= REPLICAS_MAX:
+        raise ReplicasFull(channel=place[1], limit=REPLICAS_MAX)
 
 
 def _keep(connection: Connection, place: tuple[str, str], said: Report, now: int) -> None:
@@ -235,8 +241,9 @@ def _place(tenant: str, channel: str) -> sa.ColumnElement[bool]:
 
 def _silent(settings: Settings, now: int) -> int:
     """Who was not heard since then is silent."""
-    return now - round(settings.replica_silent_seconds * 1_000_000)
+    return now - round(settings.room(FleetSettings).replica_silent_seconds * 1_000_000)
 
 
 def _forgotten(settings: Settings, now: int) -> int:
-    return now - round(settings.replica_forget_seconds * 1_000_000)
+    silent_s = settings.room(FleetSettings).replica_silent_seconds
+    return now - round(max(FORGET_SECONDS, silent_s) * 1_000_000)

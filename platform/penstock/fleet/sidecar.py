@@ -19,10 +19,13 @@ from penstock.fleet.fleet import PartName, Standing, say_standing
 from penstock.fleet.memory import Loaded, Remembered, remember, remembered
 from penstock.fleet.replicas import Report
 from penstock.fleet.reporting import Reporter
+from penstock.fleet.settings import FleetSettings
 from penstock.fleet.sources import Piece, Pointing, Source, Target, target_of
 from penstock.settings import ENVIRONMENT_PREFIX, Settings
 
 _JOIN_SECONDS_MAX = 0.5
+#: The longest pause before a checkpoint that was not loaded is tried again.
+RETRY_SECONDS_MAX = 300.0
 #: Of pauses: beyond it numbers are larger than they can be.
 _DOUBLINGS_MAX = 60
 
@@ -42,6 +45,9 @@ class Plan:
     once: bool = False
     #: The engine has what was loaded last, also before this process.
     assume_loaded: bool = False
+    #: The pause before a checkpoint that was not loaded is tried again; each further one is twice
+    #: as long.
+    retry_seconds: float = 2.0
 
 
 #: Something that happened: its kind, a sentence, and the facts.
@@ -88,7 +94,7 @@ class Sidecar:
         self._reporter = Reporter(
             source,
             self._said,
-            every_s=settings.replica_report_seconds,
+            every_s=settings.room(FleetSettings).replica_report_seconds,
             on_standing=self._say_standing,
             on_trouble=lambda why: self._tell("unreported", f"the report was not taken: {why}", {}),
         )
@@ -202,7 +208,7 @@ class Sidecar:
         assert self._loaded is not None
         had = Target(self._loaded.version, self._loaded.checkpoint, self._loaded.digest)
         found = self._run(self._plan.check, self._facts(had, _kept(self._loaded)))
-        self._check_s = time.monotonic() + self._settings.follow_check_seconds
+        self._check_s = time.monotonic() + self._settings.room(FleetSettings).follow_check_seconds
         if found.how and not found.given_up:
             self._forget()
             text = f"the engine has not {target.checkpoint} any more: {found.output}"
@@ -229,8 +235,7 @@ class Sidecar:
 
     def _pause_s(self) -> float:
         times = 2.0 ** min(self._failures - 1, _DOUBLINGS_MAX)
-        longest_s = self._settings.follow_retry_seconds_max
-        return min(longest_s, self._settings.follow_retry_seconds * times)
+        return min(RETRY_SECONDS_MAX, self._plan.retry_seconds * times)
 
     def _wait(self, until_s: float | None) -> None:
         """Until something happens, or that moment."""
@@ -270,7 +275,7 @@ class Sidecar:
         remember(self._plan.directory, Remembered(self._memory.sidecar, self._loaded))
         self._say_loaded(target, seconds=round(time.monotonic() - began_s, 3))
         self._failures = 0
-        self._check_s = time.monotonic() + self._settings.follow_check_seconds
+        self._check_s = time.monotonic() + self._settings.room(FleetSettings).follow_check_seconds
         self._copies.keep(chain)
         for digest in self._copies.remove_old():
             self._tell("removed", f"removed the copy of {digest}", {"digest": digest})
@@ -321,7 +326,7 @@ class Sidecar:
         return command.run(
             execute,
             facts,
-            seconds_max=self._settings.follow_command_seconds_max,
+            seconds_max=self._settings.room(FleetSettings).follow_command_seconds_max,
             lock=self._lock,
             given_up=lambda: self._ended,
         )

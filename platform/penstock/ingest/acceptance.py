@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from penstock.eventlog import EventLog
+from penstock.eventlog.settings import EventLogSettings
 from penstock.events.bodies import split_body
-from penstock.events.packing import HEADER_BYTES_MAX, Packer, encode_within
+from penstock.events.packing import HEADER_BYTES_MAX, REJECTED_LINE_BYTES_MAX, Packer, encode_within
 from penstock.events.reading import Judged, Rejection, judge
 from penstock.ingest.errors import BodyUnreadable
 from penstock.settings import Settings
@@ -36,9 +37,9 @@ class Acceptor:
         return cls(
             tenant=tenant,
             partitions=log.partitions,
-            event_bytes_max=min(settings.event_bytes_max, room),
+            event_bytes_max=min(settings.room(EventLogSettings).event_bytes_max, room),
             # What is refused is kept as JSON, where it takes more room.
-            rejected_line_bytes_max=min(settings.rejected_line_bytes_max, room // 2),
+            rejected_line_bytes_max=min(REJECTED_LINE_BYTES_MAX, room // 2),
             value_bytes_max=log.value_bytes_max,
         )
 

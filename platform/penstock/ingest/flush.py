@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.events.envelope import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.lake.commit import LedgerCounts, LedgerKey, RejectedRow
-from penstock.lake.known import SessionMemory, Told, tell_new
+from penstock.lake.duplicates import SessionMemory, Told, tell_new
 from penstock.lake.rows import Decoded
 
 HOUR_US = 3_600_000_000

@@ -12,6 +12,7 @@ from penstock.errors import Backlogged, InvalidInput
 from penstock.ingest.acceptance import Acceptance, Acceptor
 from penstock.ingest.errors import BodyUnreadable
 from penstock.ingest.partition_writer import Parts
+from penstock.ingest.settings import IngestSettings
 from penstock.ingest.storing import wait_until_stored
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
@@ -82,7 +83,9 @@ class Importer:
         comes next may ask for segments, as rewards do."""
         self.imported.by_server = not self._writer.drain()
         if self.imported.by_server:
-            patience_s = self._lake.settings.flush_seconds_max + _STORE_SECONDS_MAX
+            patience_s = (
+                self._lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
+            )
             self.imported.waiting = not wait_until_stored(self._lake, patience_s)
         metrics = self._metrics
         self.imported.stored = int(metrics.value("events_stored_total", tenant=self._tenant))

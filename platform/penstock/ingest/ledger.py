@@ -13,7 +13,7 @@ from penstock.events.arrivals import Arrivals
 from penstock.events.frames import Header
 from penstock.ingest.flush import HOUR_US
 from penstock.lake.catalog import Covered, read_next_offsets
-from penstock.lake.fresh import arrivals_of, start_of
+from penstock.lake.fresh_events import arrivals_of, start_of
 from penstock.lake.lake import Lake
 from penstock.lake.partitions import Gap, read_gaps
 from penstock.lake.tables import ledger, segment

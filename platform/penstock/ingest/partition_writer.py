@@ -16,15 +16,17 @@ from penstock.events.packing import encode_within
 from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import Flush, FlushLimits, Gathered, gather, plan
 from penstock.ingest.rejection_limit import RejectionLimit
+from penstock.ingest.settings import IngestSettings
 from penstock.ingest.sieve import UNFIT, Sieve
 from penstock.lake import commit, partitions
 from penstock.lake.commit import Advance
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.fresh import arrivals_of
-from penstock.lake.known import KnownEvents
+from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.partitions import Claim, LogState
-from penstock.lake.rows import RowGroupLimits
+from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.summary import Summariser
 from penstock.metrics import Metrics
 from penstock.settings import Settings
@@ -86,9 +88,13 @@ class PartitionWriter:
         self._rejections = rejections
         settings = parts.settings
         self._limits = FlushLimits(
-            settings.flush_rows_max, settings.flush_bytes_max, settings.flush_seconds_max
+            settings.room(IngestSettings).flush_rows_max,
+            settings.room(IngestSettings).flush_bytes_max,
+            settings.room(IngestSettings).flush_seconds_max,
         )
-        self._groups = RowGroupLimits(settings.row_group_rows_max, settings.row_group_bytes_max)
+        self._groups = RowGroupLimits(
+            settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX
+        )
         #: The last look found so much that there is probably more.
         self.behind = False
         #: False when the partition is another writer's share.
@@ -177,7 +183,7 @@ class PartitionWriter:
             log=self._log,
             bounds=bounds,
             expires=parts.log.expires,
-            lease_s=parts.settings.lease_seconds,
+            lease_s=parts.settings.room(LakeSettings).lease_seconds,
             sure=held is Held.MINE,
         )
         if claim is not None:
@@ -200,9 +206,11 @@ class PartitionWriter:
 
     def _renew_when_due(self, claim: Claim) -> None:
         now_s = self._parts.clock.elapsed_s()
-        if now_s - self._renewed_s > self._parts.settings.lease_seconds / 3:
+        if now_s - self._renewed_s > self._parts.settings.room(LakeSettings).lease_seconds / 3:
             self._refuse_gap()
-            partitions.renew_claim(self._parts.database, claim, self._parts.settings.lease_seconds)
+            partitions.renew_claim(
+                self._parts.database, claim, self._parts.settings.room(LakeSettings).lease_seconds
+            )
             self._renewed_s = now_s
 
     def _refuse_gap(self) -> None:
@@ -284,7 +292,7 @@ class PartitionWriter:
         self._report(gathered, flush, segment, time.perf_counter() - started)
 
     def _commit(self, claim: Claim, change: Advance) -> Claim:
-        lease_s = self._parts.settings.lease_seconds
+        lease_s = self._parts.settings.room(LakeSettings).lease_seconds
         try:
             return commit.advance(self._parts.database, claim, change, lease_s=lease_s)
         except FencedOff:

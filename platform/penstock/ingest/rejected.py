@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from penstock.clock import Clock
 from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
+from penstock.eventlog.settings import EventLogSettings
 from penstock.events.reading import Refusal, judge_line
 from penstock.ingest.acceptance import Acceptor
 from penstock.lake.lake import Lake
@@ -91,7 +92,7 @@ def _replay_one(
 ) -> None:
     if entry.truncated:
         raise Refusal("only its beginning was kept")
-    judge_line(entry.raw, lake.settings.event_bytes_max)
+    judge_line(entry.raw, lake.settings.room(EventLogSettings).event_bytes_max)
     acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
     for piece in acceptor.accept(entry.raw, clock.now_us()):
         for partition, some in piece.values.items():

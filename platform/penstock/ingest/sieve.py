@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.events.frames import Frame, RejectedLine
-from penstock.lake.known import SessionMemory, tell_new
+from penstock.lake.duplicates import SessionMemory, tell_new
 from penstock.lake.rows import Decoded, RowGroupLimits
 from penstock.lake.summary import Summariser
 

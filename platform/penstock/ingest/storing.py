@@ -3,7 +3,7 @@
 import time
 
 from penstock.lake.catalog import read_next_offsets
-from penstock.lake.fresh import start_of
+from penstock.lake.fresh_events import start_of
 from penstock.lake.lake import Lake
 
 _LOOK_SECONDS = 0.05

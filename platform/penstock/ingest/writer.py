@@ -14,10 +14,15 @@ from penstock.eventlog.errors import LogCorrupt
 from penstock.ingest.errors import LogTruncated, RejectedLimitReached
 from penstock.ingest.partition_writer import PartitionWriter, Parts
 from penstock.ingest.rejection_limit import RejectionLimit
+from penstock.ingest.settings import IngestSettings
 from penstock.ingest.sharing import Sharing
+from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.known import KnownEvents
 from penstock.lake.partitions import LogState, agree_on
+from penstock.lake.settings import LakeSettings
+
+#: How often the writer looks for events of others.
+_POLL_SECONDS = 0.05
 
 log_line = structlog.get_logger()
 
@@ -45,9 +50,12 @@ class Writer:
         settings = parts.settings
         self.owner = uuid.uuid4().hex
         # Shared by the partitions, so that both limits hold for the process.
-        self._known = KnownEvents(parts.database, parts.store, bytes_max=settings.known_bytes_max)
+        self._known = KnownEvents(
+            parts.database, parts.store, bytes_max=settings.room(LakeSettings).known_bytes_max
+        )
         self._rejections = RejectionLimit(
-            settings.rejected_ratio_max, settings.rejected_window_lines
+            settings.room(IngestSettings).rejected_ratio_max,
+            settings.room(IngestSettings).rejected_window_lines,
         )
         self._log_seen: tuple[str, int] | None = None
         self._log: LogState | None = None
@@ -102,7 +110,7 @@ class Writer:
                 self._went_well()
                 # Not for each append: what comes within a pause costs one look at the log.
                 behind = any(partition.behind for partition in self._partitions)
-                pause_s = 0.0 if behind else self._parts.settings.poll_seconds
+                pause_s = 0.0 if behind else _POLL_SECONDS
             except _NEEDS_A_PERSON as error:
                 self._stop_for_a_person(error)
                 while not self._stopping.wait(_LOOK_SECONDS):
@@ -149,7 +157,7 @@ class Writer:
             return
         if self._sharing is None:
             settings, database = self._parts.settings, self._parts.database
-            lease_s, clock = settings.lease_seconds, self._parts.clock
+            lease_s, clock = settings.room(LakeSettings).lease_seconds, self._parts.clock
             self._sharing = Sharing(database, self.owner, lease_s, clock)
         division = self._sharing.look(len(self._partitions))
         if division is None:
@@ -176,7 +184,7 @@ class Writer:
         self._parts.metrics.add("writer_failures_total")
         self._start_over()
         self._tell_lag()
-        longest = self._parts.settings.retry_seconds_max
+        longest = self._parts.settings.room(IngestSettings).retry_seconds_max
         return min(max(_RETRY_SECONDS_MIN, pause_s * 2), longest)
 
     def _stop_for_a_person(self, error: Exception) -> None:

@@ -27,6 +27,7 @@ from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.segments import open_segment, sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import segment
 
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.
@@ -88,7 +89,7 @@ class Extent:
 def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
     """Buckets of about `bucket_bytes_target` that together are the pinned lake; a session larger
     than that is a bucket. The same for the same snap, whoever asks. Raises LakeDamaged."""
-    target = lake.settings.bucket_bytes_target
+    target = lake.settings.room(LakeSettings).bucket_bytes_target
     extents: list[Extent] = []
     samples: list[Sample] = []
     for one in pin.segments:

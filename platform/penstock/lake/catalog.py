@@ -12,10 +12,12 @@ from sqlalchemy import Connection
 from penstock.database.engine import Database, hold, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.inserting import insert_of
+from penstock.database.metadata import all_tables
 from penstock.database.repeating import repeating
 from penstock.errors import InvalidInput
 from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.tables import (
+    FOLDER,
     consent_change,
     lake_commit,
     lake_head,
@@ -83,11 +85,18 @@ class Snapshot:
 _AS_READER = [segment.c[name] for name in Segment.__dataclass_fields__]
 
 
-def visible_at(snap: int) -> sa.ColumnElement[bool]:
-    """Segments that a reader at `snap` sees."""
-    return (segment.c.added_snap <= snap) & (
-        segment.c.removed_snap.is_(None) | (segment.c.removed_snap > snap)
+def visible_at(snap: int, files: sa.Table = segment) -> sa.ColumnElement[bool]:
+    """Files that a reader at `snap` sees: segments, or those of another room."""
+    return (files.c.added_snap <= snap) & (
+        files.c.removed_snap.is_(None) | (files.c.removed_snap > snap)
     )
+
+
+def file_tables() -> dict[str, sa.Table]:
+    """By folder, the tables of files that the lake keeps: segments, and what rooms above the lake
+    add. They are pinned, verified and collected alike."""
+    tables = all_tables().sorted_tables
+    return {table.info[FOLDER]: table for table in tables if FOLDER in table.info}
 
 
 @contextmanager

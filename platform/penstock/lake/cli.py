@@ -64,14 +64,15 @@ def verify_(
         if deep:
             found = replace(found, findings=found.findings + verify_deep(lake, executor))
     if json:
-        show_json(found)
+        others = {f"{name}s": count for name, count in found.others.items()}
+        counts = {"segments": found.segments, "rows": found.rows, **others}
+        show_json(counts | {"findings": found.findings})
     else:
         for finding in found.findings:
             say(f"{finding.name}: {finding.problem}")
-        held = (
-            f"{found.segments} segments, {found.rows} events, {found.reward_files} files of rewards"
-        )
-        say(f"{held}: {len(found.findings)} problems")
+        held = {"segment": found.segments, "event": found.rows, **found.others}
+        texts = [f"{count} {name.replace('_', ' ')}s" for name, count in held.items()]
+        say(f"{', '.join(texts)}: {len(found.findings)} problems")
     if found.findings:
         raise typer.Exit(1)
 
@@ -92,7 +93,9 @@ def gc(
     with open_existing(data) as lake, alone_now(lake):
         done = collect(lake, grace)
     if json:
-        show_json(done)
+        others = {folder: n for folder, n in done.replaced.items() if folder != "events"}
+        counts = {"uncommitted": done.uncommitted, "leases": done.leases}
+        show_json({"segments": done.segments, **others, **counts})
     else:
-        replaced = f"{done.segments} replaced segments, {done.rewards} replaced files of rewards"
+        replaced = ", ".join(f"{n} replaced files of {name}" for name, n in done.replaced.items())
         say(f"{replaced} and {done.uncommitted} uncommitted files deleted")

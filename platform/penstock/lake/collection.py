@@ -10,17 +10,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import now_us
-from penstock.lake.catalog import claim_files
+from penstock.lake.catalog import claim_files, file_tables
 from penstock.lake.commit import NO_PARTITION
 from penstock.lake.lake import Lake
-from penstock.lake.reward_tables import reward_file
 from penstock.lake.segments import sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import (
     lake_commit,
     lake_head,
     log_partition,
     reader_lease,
-    segment,
     segment_intent,
     snapshot,
 )
@@ -32,25 +31,34 @@ _COLLECTOR = "collection"
 class Collected:
     """What a round of collection did."""
 
-    segments: int
-    rewards: int
+    #: Replaced files, by folder.
+    replaced: dict[str, int]
     uncommitted: int
     leases: int
+
+    @property
+    def segments(self) -> int:
+        return self.replaced["events"]
 
 
 def collect(lake: Lake, grace_s: float | None = None) -> Collected:
     """Delete what nobody needs. A killed round is finished by the next."""
-    grace_s = lake.settings.collection_grace_seconds if grace_s is None else grace_s
+    grace_s = (
+        lake.settings.room(LakeSettings).collection_grace_seconds if grace_s is None else grace_s
+    )
+    tables = file_tables()
     with lake.database.write() as connection:
         claim_files(connection, to_collect=True)
         leases = connection.execute(
             sa.delete(reader_lease).where(reader_lease.c.until < now_us())
         ).rowcount
-        segments = _give_up_replaced(connection, segment, grace_s)
-        rewards = _give_up_replaced(connection, reward_file, grace_s)
+        replaced = {
+            folder: _give_up_replaced(connection, table, grace_s)
+            for folder, table in tables.items()
+        }
         uncommitted = _give_up_intents(connection, grace_s)
     _delete_given_up(lake, grace_s)
-    return Collected(segments, rewards, uncommitted, leases)
+    return Collected(replaced, uncommitted, leases)
 
 
 def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -> int:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from penstock.events.identity import session_key
 from penstock.execution import Executor
+from penstock.lake.bucket_jobs import Job, Parameters, read_results, run_job
 from penstock.lake.buckets import (
     Bucket,
     Extent,
@@ -25,7 +26,6 @@ from penstock.lake.buckets import (
 )
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.filters import may_hold, prefixes, read_filter
-from penstock.lake.jobs import Job, Parameters, read_results, run_job
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.tables import segment

@@ -88,8 +88,8 @@ class LakeDamaged(PenstockError):
 
 
 class JobResultTooLarge(PenstockError):
-    """The result of {function} for bucket {bucket} has {found} bytes, the limit is {limit}
-    (PENSTOCK_JOB_RESULT_BYTES_MAX). A job returns a small value; rows belong into files."""
+    """The result of {function} for bucket {bucket} has {found} bytes, the limit is {limit}.
+    A job returns a small value; rows belong into files."""
 
 
 class JobResultUnfit(PenstockError):

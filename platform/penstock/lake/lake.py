@@ -14,12 +14,16 @@ from penstock.eventlog.opening import open_log
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution import Executor
 from penstock.execution.opening import INLINE, open_executor
+from penstock.execution.settings import ExecutionSettings
 from penstock.lake.pinned_files import Tails
 from penstock.lake.query import Answer, OwnQuery, QueryEngine
 from penstock.lake.summary import Summariser
-from penstock.settings import Settings, load_settings
+from penstock.settings import MIB, Settings, load_settings
 from penstock.storage import ObjectStore
 from penstock.storage.opening import open_store
+
+#: Memory for the ends of files that queries read from S3.
+TAILS_BYTES_MAX = 32 * MIB
 
 
 class Lake:
@@ -29,7 +33,7 @@ class Lake:
         self.settings = settings
         self.database = Database.of(settings)
         self.store: ObjectStore = open_store(settings)
-        self.tails = Tails(settings.store_tails_bytes_max)
+        self.tails = Tails(TAILS_BYTES_MAX)
         self.summariser = Summariser()
         self._log: EventLog | None = None
         self._executor: Executor | None = None
@@ -44,7 +48,7 @@ class Lake:
     def executor(self) -> Executor | None:
         """Where the settings say that heavy work goes; None is here, with what is open already.
         Raises ExecutorUnreachable."""
-        if self._executor is None and self.settings.executor != INLINE:
+        if self._executor is None and self.settings.room(ExecutionSettings).executor != INLINE:
             self._executor = open_executor(self.settings)
         return self._executor
 

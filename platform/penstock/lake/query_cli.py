@@ -10,10 +10,10 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.answer_formats import Format, rows_of, write
 from penstock.lake.directory import open_existing
 from penstock.lake.lake import Query
 from penstock.lake.query import Answer
-from penstock.lake.rendering import Format, rows_of, write
 from penstock.terminal import options
 from penstock.terminal.output import say, show_table
 

@@ -14,6 +14,9 @@ from penstock.events.envelope import FIELDS, SEQ_MAX, Envelope
 from penstock.events.frames import Frame, RejectedLine
 from penstock.events.identity import KEY_BYTES, event_key, session_key
 
+#: In a row group, before compression.
+ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 #: The columns of a segment, sorted by tenant, session_id, ts, seq.

@@ -69,6 +69,11 @@ segment_intent = Table(
 )
 
 
+#: In the `info` of a table whose rows are files of the lake: their folder in the store. Such a row
+#: has a file of sessions beside it, and is live from `added_snap` until before `removed_snap`.
+FOLDER = "folder"
+
+
 #: One immutable Parquet file of events, live from `added_snap` until before `removed_snap`.
 segment = Table(
     "segment",
@@ -97,6 +102,7 @@ segment = Table(
     #: Of a merged segment: the newest commit that brought events which are in it now.
     Column("changed_snap", BigInteger),
     Index("ix_segment_live", "removed_snap", "added_snap"),
+    info={FOLDER: "events"},
 )
 
 

@@ -15,6 +15,7 @@ from penstock.database.leases import leased
 from penstock.errors import PenstockError
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 
 #: A job: takes the lake, gives back a line for the log, or nothing when there was nothing to do.
@@ -40,7 +41,9 @@ def alone(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
     owner = uuid.uuid4().hex
     deadline = time.monotonic() + wait_s
     while True:
-        with leased(lake.database, _LEASE, owner, lake.settings.lease_seconds) as mine:
+        with leased(
+            lake.database, _LEASE, owner, lake.settings.room(LakeSettings).lease_seconds
+        ) as mine:
             if mine or time.monotonic() >= deadline:
                 yield mine
                 return
@@ -89,7 +92,7 @@ class Upkeep:
         return list(self._problems.values())
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._lake.settings.upkeep_seconds):
+        while not self._stopping.wait(self._lake.settings.room(LakeSettings).upkeep_seconds):
             self._try("looking for jobs", self._round)
 
     def _round(self) -> None:

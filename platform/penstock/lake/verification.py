@@ -1,7 +1,7 @@
 """Checking the lake against the metadata database, file by file."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,16 +10,15 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.execution import Executor
+from penstock.lake.catalog import file_tables
 from penstock.lake.lake import Lake
-from penstock.lake.reward_tables import reward_file
 from penstock.lake.segments import segment_name, sessions_name
-from penstock.lake.tables import ledger, segment, segment_intent
+from penstock.lake.tables import ledger, segment_intent
 from penstock.settings import Settings
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
 #: So that starting a worker and opening a lake are a small part of a task.
 _FILES_PER_TASK = 8
-_TABLES = {"segment": segment, "reward_file": reward_file}
 
 
 @dataclass(frozen=True)
@@ -34,44 +33,51 @@ class Finding:
 class Verification:
     segments: int
     rows: int
-    reward_files: int
+    #: How many files other rooms keep in the lake, by their table.
+    others: dict[str, int]
     findings: list[Finding]
 
 
 @dataclass(frozen=True)
 class CheckTask:
-    """Segments to check, or files of rewards, for a worker."""
+    """Files to check, for a worker."""
 
     settings: Settings = field(repr=False)  # addresses may hold passwords
-    table: str
+    folder: str
     ids: tuple[int, ...]
 
 
 def verify(lake: Lake, executor: Executor | None = None) -> Verification:
     """Read every file, here or on the workers of an executor. Changes nothing, and may run while
     others write, merge and collect."""
-    present = _present(lake)  # each of these was announced before it appeared
+    tables = file_tables()
+    present = _present(lake, tables)  # each of these was announced before it appeared
     with lake.database.read() as connection:
-        found = {name: _rows(connection, table) for name, table in _TABLES.items()}
+        found = {folder: _rows(connection, table) for folder, table in tables.items()}
         intents = set(connection.execute(sa.select(segment_intent.c.name)).scalars())
         stored = connection.execute(sa.select(sa.func.sum(ledger.c.stored))).scalar() or 0
     findings = []
-    for name, rows in found.items():
+    for folder, rows in found.items():
         if executor is None:
-            findings += _check(lake, _TABLES[name], rows)
+            findings += _check(lake, tables[folder], rows)
         else:
-            findings += _spread(lake, name, rows, executor)
+            findings += _spread(lake, folder, rows, executor)
     known = {one.name for rows in found.values() for one in rows} | intents
     orphans = {name for name in present if segment_name(name) not in known}
     findings += [
-        Finding(name, "orphan: nothing names it, no segment, no rewards and no intent")
-        for name in sorted(orphans and orphans & _present(lake))  # others were collected just now
+        Finding(name, "orphan: the database has no row and no intent for it")
+        for name in sorted(
+            orphans and orphans & _present(lake, tables)
+        )  # others were collected just now
     ]
-    segments = found["segment"]
+    segments = found["events"]
     live = sum(one.rows for one in segments if one.removed_snap is None)
     if live != stored:
         findings.append(Finding("ledger", f"{stored} events were stored, {live} rows are live"))
-    return Verification(len(segments), live, len(found["reward_file"]), findings)
+    others = {
+        tables[folder].name: len(rows) for folder, rows in found.items() if rows is not segments
+    }
+    return Verification(len(segments), live, others, findings)
 
 
 def _rows(connection: Connection, table: sa.Table) -> Sequence[sa.Row[Any]]:
@@ -79,12 +85,12 @@ def _rows(connection: Connection, table: sa.Table) -> Sequence[sa.Row[Any]]:
 
 
 def _spread(
-    lake: Lake, table: str, rows: Sequence[sa.Row[Any]], executor: Executor
+    lake: Lake, folder: str, rows: Sequence[sa.Row[Any]], executor: Executor
 ) -> list[Finding]:
     ids = [one.id for one in rows]
     starts = range(0, len(ids), _FILES_PER_TASK)
     tasks = (
-        CheckTask(lake.settings, table, tuple(ids[at : at + _FILES_PER_TASK])) for at in starts
+        CheckTask(lake.settings, folder, tuple(ids[at : at + _FILES_PER_TASK])) for at in starts
     )
     done = sorted(executor.run(check_files, tasks), key=lambda one: one.task.ids)
     return [finding for one in done for finding in one.result]
@@ -92,7 +98,7 @@ def _spread(
 
 def check_files(task: CheckTask) -> list[Finding]:
     """On a worker. Files that were collected meanwhile are none of its concern."""
-    table = _TABLES[task.table]
+    table = file_tables()[task.folder]
     query = sa.select(table).where(table.c.id.in_(task.ids)).order_by(table.c.id)
     with Lake(task.settings) as lake:
         with lake.database.read() as connection:
@@ -119,8 +125,8 @@ def _check_one(lake: Lake, one: sa.Row[Any]) -> list[Finding]:
     return findings
 
 
-def _present(lake: Lake) -> set[str]:
-    return {found.name for prefix in ("events", "rewards") for found in lake.store.list(prefix)}
+def _present(lake: Lake, folders: Iterable[str]) -> set[str]:
+    return {file.name for folder in folders for file in lake.store.list(folder)}
 
 
 def _still_known(lake: Lake, table: sa.Table, name: str) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from penstock.channels.watchers import ChannelKey, ChannelNews, Watcher, WatchOutcome
+from penstock.channels.settings import ChannelSettings
+from penstock.channels.watchers import POLL_SECONDS, ChannelKey, ChannelNews, Watcher, WatchOutcome
 from penstock.database.engine import Database
 from penstock.errors import TooManyRequests
 from penstock.http.errors import CutOff
@@ -46,11 +47,11 @@ class _Turns:
 
 class RegistryCalls:
     def __init__(self, database: Database, settings: Settings) -> None:
-        self._wait_s_max = settings.channel_wait_seconds_max
+        self._wait_s_max = settings.room(ChannelSettings).channel_wait_seconds_max
         self.watcher = Watcher(
             database,
-            poll_s=settings.channel_poll_seconds,
-            waiters_max=settings.channel_waiters_max,
+            poll_s=POLL_SECONDS,
+            waiters_max=settings.room(ChannelSettings).channel_waiters_max,
         )
         self._calls = _Turns(_CALLS_MAX, _CALLS_WAITING_MAX, "registry")
         self._registrations = _Turns(

@@ -14,9 +14,11 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
 from penstock.ingest.acceptance import Acceptance
 from penstock.ingest.bodies import decompress
-from penstock.lake import rendering
+from penstock.ingest.settings import IngestSettings
+from penstock.lake import answer_formats
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Query
+from penstock.lake.settings import LakeSettings
 from penstock.server.registry_routes import REGISTRY_ROUTES
 from penstock.server.schema import (
     ARROW_STREAM,
@@ -89,9 +91,11 @@ async def _take_in(request: Request[Any, Any, Any], service: Service) -> Accepta
         raise InvalidInput(what="This process", why="it was started without the gateway role")
     settings = service.settings
     with service.inflight.holding(grant.tenant) as hold:
-        sent = await read_body(request, settings.body_bytes_max, hold)
+        sent = await read_body(request, settings.room(IngestSettings).body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
-        body = await _decompress(sent, encoding, settings.body_decoded_bytes_max, hold)
+        body = await _decompress(
+            sent, encoding, settings.room(IngestSettings).body_decoded_bytes_max, hold
+        )
         del sent
         whole = Acceptance()
         for piece in service.acceptor(grant.tenant).accept(body, service.clock.now_us()):
@@ -136,7 +140,9 @@ async def post_query(request: Request[Any, Any, Any], service: Service) -> Respo
     as_arrow = ARROW_STREAM in request.headers.get("accept", "")
     query = service.lake.query(asked.sql, as_of=asked.as_of, tenant=grant.tenant)
     answer = partial(
-        _arrow_answer if as_arrow else _json_answer, query, service.settings.query_answer_bytes_max
+        _arrow_answer if as_arrow else _json_answer,
+        query,
+        service.settings.room(LakeSettings).query_answer_bytes_max,
     )
     started = time.perf_counter()
     with telling_cut_off():
@@ -155,25 +161,25 @@ def _query_request(body: bytes) -> QueryRequest:
 
 def _arrow_answer(query: Query, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
-        rendering.write(answer.batches, "arrow", out)
+        answer_formats.write(answer.batches, "arrow", out)
         return out.getvalue()
 
 
 def _json_answer(query: Query, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
-        columns = rendering.encode(answer.batches.schema.names).decode()
+        columns = answer_formats.encode(answer.batches.schema.names).decode()
         out.write(f'{{"columns": {columns}, "rows": '.encode())
-        rendering.write(answer.batches, "json", out)
-        complete = rendering.encode(not answer.cut_off).decode()
+        answer_formats.write(answer.batches, "json", out)
+        complete = answer_formats.encode(not answer.cut_off).decode()
         out.write(f', "snap": {answer.snap}, "complete": {complete}}}'.encode())
         return out.getvalue()
 
 
 @contextmanager
-def _bounded(bytes_max: int) -> Iterator[rendering.Bounded]:
+def _bounded(bytes_max: int) -> Iterator[answer_formats.Bounded]:
     try:
-        yield rendering.Bounded(bytes_max)
-    except rendering.AnswerTooLarge:
+        yield answer_formats.Bounded(bytes_max)
+    except answer_formats.AnswerTooLarge:
         raise QueryLimitReached(
             limit=f"{bytes_max} bytes of answer", setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX"
         ) from None

@@ -11,20 +11,28 @@ import structlog
 
 from penstock.access.errors import KeyRefused
 from penstock.access.keys import Grant, KeyRing, Role, may_be_key
+from penstock.access.settings import AccessSettings
 from penstock.channels.delivery import Deliverer
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, TooManyRequests
+from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.gauges import FleetGauges
+from penstock.fleet.settings import FleetSettings
 from penstock.http.errors import CutOff
 from penstock.ingest.acceptance import Acceptor
 from penstock.ingest.group_commit import GroupCommit, Inflight
 from penstock.ingest.partition_writer import Parts
+from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
 from penstock.server.registry_calls import RegistryCalls
 from penstock.settings import Settings
+
+#: A writer without progress for so long is not ready.
+_STUCK_SECONDS_MAX = 30.0
 
 #: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
 #: answers queries, as all of them do.
@@ -61,12 +69,14 @@ class Service:
         self.keys = KeyRing(self.lake.database, self.clock)
         self._looking = asyncio.Lock()
         self.inflight = Inflight(
-            self.settings.inflight_bytes_max,
-            self.settings.tenant_inflight_bytes_max,
+            self.settings.room(IngestSettings).inflight_bytes_max,
+            self.settings.room(IngestSettings).tenant_inflight_bytes_max,
             self.metrics,
         )
         # Not the threads of the event loop: slow queries must not keep keys from being refreshed.
-        self._query_threads = ThreadPoolExecutor(self.settings.queries_max, "query")
+        self._query_threads = ThreadPoolExecutor(
+            self.settings.room(LakeSettings).queries_max, "query"
+        )
         #: Some go on when nobody waits for the answer any more.
         self._asked: set[Future[Any]] = set()
         self._started = False
@@ -94,7 +104,7 @@ class Service:
         self.keys.refresh()
         if self.role in ("all", "gateway"):
             self.commits = GroupCommit(
-                self.lake.log, self.settings.log_block_bytes_max, self.metrics
+                self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics
             )
         if self.role in ("all", "writer"):
             self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
@@ -161,7 +171,7 @@ class Service:
 
     async def run_query(self, ask: Callable[[], T]) -> T:
         """What it returns, from a thread, when its turn has come. Raises TooManyRequests."""
-        if len(self._asked) >= self.settings.queries_max + _QUERIES_WAITING_MAX:
+        if len(self._asked) >= self.settings.room(LakeSettings).queries_max + _QUERIES_WAITING_MAX:
             raise TooManyRequests(
                 why=f"{len(self._asked)} queries run or wait already", retry_after_s=5
             )
@@ -182,7 +192,7 @@ class Service:
         state = self.writer.state()
         if state.problem:
             yield state.problem
-        elif state.progress_age_s > self.settings.stuck_seconds_max:
+        elif state.progress_age_s > _STUCK_SECONDS_MAX:
             yield f"the writer has made no progress for {state.progress_age_s:.0f} s"
 
     def exposition(self) -> bytes:
@@ -209,7 +219,7 @@ class Service:
 
     async def _keep_keys_fresh(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.keys_refresh_seconds)
+            await asyncio.sleep(self.settings.room(AccessSettings).keys_refresh_seconds)
             try:
                 await asyncio.to_thread(self.keys.refresh)
             except PenstockError as error:
@@ -218,7 +228,7 @@ class Service:
     async def _keep_fleets_fresh(self) -> None:
         gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
         while True:
-            await asyncio.sleep(self.settings.replica_report_seconds)
+            await asyncio.sleep(self.settings.room(FleetSettings).replica_report_seconds)
             try:
                 await asyncio.to_thread(gauges.refresh)
             except PenstockError as error:

@@ -1,18 +1,26 @@
 """The files of a shard: their names, reading them with their checksums, and moving them."""
 
+import fcntl
 import hashlib
+import os
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.directories import make_directory
 from penstock.lake.digesting import Digesting
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, RoutesFile, folder_of, write_manifest
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import ObjectStore
+from penstock.storage.files import FileStore
 
 _COPY_BYTES = 8 * MIB
 
@@ -129,3 +137,178 @@ def publish(staging: ObjectStore, folder: str, target: ObjectStore, manifest: Ma
         path = f"{folder}/{part.name}" if folder else part.name
         copy_part(staging, path, target, f"{to}/{part.name}", part)
     write_manifest(target, manifest)
+
+
+_SUFFIX = ".parquet"
+_LOCK_SUFFIX = ".lock"
+
+
+class LocalCopies:
+    """Copies in a directory. When they are over `bytes_max`, those unused for longest go; one that
+    is being read stays readable until it is closed, as files do."""
+
+    def __init__(self, directory: Path, bytes_max: int) -> None:
+        self._directory = directory
+        self._bytes_max = bytes_max
+        self._copies = FileStore(directory)
+
+    def find(
+        self, store: ObjectStore, path: str, part: PartFile | RoutesFile
+    ) -> tuple[ObjectStore, str]:
+        """Where the copy is, which is made when there is none. Raises ShardDamaged, and what the
+        store raises."""
+        name = part.sha256 + _SUFFIX
+        if self._is_there(name, part):
+            return self._copies, name
+        make_directory(self._directory)
+        with self._locked(part.sha256):
+            if not self._is_there(name, part):  # another process may have been quicker
+                self._make_room(part.bytes)
+                copy_part(store, path, self._copies, name, part)
+        return self._copies, name
+
+    def drop(self, part: PartFile | RoutesFile) -> None:
+        """Forget a copy that turned out to be damaged, unless another has fetched it again."""
+        name = part.sha256 + _SUFFIX
+        with self._locked(part.sha256):
+            try:
+                check_digest(self._copies, name, part)
+            except ShardDamaged:
+                self._copies.delete(name)
+
+    def _is_there(self, name: str, part: PartFile | RoutesFile) -> bool:
+        path = self._directory / name
+        try:
+            if path.stat().st_size != part.bytes:
+                return False
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _make_room(self, needed: int) -> None:
+        found = []
+        for path in self._directory.glob(f"*{_SUFFIX}"):
+            with suppress(FileNotFoundError):  # another process clears up too
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+        room = self._bytes_max - needed - sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if room >= 0:
+                return
+            path.unlink(missing_ok=True)
+            room += size
+
+    @contextmanager
+    def _locked(self, digest: str) -> Iterator[None]:
+        path = self._directory / (digest + _LOCK_SUFFIX)
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+#: Files that are kept open, and of which the index is remembered.
+_FILES_MAX = 16
+
+
+T = TypeVar("T")
+
+
+class _Opened(NamedTuple):
+    """A file, and what closes it."""
+
+    file: pq.ParquetFile
+    closing: ExitStack
+
+
+class OpenFiles:
+    """Reads row groups. Any number of threads may do so at once, each from an opening of its own.
+
+    Openings and the indexes of files are kept: reading an index takes as long as decoding a row
+    group."""
+
+    def __init__(self, store: ObjectStore, folder: str, copies: LocalCopies | None) -> None:
+        self._store = store
+        self._folder = folder
+        self._copies = copies
+        self._lock = Lock()
+        self._idle: OrderedDict[str, _Opened] = OrderedDict()
+        self._indexes: OrderedDict[str, pq.FileMetaData] = OrderedDict()
+        self._first_opening: defaultdict[str, Lock] = defaultdict(Lock)
+
+    def path(self, part: PartFile | RoutesFile) -> str:
+        return f"{self._folder}/{part.name}"
+
+    def read(
+        self, part: PartFile | RoutesFile, row_groups: Sequence[int], columns: Sequence[str]
+    ) -> pa.Table:
+        """Raises ShardDamaged, and what the store raises. A damaged copy is fetched again."""
+        try:
+            return self._read(part, row_groups, columns)
+        except ShardDamaged:
+            if self._copies is None:
+                raise
+            self._forget(part)
+            self._copies.drop(part)
+        return self._read(part, row_groups, columns)
+
+    def close(self) -> None:
+        """Files are opened again when they are needed again."""
+        with self._lock:
+            idle, self._idle = list(self._idle.values()), OrderedDict()
+        for one in idle:
+            one.closing.close()
+
+    def _read(
+        self, part: PartFile | RoutesFile, row_groups: Sequence[int], columns: Sequence[str]
+    ) -> pa.Table:
+        with self._opening(part) as file:
+            return file.read_row_groups(row_groups, columns=columns)
+
+    @contextmanager
+    def _opening(self, part: PartFile | RoutesFile) -> Iterator[pq.ParquetFile]:
+        with self._lock:
+            one = self._idle.pop(part.name, None)
+            first = self._first_opening[part.name]
+        if one is None:
+            with first:  # so that its index is read once
+                one = self._open(part)
+        with ExitStack() as closing:
+            closing.push(one.closing)
+            with telling_damage(self.path(part)):
+                yield one.file
+            closing.pop_all()
+        self._keep(part.name, one)
+
+    def _open(self, part: PartFile | RoutesFile) -> _Opened:
+        store, path = self._store, self.path(part)
+        if self._copies:
+            store, path = self._copies.find(store, path, part)
+        with self._lock:
+            index = self._indexes.get(part.name)
+        with ExitStack() as closing:
+            file = closing.enter_context(open_part(store, path, part, index))
+            with self._lock:
+                _remember(self._indexes, part.name, file.metadata)
+            return _Opened(file, closing.pop_all())
+
+    def _keep(self, name: str, one: _Opened) -> None:
+        with self._lock:
+            unneeded = [self._idle.pop(name)] if name in self._idle else []
+            unneeded += _remember(self._idle, name, one)
+        for other in unneeded:
+            other.closing.close()
+
+    def _forget(self, part: PartFile | RoutesFile) -> None:
+        with self._lock:
+            one = self._idle.pop(part.name, None)
+            self._indexes.pop(part.name, None)
+        if one:
+            one.closing.close()
+
+
+def _remember(things: OrderedDict[str, T], name: str, thing: T) -> list[T]:
+    """The newest at the end; what there is no more room for."""
+    things[name] = thing
+    things.move_to_end(name)
+    return [things.popitem(last=False)[1]] if len(things) > _FILES_MAX else []

@@ -17,18 +17,28 @@ import numpy as np
 
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
-from penstock.shards.batching import Budget, divide
-from penstock.shards.cache import LocalCopies
-from penstock.shards.columns import Batch, Ragged, check_columns
-from penstock.shards.drawing import Drawing, Groups, Position
+from penstock.shards.balance import Budget, divide
+from penstock.shards.batches import Batch, Ragged, Taken, check_columns, gather
 from penstock.shards.errors import PositionRefused
+from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
-from penstock.shards.mixing import Exhausted, check_weights, furthest_behind
-from penstock.shards.opened import OpenShard
 from penstock.shards.order import Order
-from penstock.shards.prefetching import Closed, Prefetched
-from penstock.shards.windows import Taken, gather
+from penstock.shards.prefetch import Closed, Prefetched
+from penstock.shards.settings import ShardSettings
+from penstock.shards.sources import (
+    Drawing,
+    Exhausted,
+    Groups,
+    OpenShard,
+    Position,
+    check_weights,
+    furthest_behind,
+)
 from penstock.storage.opening import open_store
+
+#: Batches made ahead, and threads that decode, where the caller does not say.
+_BATCHES_AHEAD = 2
+_THREADS = 2
 
 BATCH_SAMPLES = 64
 _STATE_FORMAT = 1
@@ -254,8 +264,8 @@ def read_mixture(
         seed=seed,
         shuffled=shuffle,
         exhausted=exhausted,
-        batches_max=_at_least_one("prefetch", prefetch, settings.loader_batches_max),
-        threads=_at_least_one("threads", threads, settings.loader_threads),
+        batches_max=_at_least_one("prefetch", prefetch, _BATCHES_AHEAD),
+        threads=_at_least_one("threads", threads, _THREADS),
     )
     names = check_columns(columns)
     store = open_store(settings)
@@ -284,7 +294,7 @@ def _copies(
     if cache is False or (local and cache in (None, True)):
         return None
     directory = settings.data / "cache" / "shards" if cache in (None, True) else Path(str(cache))
-    return LocalCopies(directory, settings.shard_cache_bytes_max)
+    return LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
 
 
 def _positions_in(state: Mapping[str, Any]) -> list[Position]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidInput
-from penstock.shards.columns import Batch, Ragged
+from penstock.shards.batches import Batch, Ragged
 from penstock.shards.reader import ShardReader
 
 try:

@@ -1,20 +1,51 @@
-"""Whether a shard keeps every rule: those of a row by itself (rules.py), and those among rows."""
+"""A set of 64-bit digests that only grows: eight bytes for each, however many there are."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from penstock.shards.errors import ShardDamaged, ShardInvalid
-from penstock.shards.files import read_part
+from penstock.shards.files import check_digest, files_of, read_part, read_rows
 from penstock.shards.manifest import Manifest, PartFile, folder_of
-from penstock.shards.rules import Broken, Known, Rows, first_broken
+from penstock.shards.rows import Rows, group_starts
+from penstock.shards.rules import Broken, Known, first_broken
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY
-from penstock.shards.seen import Seen, digests_of
-from penstock.shards.writing import group_starts
 from penstock.storage import ObjectStore
+
+
+def digests_of(texts: Iterable[str]) -> np.ndarray:
+    return np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64)
+
+
+class Seen:
+    """Two texts of ten million have the same digest once in 400,000 times."""
+
+    def __init__(self) -> None:
+        #: Sorted, each at least twice as long as the next.
+        self._levels: list[np.ndarray] = []
+
+    def add(self, digests: np.ndarray) -> int | None:
+        """Which is the first that was there already, if any."""
+        ordered = np.argsort(digests, kind="stable")
+        own = digests[ordered]
+        again = np.zeros(len(own), bool)
+        again[ordered[1:][own[1:] == own[:-1]]] = True
+        for level in self._levels:
+            at = np.minimum(np.searchsorted(level, digests), len(level) - 1)
+            again |= level[at] == digests
+        if len(own):
+            self._levels.append(own)
+        while len(self._levels) > 1 and len(self._levels[-2]) < 2 * len(self._levels[-1]):
+            pair = self._levels.pop(), self._levels.pop()
+            self._levels.append(np.sort(np.concatenate(pair), kind="stable"))
+        return int(again.argmax()) if again.any() else None
+
 
 _ROUTE_TYPES = ("uint8", "int16", "uint16", "int32")
 
@@ -253,3 +284,56 @@ def _sides(store: ObjectStore, manifest: Manifest, part: PartFile) -> _Sides | N
         return None
     path = f"{folder_of(manifest.id)}/{part.routes.name}"
     return _Sides(read_part(store, path, part.routes))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """`problems` is empty where the shard is what its manifest says."""
+
+    files: int
+    samples: int
+    tokens: int
+    problems: list[str]
+
+
+def verify_shard(store: ObjectStore, manifest: Manifest) -> Proof:
+    """Reads every byte twice: for the checksums, and for the rules."""
+    problems = list(_damage(store, manifest))
+    if not problems:
+        try:
+            validate_shard(store, manifest)
+        except (ShardInvalid, ShardDamaged) as error:
+            problems.append(str(error))
+    if not problems:
+        problems += _miscounted(store, manifest)
+    counts = manifest.counts
+    return Proof(len(list(files_of(manifest))), counts.samples, counts.tokens, problems)
+
+
+def _damage(store: ObjectStore, manifest: Manifest) -> Iterator[str]:
+    for part in files_of(manifest):
+        try:
+            check_digest(store, f"{folder_of(manifest.id)}/{part.name}", part)
+        except ShardDamaged as error:
+            yield str(error)
+
+
+def _miscounted(store: ObjectStore, manifest: Manifest) -> Iterator[str]:
+    """What the manifest says of all files together."""
+    statuses: Counter[str] = Counter()
+    sessions: set[str] = set()
+    tokens = 0
+    for rows in read_rows(store, manifest, ["session_id", "status", "n_tokens"]):
+        statuses.update(rows["status"].to_pylist())
+        sessions.update(rows["session_id"].unique().to_pylist())
+        tokens += sum(rows["n_tokens"].to_pylist())
+    counts = manifest.counts
+    found = {
+        "samples": (statuses.total(), counts.samples),
+        "sessions": (len(sessions), counts.sessions),
+        "tokens": (tokens, counts.tokens),
+        "statuses": (dict(statuses), dict(counts.status)),
+    }
+    for name, (there, said) in found.items():
+        if there != said:
+            yield f"{name}: the files have {there}, the manifest says {said}"

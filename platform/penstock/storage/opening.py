@@ -9,6 +9,10 @@ from penstock.settings import Settings
 from penstock.storage import ObjectStore
 from penstock.storage.files import FileStore
 from penstock.storage.s3 import Patience, Place, S3Store
+from penstock.storage.settings import StorageSettings
+
+#: A store that takes longer to accept a connection is away.
+_CONNECT_SECONDS_MAX = 5.0
 
 _S3_OPTIONS = ("endpoint", "region")
 
@@ -19,9 +23,9 @@ def open_store(settings: Settings) -> ObjectStore:
         return FileStore(Path(unquote(address.path)))
     if address.scheme == "s3":
         patience = Patience(
-            connect_seconds_max=settings.store_connect_seconds_max,
-            silence_seconds_max=settings.store_silence_seconds_max,
-            attempts_max=settings.store_attempts_max,
+            connect_seconds_max=_CONNECT_SECONDS_MAX,
+            silence_seconds_max=settings.room(StorageSettings).store_silence_seconds_max,
+            attempts_max=settings.room(StorageSettings).store_attempts_max,
         )
         return S3Store(_place(address), patience, Path(settings.data) / "tmp")
     raise _unusable(f"{settings.store_url!r} is neither file://DIR nor s3://BUCKET/PREFIX")

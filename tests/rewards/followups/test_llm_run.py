@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from penstock.errors import InvalidInput
 from penstock.execution.opening import open_executor
-from penstock.lake.reward_tables import judge_spending
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.running import Report, Work, run
+from penstock_jobs.rewards.tables import judge_spending
 from tests.rewards.followups.completions import Completions, running_completions
 from tests.rewards.lakes import answered, said
 from tests.support.commands import penstock

@@ -15,13 +15,13 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, SettingInvalid
-from penstock.lake.reward_tables import judge_answer
 from penstock.settings import load_settings
 from penstock_jobs.rewards.followups.judging import Message
 from penstock_jobs.rewards.followups.llm.answers import Answer
 from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
 from penstock_jobs.rewards.followups.llm.caching import DatabaseCache
 from penstock_jobs.rewards.followups.opening import open_judge
+from penstock_jobs.rewards.tables import judge_answer
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import hand_lake
 from tests.support.servers.child import end_child, start_child
@@ -204,7 +204,7 @@ def test_without_an_address_there_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_a_judge_needs_a_model_and_its_key_stays_secret(tmp_path: Path) -> None:
-    with pytest.raises(SettingInvalid, match="no model to ask there"):
+    with pytest.raises(SettingInvalid, match="judge_url is set, and judge_model is not"):
         load_settings(tmp_path, {"PENSTOCK_JUDGE_URL": "http://127.0.0.1/v1"})
     assert "geheim" not in repr(load_settings(tmp_path, {"PENSTOCK_JUDGE_KEY": "geheim"}))
     (tmp_path / "penstock.toml").write_text("judge_key = 4711")

@@ -8,6 +8,7 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 from penstock.terminal.progress import progress_of
 from penstock_jobs.benchmarks.commands import options as options_of
+from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX
 
 
 def lint(
@@ -65,7 +66,7 @@ def register(
 
     found = read_suite(suite)
     with open_existing(data) as lake:
-        bytes_max = lake.settings.benchmark_task_bytes_max
+        bytes_max = TASK_BYTES_MAX
         new = register_suite(lake.database, tenant, found, bytes_max)
     if json:
         show_json({"suite": found.name, "version": found.version, "new": new})

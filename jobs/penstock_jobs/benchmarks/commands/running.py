@@ -13,6 +13,7 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json
 from penstock.terminal.progress import progress_of
 from penstock_jobs.benchmarks.commands import options as options_of
+from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.running import Options
@@ -123,9 +124,7 @@ def _run(
         checkpoint = find(lake.database, tenant, name).name
         choose = None
         if until is not None:
-            running.register_suite(
-                lake.database, tenant, suite, lake.settings.benchmark_task_bytes_max
-            )
+            running.register_suite(lake.database, tenant, suite, TASK_BYTES_MAX)
             place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
             choose = UntilDecided(lake.database, place, until.channel, most=until.attempts_max)
         with (

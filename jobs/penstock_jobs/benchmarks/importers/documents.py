@@ -61,7 +61,7 @@ def read(path: Path, bytes_max: int) -> bytes:
     except OSError as error:
         raise Unfit(error.strerror or str(error)) from error
     if len(data) > bytes_max:
-        raise Unfit(f"it is longer than {bytes_max} bytes (the setting results_document_bytes_max)")
+        raise Unfit(f"it is longer than {bytes_max} bytes")
     return data
 
 

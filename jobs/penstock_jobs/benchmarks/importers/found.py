@@ -114,8 +114,8 @@ class Gathering:
         known = self._trials.get(trial.identity)
         if known is None:
             if len(self._trials) == self.asked.attempts_max:
-                why = f"it holds more than {self.asked.attempts_max} attempts: raise the setting"
-                raise InvalidInput(what="What was named", why=f"{why} results_attempts_max")
+                why = f"it holds more than {self.asked.attempts_max} attempts: import it in parts"
+                raise InvalidInput(what="What was named", why=why)
             self._trials[trial.identity] = trial
         elif (known.result, known.label) != (trial.result, trial.label):
             where = f"{known.where}, {trial.where}"

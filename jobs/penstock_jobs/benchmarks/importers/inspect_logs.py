@@ -224,7 +224,7 @@ def _read_json(path: Path, gathering: Gathering) -> _Log:
             elif name == "samples" and b"[" in data[start : start + 16]:
                 for at, (first, last) in enumerate(documents.items(data, start)):
                     if last - first > limit:
-                        kind = "a sample longer than results_document_bytes_max was left out"
+                        kind = f"a sample longer than {limit} bytes was left out"
                         gathering.note(kind, f"{path.name}, sample {at}")
                     else:
                         samples.append(documents.decode(data[first:last], _Sample))

@@ -8,14 +8,7 @@ from penstock.checkpoints.attempt import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import (
-    Asked,
-    Found,
-    Gathering,
-    Trial,
-    distinct,
-    short,
-)
+from penstock_jobs.benchmarks.importers.found import Asked, Found, Gathering, Trial, distinct, short
 
 NAME = "junit"
 
@@ -63,8 +56,7 @@ def _is_report(file: Path) -> bool:
 
 def _tests(file: Path, asked: Asked) -> Iterator["_Test"]:
     if file.stat().st_size > asked.document_bytes_max:
-        limit = "the setting results_document_bytes_max"
-        raise Unfit(f"it is longer than {asked.document_bytes_max} bytes ({limit})")
+        raise Unfit(f"it is longer than {asked.document_bytes_max} bytes")
     reader = _Reader(asked.attempts_max)
     with file.open("rb") as stream:
         while chunk := stream.read(_CHUNK_BYTES):
@@ -128,7 +120,7 @@ class _Reader:
             self._suites.pop()
         elif name == "testcase" and self._test is not None:
             if self._left == 0:
-                raise Unfit("it holds more tests than the setting results_attempts_max allows")
+                raise Unfit("it holds more tests than one import takes: import it in parts")
             self._left -= 1
             self._done.append(self._test)
             self._test = None

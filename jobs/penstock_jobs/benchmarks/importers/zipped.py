@@ -39,16 +39,14 @@ class Archive:
             for chunk in self._chunks(entry):
                 data += chunk
                 if len(data) > bytes_max:
-                    limit = "the setting results_document_bytes_max"
-                    raise Unfit(f"it is longer than {bytes_max} bytes unpacked ({limit})")
+                    raise Unfit(f"it is longer than {bytes_max} bytes unpacked")
         except (OSError, BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise Unfit(f"it is damaged: {error}") from error
         if zlib.crc32(data) != entry.CRC:
             raise Unfit("it is damaged: its checksum is wrong")
         self._left -= len(data)
         if self._left < 0:
-            limit = "the setting results_unpacked_bytes_max"
-            raise TooMuch(f"it holds more than {self._unpacked_bytes_max} bytes unpacked ({limit})")
+            raise TooMuch(f"it holds more than {self._unpacked_bytes_max} bytes unpacked")
         return bytes(data)
 
     def _chunks(self, entry: ZipInfo) -> Iterator[bytes]:

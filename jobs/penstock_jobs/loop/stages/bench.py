@@ -10,7 +10,7 @@ from penstock.checkpoints.scores import attempts_of
 from penstock.gate.policy import EvidenceRules, parse
 from penstock_jobs.benchmarks import running
 from penstock_jobs.benchmarks.deciding import UntilDecided
-from penstock_jobs.benchmarks.suite import Suite, read_suite
+from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, Suite, read_suite
 from penstock_jobs.loop import environment
 from penstock_jobs.loop.keeping import database_now
 from penstock_jobs.loop.loopfile import Bench, LoopFile
@@ -64,9 +64,7 @@ def _attempt(
     work: Work, bench: Bench, suite: Suite, checkpoint: str, *, until_decided: bool
 ) -> running.Report:
     lake = work.lake
-    running.register_suite(
-        lake.database, work.tenant, suite, lake.settings.benchmark_task_bytes_max
-    )
+    running.register_suite(lake.database, work.tenant, suite, TASK_BYTES_MAX)
     place = AttemptScope(work.tenant, suite.name, suite.version, checkpoint)
     choose: running.Choose
     if until_decided:

@@ -4,7 +4,8 @@ from penstock.channels.errors import ChannelPinned, PromotionConflict
 from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.gate.errors import GateRefused
-from penstock_jobs.canary.watching import Round, step_once
+from penstock_jobs.canary.settings import CanarySettings
+from penstock_jobs.canary.watch import Round, step_once
 from penstock_jobs.loop.keeping import database_now
 from penstock_jobs.loop.live import look, state_of, why_gone
 from penstock_jobs.loop.loopfile import LoopFile
@@ -35,7 +36,7 @@ def run(work: Work, inputs: Facts) -> Answer:
         return ended
     if _too_long(work):
         return _take_back(work, inputs, found.why)
-    return NotYet(found.why, work.lake.settings.canary_look_seconds)
+    return NotYet(found.why, work.lake.settings.room(CanarySettings).canary_look_seconds)
 
 
 def _ended(work: Work, inputs: Facts) -> Answer | None:

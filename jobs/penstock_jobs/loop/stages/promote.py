@@ -10,7 +10,7 @@ from penstock.checkpoints.errors import StateRefused
 from penstock.errors import InvalidInput
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps, parse
-from penstock_jobs.canary.stepping import gate as judge_of
+from penstock_jobs.canary.step import gate as judge_of
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.stage import Answer, Done, Facts, NotYet, Over, Work
 

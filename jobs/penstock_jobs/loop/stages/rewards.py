@@ -6,6 +6,7 @@ cycle begins, a snapshot fixes what it is about.
 
 from penstock.channels.channel import channel_state
 from penstock.lake.catalog import content_snap, name_snap, pinned
+from penstock.lake.settings import LakeSettings
 from penstock_jobs.loop.fresh import Fresh, count_fresh
 from penstock_jobs.loop.keeping import database_now, newest_begun, newest_made
 from penstock_jobs.loop.loopfile import LoopFile, Start
@@ -44,7 +45,9 @@ def run(work: Work, inputs: Facts) -> Answer:
     if state.checkpoint is None:
         return NotYet(f"nothing is promoted to {work.loop.channel} yet")
     snap = content_snap(lake.database)
-    with pinned(lake.database, snap, lake.settings.reader_lease_seconds, renewed=True):
+    with pinned(
+        lake.database, snap, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True
+    ):
         fresh = count_fresh(
             lake,
             snap,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from penstock_jobs.loop.loopfile import LoopFile
 from penstock_jobs.loop.stage import Answer, Done, Facts, Over, Work
-from penstock_jobs.shards.building import build
+from penstock_jobs.shards.build import build_shard
 
 NAME = "shard"
 
@@ -26,7 +26,7 @@ def inputs(work: Work) -> Facts:
 def run(work: Work, inputs: Facts) -> Answer:
     recipe = replace(work.loop.load_recipe(), as_of=inputs["snapshot"])
     with work.executor() as executor:
-        built = build(work.lake, executor, recipe, tenant=work.tenant)
+        built = build_shard(work.lake, executor, recipe, tenant=work.tenant)
     counted, counts = built.manifest.counted_from, built.manifest.counts
     if work.loop.counted == "channel" and counted != work.parent:
         why = (

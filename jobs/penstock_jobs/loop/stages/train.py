@@ -11,10 +11,17 @@ from penstock.shards.manifest import folder_of
 from penstock_jobs.loop import environment
 from penstock_jobs.loop.keeping import written_inputs
 from penstock_jobs.loop.loopfile import LoopFile
+from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import Answer, Done, Facts, Work
 from penstock_jobs.loop.trainers.command import CommandTrainer
 from penstock_jobs.loop.trainers.http import HttpTrainer, Pace
 from penstock_jobs.loop.training import Task, Trainer
+
+#: An answer of a trainer, and the wait for one by HTTP.
+_ANSWER_BYTES_MAX = 64 * 1024
+_ANSWER_SECONDS_MAX = 60.0
+#: The longest pause until it is asked again, also where it asks for more.
+_PAUSE_SECONDS_MAX = 300.0
 
 NAME = "train"
 _TOLD = ("shard", "shard_folder", "parent", "parent_uri", "parent_digest", "checkpoint")
@@ -73,17 +80,17 @@ def open_trainer(work: Work) -> Trainer:
             directory=work.loop.directory,
             folder=folder.absolute() / f"cycle-{work.cycle.number:04d}",
             data=settings.data,
-            answer_bytes_max=settings.loop_answer_bytes_max,
+            answer_bytes_max=_ANSWER_BYTES_MAX,
         )
     assert trainer.url is not None
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=environment.token(trainer.token_env),
-        bounds=Bounds(settings.loop_trainer_answer_seconds, settings.loop_answer_bytes_max),
+        bounds=Bounds(_ANSWER_SECONDS_MAX, _ANSWER_BYTES_MAX),
         pace=Pace(
-            settings.loop_poll_seconds,
-            settings.loop_trainer_pause_seconds_max,
-            settings.loop_trainer_silence_seconds,
+            settings.room(LoopSettings).loop_poll_seconds,
+            _PAUSE_SECONDS_MAX,
+            settings.room(LoopSettings).loop_trainer_silence_seconds,
         ),
     )
 

@@ -1,5 +1,6 @@
 """Look at what was promoted for a while, and take it back where live metrics say so."""
 
+from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.loop.keeping import database_now
 from penstock_jobs.loop.live import look, state_of, why_gone
 from penstock_jobs.loop.loopfile import LoopFile
@@ -29,4 +30,4 @@ def run(work: Work, inputs: Facts) -> Answer:
     if left_s <= 0:
         return Done({"version": state.version, "last": why}, told=why)
     told = f"{work.candidate} is watched for {left_s:.0f} s more: {why}"
-    return NotYet(told, min(left_s, work.lake.settings.canary_look_seconds))
+    return NotYet(told, min(left_s, work.lake.settings.room(CanarySettings).canary_look_seconds))

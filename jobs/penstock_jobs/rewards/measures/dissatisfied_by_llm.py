@@ -35,6 +35,7 @@ from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, version_of
 from penstock_jobs.rewards.followups.scoring import score_follow_ups
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.texts.trail import SECOND
 
 _NAME = "dissatisfied_by_llm"
@@ -51,7 +52,7 @@ class Parameters:
 
     model: str = ""
     prompt: str = field(default_factory=prompt_version)
-    message_chars_max: int = Settings.judge_message_chars_max
+    message_chars_max: int = RewardSettings.judge_message_chars_max
 
     def __post_init__(self) -> None:
         if self.prompt != prompt_version():
@@ -82,12 +83,14 @@ def _due_again(rows: pa.Table, as_of_us: int) -> pa.Table:
 def _check(parameters: Parameters, settings: Settings) -> None:
     if not parameters.model:
         raise _unfit(parameters, "its definition names no model: parameters = { model = … }")
-    if not settings.judge_url:
+    if not settings.room(RewardSettings).judge_url:
         raise _unfit(parameters, "no judge is set")
-    if settings.judge_model != parameters.model:
-        raise _unfit(parameters, f"the judge is the model {settings.judge_model}")
-    if settings.judge_message_chars_max != parameters.message_chars_max:
-        shown = settings.judge_message_chars_max
+    if settings.room(RewardSettings).judge_model != parameters.model:
+        raise _unfit(
+            parameters, f"the judge is the model {settings.room(RewardSettings).judge_model}"
+        )
+    if settings.room(RewardSettings).judge_message_chars_max != parameters.message_chars_max:
+        shown = settings.room(RewardSettings).judge_message_chars_max
         raise _unfit(parameters, f"the judge is shown {shown} characters of a message")
 
 

@@ -35,11 +35,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.shards.manifest import PartFile
-from penstock.shards.rules import Rows
+from penstock.shards.rows import Rows
+from penstock_jobs.shards.export import Exporter, Output, Source
 from penstock_jobs.shards.exporters.dialogue import Dialogue, Message, read_dialogue
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import Source
-from penstock_jobs.shards.exporting import Exporter
 
 _VERSION = "ATIF-v1.8"
 _UNKNOWN = "unknown"

@@ -20,10 +20,8 @@ Written for OpenAI's chat form of 2026-10: `reasoning_content` is what inference
 
 import msgspec
 
+from penstock_jobs.shards.export import WEIGHING, Exporter, Output, Source, file_of, keep, untrained
 from penstock_jobs.shards.exporters.dialogue import Dialogue, read_dialogue
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import WEIGHING, Source, file_of, keep, untrained
-from penstock_jobs.shards.exporting import Exporter
 
 _COLUMNS = ("split", "messages", "tools", *WEIGHING)
 

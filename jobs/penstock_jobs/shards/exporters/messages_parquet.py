@@ -25,22 +25,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.shards.exporters.dialogue import (
-    WEIGHTED_MESSAGES,
-    Dialogue,
-    plain,
-    read_dialogue,
-)
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import (
+from penstock_jobs.shards.export import (
     WEIGHING,
+    Exporter,
+    Output,
     Source,
     by_split,
     file_of,
     keep,
     untrained,
 )
-from penstock_jobs.shards.exporting import Exporter
+from penstock_jobs.shards.exporters.dialogue import (
+    WEIGHTED_MESSAGES,
+    Dialogue,
+    plain,
+    read_dialogue,
+)
 
 _COLUMNS = ("split", "messages", "tools", *WEIGHING)
 _SCHEMA = pa.schema({"messages": WEIGHTED_MESSAGES, "tools": pa.large_string()})

@@ -37,17 +37,17 @@ import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from penstock.shards.rules import Rows
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import (
+from penstock.shards.rows import Rows
+from penstock_jobs.shards.export import (
     WEIGHING,
+    Exporter,
+    Output,
     Source,
     keep,
     missing,
     untrained,
     without_prompt,
 )
-from penstock_jobs.shards.exporting import Exporter
 
 STEP_SAMPLES = 128
 STEP_TOKENS = 1_000_000

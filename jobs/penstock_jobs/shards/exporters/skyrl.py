@@ -22,10 +22,11 @@ Written for SkyRL 0.4, whose form has exactly these two columns.
 
 import pyarrow as pa
 
-from penstock.shards.rules import Rows
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import (
+from penstock.shards.rows import Rows
+from penstock_jobs.shards.export import (
     WEIGHING,
+    Exporter,
+    Output,
     Source,
     by_split,
     file_of,
@@ -34,7 +35,6 @@ from penstock_jobs.shards.exporters.reading import (
     whole,
     without_prompt,
 )
-from penstock_jobs.shards.exporting import Exporter
 
 _COLUMNS = ("split", "input_ids", "loss_mask", "prompt_len", "n_tokens", *WEIGHING)
 _SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.uint8())})

@@ -32,17 +32,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, Message, Split, plain, read_split
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import (
+from penstock_jobs.shards.export import (
     WEIGHING,
+    Exporter,
+    Output,
     Source,
     file_of,
     keep,
     missing,
     untrained,
 )
-from penstock_jobs.shards.exporting import Exporter
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, Message, Split, plain, read_split
 
 _COLUMNS = ("group_id", "split", "messages", "tools", "reward", *WEIGHING)
 _SCHEMA = pa.schema(

@@ -27,10 +27,11 @@ examples/trainers/trl_grpo.py puts both back.
 
 import pyarrow as pa
 
-from penstock.shards.rules import Rows
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import (
+from penstock.shards.rows import Rows
+from penstock_jobs.shards.export import (
     WEIGHING,
+    Exporter,
+    Output,
     Source,
     by_split,
     cut,
@@ -40,7 +41,6 @@ from penstock_jobs.shards.exporters.reading import (
     untrained,
     without_prompt,
 )
-from penstock_jobs.shards.exporting import Exporter
 
 _COLUMNS = (
     "split", "input_ids", "loss_mask", "rollout_logprobs", "prompt_len", "n_tokens", "advantage",

@@ -25,10 +25,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, Split, plain, read_split
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import (
+from penstock_jobs.shards.export import (
     WEIGHING,
+    Exporter,
+    Output,
     Source,
     by_split,
     file_of,
@@ -36,7 +36,7 @@ from penstock_jobs.shards.exporters.reading import (
     missing,
     untrained,
 )
-from penstock_jobs.shards.exporting import Exporter
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, Split, plain, read_split
 
 _COLUMNS = ("split", "messages", "tools", "reward", *WEIGHING)
 _SCHEMA = pa.schema(

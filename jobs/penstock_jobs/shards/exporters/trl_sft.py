@@ -32,7 +32,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.rules import Rows
+from penstock.shards.rows import Rows
+from penstock_jobs.shards.export import (
+    WEIGHING,
+    Exporter,
+    Output,
+    Source,
+    by_split,
+    file_of,
+    keep,
+    untrained,
+    whole,
+)
 from penstock_jobs.shards.exporters.dialogue import (
     MESSAGES,
     Dialogue,
@@ -41,17 +52,6 @@ from penstock_jobs.shards.exporters.dialogue import (
     plain,
     read_dialogue,
 )
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import (
-    WEIGHING,
-    Source,
-    by_split,
-    file_of,
-    keep,
-    untrained,
-    whole,
-)
-from penstock_jobs.shards.exporting import Exporter
 
 _COLUMNS = (
     "split", "token_source", "input_ids", "loss_mask", "n_tokens", "messages", "tools", *WEIGHING,

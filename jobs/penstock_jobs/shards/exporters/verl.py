@@ -54,11 +54,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.settings import MIB
-from penstock.shards.rules import Rows
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, Split, plain, read_dialogue
-from penstock_jobs.shards.exporters.outputs import Output
-from penstock_jobs.shards.exporters.reading import (
+from penstock.shards.rows import Rows
+from penstock_jobs.shards.export import (
     WEIGHING,
+    Exporter,
+    Output,
     Source,
     by_split,
     file_of,
@@ -68,7 +68,7 @@ from penstock_jobs.shards.exporters.reading import (
     untrained,
     without_prompt,
 )
-from penstock_jobs.shards.exporting import Exporter
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, Split, plain, read_dialogue
 
 _UNKNOWN_SOURCE = "penstock"
 _ABILITY = "coding"

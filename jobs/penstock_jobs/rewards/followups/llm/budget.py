@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.database.inserting import insert_of
-from penstock.lake.reward_tables import judge_spending
+from penstock_jobs.rewards.tables import judge_spending
 
 
 class Spent(NamedTuple):

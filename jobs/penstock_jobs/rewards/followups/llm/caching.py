@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database, now_us
 from penstock.database.inserting import insert_of
-from penstock.lake.reward_tables import judge_answer
 from penstock_jobs.rewards.followups.llm.answers import Answer, answer_in
+from penstock_jobs.rewards.tables import judge_answer
 
 #: Below what any of the databases takes in one statement.
 _KEYS_A_QUERY = 500

@@ -9,6 +9,10 @@ from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.followups.llm.answers import prompt_version
+from penstock_jobs.rewards.settings import RewardSettings
+
+#: Tries of one request.
+_ATTEMPTS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +37,11 @@ class Endpoint:
 
 def endpoint_of(settings: Settings) -> Endpoint:
     return Endpoint(
-        url=settings.judge_url,
-        model=settings.judge_model,
-        key=settings.judge_key,
-        attempts_max=settings.judge_attempts_max,
-        timeout_seconds=settings.judge_seconds_max,
+        url=settings.room(RewardSettings).judge_url,
+        model=settings.room(RewardSettings).judge_model,
+        key=settings.room(RewardSettings).judge_key,
+        attempts_max=_ATTEMPTS_MAX,
+        timeout_seconds=settings.room(RewardSettings).judge_seconds_max,
     )
 
 

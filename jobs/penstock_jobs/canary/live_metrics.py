@@ -1,0 +1,388 @@
+"""What can be asked of live sessions: each metric's name, where it comes from, and on which scale
+it is compared.
+
+A share lies between known bounds and is compared as it is; its margin is a difference. What has a
+heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio, 0.1 for 10 %."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from math import isfinite
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput
+from penstock.gate.policy import LiveRequirement
+from penstock.gate.sequential import Arm, PhaseUsers, UserResult, on_log_scale
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
+from penstock.toml_document import unknown
+from penstock_jobs.canary.settings import CanarySettings
+from penstock_jobs.canary.trial import Period, Trial
+from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.definitions import DEFAULT
+from penstock_jobs.rewards.keeping import definition_known_as
+from penstock_jobs.rewards.rates import RATES, Tally
+
+Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]
+#: The reward that a definition makes of all its others.
+WHOLE = "reward"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`bounds` are the least and the greatest value that there can be, None where nobody knows.
+    With a `floor` it is the logarithm that is compared, and what is less counts as the floor."""
+
+    bounds: tuple[float, float] | None
+    floor: float | None = None
+
+    @property
+    def is_ratio(self) -> bool:
+        return self.floor is not None
+
+
+_AMOUNT = Scale(None, 1.0)
+_UNKNOWN = Scale(None)
+_SHARE = Scale((0.0, 1.0))
+#: Of what is only ever held against a session.
+_MINUS = Scale((-1.0, 0.0))
+#: Of a session's own columns.
+COLUMNS: Mapping[str, tuple[Source, Scale]] = {
+    "completion_tokens": ("session", _AMOUNT),
+    "prompt_tokens": ("session", _AMOUNT),
+    "duration_s": ("session", _AMOUNT),
+    "model_calls": ("session", _AMOUNT),
+    "tool_calls": ("session", _AMOUNT),
+    "user_messages": ("session", _AMOUNT),
+    # Whether there was any.
+    "errors": ("any", _SHARE),
+    "feedback_negative": ("any", _SHARE),
+    "feedback_positive": ("any", _SHARE),
+    "interrupts": ("any", _SHARE),
+    # Of all its tool calls.
+    "failed_tool_calls": ("failed_calls", _SHARE),
+    # The mean of its model calls.
+    "latency_ms": ("call", _AMOUNT),
+    "ttft_ms": ("call", _AMOUNT),
+}
+#: Of rewards; those that are not here may have any value.
+_REWARDS = {
+    **dict.fromkeys(
+        (
+            "asked_instead", "edit_no_revert", "edit_persistence", "four_gram_presence",
+            "four_gram_range", "line_survival", "self_rework", "tests_passing",
+        ),
+        _SHARE,
+    ),
+    **dict.fromkeys(
+        (
+            "dissatisfied_by_llm", "dissatisfied_follow_up", "invalid_tool_calls",
+            "only_terminal", "open_todos", "reasoning_in_comments",
+        ),
+        _MINUS,
+    ),
+    "explicit_feedback": Scale((-1.0, 1.0)),
+    "latency": Scale(None, 0.1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A live metric that can be measured."""
+
+    name: str
+    source: Source
+    scale: Scale
+    #: The version of the definition, for rewards and for rates of outcomes.
+    version: str | None = None
+    horizon_s: int | None = None
+
+
+def find_metric(database: Database, wanted: LiveRequirement) -> Metric:
+    """A reward where the definition has one of that name, else a column, else a rate. Raises
+    InvalidInput where nothing has that name, or the definition has not run."""
+    name = wanted.metric
+    if wanted.definition is None and name in COLUMNS:
+        if wanted.horizon_s is not None:
+            raise InvalidInput(what=f"The live metric {name!r}", why="only rewards have a horizon")
+        return Metric(name, *COLUMNS[name])
+    known = definition_known_as(database, wanted.definition or DEFAULT)
+    definition = parse_definition(known.text, known.name)
+    if name == WHOLE:
+        return Metric(name, "reward", Scale(definition.clip), known.version)
+    terms = {term.reward.name: term for term in definition.terms}
+    if name in terms:
+        horizon_s = terms[name].horizon_s if wanted.horizon_s is None else wanted.horizon_s
+        _check_horizon(name, horizon_s, terms[name].parameters)
+        return Metric(name, "reward", _REWARDS.get(name, _UNKNOWN), known.version, horizon_s)
+    if name in RATES:
+        return Metric(name, "rate", _SHARE, known.version)
+    why = unknown(name, [WHOLE, *terms, *RATES, *COLUMNS])
+    raise InvalidInput(what=f"The live metric {name!r}", why=why)
+
+
+def _check_horizon(name: str, horizon_s: int | None, parameters: object) -> None:
+    """Of one that is not computed nobody would ever know anything."""
+    computed = getattr(parameters, "horizons_s", None)
+    if computed is None and horizon_s is not None:
+        raise InvalidInput(what=f"The live metric {name!r}", why="it has no horizons")
+    if computed is not None and horizon_s not in computed:
+        at = ", ".join(str(one) for one in computed)
+        why = f"horizon_s is {horizon_s}, and the definition computes {at}"
+        raise InvalidInput(what=f"The live metric {name!r}", why=why)
+
+
+_HERE = files("penstock_jobs.canary")
+_SECOND_US = 1_000_000
+#: Rewards are dated by the clock of who computed them, changes of channels by the database's.
+_CLOCKS_APART_US = 3_600 * _SECOND_US
+ARMS: tuple[Arm, ...] = ("canary", "current")
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """The sessions of a trial, row by row, and which of them count."""
+
+    rows: pa.Table
+    arms: NDArray[np.bool_]
+    #: The period of the trial in which a session began; −1 where it does not count.
+    phases: NDArray[np.int64]
+    #: How many say nothing, of each arm, by the reason.
+    left_out: Mapping[str, Mapping[Arm, int]]
+
+    @property
+    def counted(self) -> NDArray[np.int64]:
+        """The rows of those that count."""
+        return np.flatnonzero(self.phases >= 0)
+
+    def sessions(self) -> dict[Arm, int]:
+        canary = self.arms[self.counted]
+        return {"canary": int(canary.sum()), "current": int((~canary).sum())}
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A metric of the sessions that count. `pending` are those that will be known later, `unknown`
+    those that never will."""
+
+    cells: list[UserResult]
+    scored: Mapping[Arm, int]
+    pending: Mapping[Arm, int]
+    unknown: Mapping[Arm, int]
+    means: Mapping[Arm, float | None]
+
+
+@dataclass
+class _Sums:
+    count: int = 0
+    total: float = 0.0
+
+
+@dataclass
+class _Found:
+    """Values by session. Of one that has none it is known whether it may come yet."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    #: Nobody will ever know theirs.
+    unknown: set[str] = field(default_factory=set)
+
+
+def read_traffic(lake: Lake, trial: Trial, now_us: int) -> Traffic:
+    """Raises what queries raise."""
+    quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * _SECOND_US)
+    parameters = {
+        "candidate": trial.candidate,
+        "incumbent": trial.incumbent,
+        "from_us": trial.reads_from_us,
+        "until_us": now_us,
+        "quiet_us": quiet_us,
+        "split": trial.kind == "canary",
+    }
+    return traffic_of(trial, _ask(lake, trial, "sessions", ["sessions"], parameters))
+
+
+def traffic_of(trial: Trial, rows: pa.Table) -> Traffic:
+    """Which of these rows of `sessions.sql` count: pure.
+
+    A session that began before a change of the split and went on after it is left out, on both
+    sides alike: of those whose checkpoint changed with it only one side would be missing."""
+    began = _numbers(rows, "first_us")
+    ended = _numbers(rows, "last_us")
+    canary = np.array(rows["candidate"].to_pylist(), bool)
+    why = np.array([one or "" for one in rows["left_out"].to_pylist()], object)
+    phases = np.where(
+        canary,
+        _phases(trial.candidate_periods, began),
+        _phases(trial.incumbent_periods, began),
+    )
+    crossing = np.zeros(len(began), bool)
+    for change_us in trial.split_us:
+        crossing |= (began < change_us) & (ended >= change_us)
+    why[(why == "") & crossing] = "went_on_after_a_change"
+    why[(why == "") & (phases < 0)] = "outside"
+    phases[why != ""] = -1
+    counts = Counter(zip(why[why != ""].tolist(), canary[why != ""].tolist(), strict=True))
+    reasons = sorted({reason for reason, _ in counts})
+    left_out: dict[str, Mapping[Arm, int]] = {
+        one: {"canary": counts[one, True], "current": counts[one, False]} for one in reasons
+    }
+    return Traffic(rows, canary, phases, left_out)
+
+
+def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.int64]:
+    found = np.full(len(began), -1, np.int64)
+    for number, one in enumerate(periods):
+        inside = began >= one.from_us
+        if one.until_us is not None:
+            inside &= began < one.until_us
+        found[inside] = number
+    return found
+
+
+def seen_users(trial: Trial, traffic: Traffic) -> list[PhaseUsers]:
+    """By period, in which arm users were in the first session of theirs that counts. Whether users
+    or sessions are split, each is in the canary with the chance of the share at that time."""
+    known: set[str] = set()
+    counts: Counter[tuple[int, bool]] = Counter()
+    who = traffic.rows["who"].to_pylist()
+    for row in traffic.counted:
+        if who[row] not in known:
+            known.add(who[row])
+            counts[int(traffic.phases[row]), bool(traffic.arms[row])] += 1
+    return [
+        PhaseUsers(one.share, canary=counts[number, True], current=counts[number, False])
+        for number, one in enumerate(trial.candidate_periods)
+        if one.share is not None
+    ]
+
+
+def measure(lake: Lake, trial: Trial, traffic: Traffic, metric: Metric) -> Measured:
+    """Raises what queries raise, and InvalidInput where a value is no number."""
+    found = _find(lake, trial, traffic, metric)
+    return measured_of(traffic, metric.scale, found.values, found.unknown)
+
+
+def measured_of(
+    traffic: Traffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
+) -> Measured:
+    """Values by session, put together by user: pure. Raises InvalidInput where one is no number."""
+    sums: dict[tuple[int, Arm, str], _Sums] = {}
+    scored, pending, never = (Counter[Arm]() for _ in range(3))
+    totals: dict[Arm, float] = dict.fromkeys(ARMS, 0.0)
+    who = traffic.rows["who"].to_pylist()
+    sessions = traffic.rows["session_id"].to_pylist()
+    for row in traffic.counted:
+        arm: Arm = "canary" if traffic.arms[row] else "current"
+        value = values.get(sessions[row])
+        if value is None:
+            (never if sessions[row] in unknown else pending)[arm] += 1
+            continue
+        if not isfinite(value):
+            why = f"the session {sessions[row]!r} has the value {value}"
+            raise InvalidInput(what="A value of the metric", why=why)
+        scored[arm] += 1
+        totals[arm] += value
+        cell = sums.setdefault((int(traffic.phases[row]), arm, who[row]), _Sums())
+        cell.count += 1
+        cell.total += value if scale.floor is None else on_log_scale(value, scale.floor)
+    return Measured(
+        [UserResult(*key, one.count, one.total) for key, one in sums.items()],
+        scored={arm: scored[arm] for arm in ARMS},
+        pending={arm: pending[arm] for arm in ARMS},
+        unknown={arm: never[arm] for arm in ARMS},
+        means={arm: totals[arm] / scored[arm] if scored[arm] else None for arm in ARMS},
+    )
+
+
+def _find(lake: Lake, trial: Trial, traffic: Traffic, metric: Metric) -> _Found:
+    if metric.source == "reward":
+        return _rewards(lake, trial, metric)
+    if metric.source == "rate":
+        return _rates(lake, trial, metric)
+    # The columns of a session that goes on are not what they will be.
+    over = traffic.rows.filter(traffic.rows["over"])
+    sessions = over["session_id"].to_pylist()
+    if metric.source == "call":
+        return _calls(lake, trial, metric, sessions)
+    if metric.source == "failed_calls":
+        calls, failed = _numbers(over, "tool_calls"), _numbers(over, "failed_tool_calls")
+        some = calls > 0
+        shares = np.minimum(failed[some] / calls[some], 1.0)
+        named = np.array(sessions, object)
+        values = dict(zip(named[some].tolist(), shares.tolist(), strict=True))
+        return _Found(values, set(named[~some].tolist()))
+    column = over[metric.name].to_numpy().astype(np.float64)
+    if metric.source == "any":
+        column = (column > 0).astype(np.float64)
+    return _Found(dict(zip(sessions, column.tolist(), strict=True)))
+
+
+def _rewards(lake: Lake, trial: Trial, metric: Metric) -> _Found:
+    parameters = {
+        "version": metric.version,
+        "name": metric.name,
+        "horizon_s": metric.horizon_s,
+        "computed_us": trial.reads_from_us - _CLOCKS_APART_US,
+    }
+    rows = _ask(lake, trial, "rewards", ["rewards"], parameters)
+    found = _Found()
+    columns = (rows[name].to_pylist() for name in ("session_id", "state", "value"))
+    for session, state, value in zip(*columns, strict=True):
+        if state == "scored":
+            found.values[session] = float("nan") if value is None else value
+        elif state != "pending":
+            found.unknown.add(session)
+    return found
+
+
+def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Found:
+    parameters = {"version": metric.version, "from_us": trial.reads_from_us}
+    found = _Found()
+    for row in _ask(lake, trial, "outcomes", ["outcomes"], parameters).to_pylist():
+        if row["outcome"] == "pending":
+            continue
+        share = RATES[metric.name](
+            Tally(
+                row["checkpoint"], row["outcome"], row["reason"], turns=row["turns"],
+                edited=row["edited_turns"], answered=row["answered_turns"],
+                asked=row["asking_turns"], calls=row["tool_calls"],
+                invalid_calls=row["invalid_tool_calls"],
+            )
+        )  # fmt: skip
+        if share.of:
+            found.values[row["session_id"]] = share.hits / share.of
+        else:
+            found.unknown.add(row["session_id"])
+    return found
+
+
+def _calls(lake: Lake, trial: Trial, metric: Metric, sessions: Iterable[str]) -> _Found:
+    parameters = {
+        "candidate": trial.candidate,
+        "incumbent": trial.incumbent,
+        "from_us": trial.reads_from_us,
+    }
+    rows = _ask(lake, trial, "calls", ["model_calls"], parameters)
+    columns = (rows[name].to_pylist() for name in ("session_id", metric.name))
+    means = {session: mean for session, mean in zip(*columns, strict=True) if mean is not None}
+    over = set(sessions)
+    return _Found({one: means[one] for one in over & means.keys()}, over - means.keys())
+
+
+def _ask(
+    lake: Lake, trial: Trial, name: str, views: Iterable[str], parameters: Mapping[str, object]
+) -> pa.Table:
+    sql = _HERE.joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    query = OwnQuery(sql, frozenset(views), parameters)
+    return lake.query(query, tenant=trial.tenant).arrow()
+
+
+def _numbers(rows: pa.Table, column: str) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = rows[column].to_numpy().astype(np.int64)
+    return found

@@ -1,0 +1,118 @@
+"""Which two checkpoints of a channel are compared, and on what traffic: pure.
+
+A canary is compared with the current checkpoint while both serve, from its first change on. After a
+full promotion the new one is compared with the one before, which served before it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal
+
+from penstock.channels.change import Change
+
+Kind = Literal["canary", "watch"]
+_SECOND_US = 1_000_000
+
+
+@dataclass(frozen=True)
+class Period:
+    """Times in which sessions count that begin in them, from the first to before the second, in
+    microseconds. `share` is the canary's; None where the traffic was not split."""
+
+    from_us: int
+    until_us: int | None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A comparison. It begins with a change of the channel, and is another one after the next
+    canary or promotion."""
+
+    tenant: str
+    channel: str
+    kind: Kind
+    candidate: str
+    incumbent: str
+    #: The change that it began with, and when.
+    since_version: int
+    since_us: int
+    #: The newest change when this was read: the base of what is done next.
+    version: int
+    #: When the traffic of each counts. Those of a canary are the same for both.
+    candidate_periods: tuple[Period, ...]
+    incumbent_periods: tuple[Period, ...]
+    #: When the split of the traffic changed, the last time last.
+    split_us: tuple[int, ...]
+    #: Until when it is watched; None while the canary runs.
+    until_us: int | None = None
+
+    @property
+    def share(self) -> float | None:
+        return self.candidate_periods[-1].share
+
+    @property
+    def step_us(self) -> int:
+        """When the share became what it is."""
+        return self.split_us[-1]
+
+    @property
+    def reads_from_us(self) -> int:
+        return min(one.from_us for one in (*self.candidate_periods, *self.incumbent_periods))
+
+
+def trial_of(
+    changes: Sequence[Change], *, now_us: int, settle_s: float, watch_s: float
+) -> Trial | None:
+    """The one that is on, of the newest changes of a channel in their order; None if there is
+    none. Sessions that began in the `settle_s` after a change of the split say nothing: those who
+    serve may not have heard of it."""
+    if not changes:
+        return None
+    settle_us = round(settle_s * _SECOND_US)
+    newest = changes[-1]
+    if newest.canary is not None and newest.checkpoint is not None:
+        return _canary(changes, settle_us)
+    return _watch(changes, now_us, settle_us, round(watch_s * _SECOND_US))
+
+
+def _canary(changes: Sequence[Change], settle_us: int) -> Trial:
+    newest = changes[-1]
+    pair = (newest.checkpoint, newest.canary)
+    mine = list(takewhile(lambda one: (one.checkpoint, one.canary) == pair, reversed(changes)))
+    mine.reverse()
+    # A change of the policy or a release splits as before.
+    steps = [
+        one
+        for before, one in zip((None, *mine), mine, strict=False)
+        if before is None or before.canary_share != one.canary_share
+    ]
+    ends = [one.at for one in steps[1:]] + [None]
+    periods = tuple(
+        Period(one.at + settle_us, end, one.canary_share)
+        for one, end in zip(steps, ends, strict=True)
+        if end is None or one.at + settle_us < end
+    )
+    return Trial(
+        newest.tenant, newest.channel, "canary", newest.canary or "", newest.checkpoint or "",
+        since_version=mine[0].version, since_us=mine[0].at, version=newest.version,
+        candidate_periods=periods, incumbent_periods=periods,
+        split_us=tuple(one.at for one in steps),
+    )  # fmt: skip
+
+
+def _watch(changes: Sequence[Change], now_us: int, settle_us: int, watch_us: int) -> Trial | None:
+    promoted = next((one for one in reversed(changes) if one.action != "policy"), None)
+    if promoted is None or promoted.action != "promote" or promoted.pinned:
+        return None
+    if promoted.checkpoint is None or promoted.previous is None:
+        return None
+    if now_us >= promoted.at + watch_us:
+        return None
+    return Trial(
+        promoted.tenant, promoted.channel, "watch", promoted.checkpoint, promoted.previous,
+        since_version=promoted.version, since_us=promoted.at, version=changes[-1].version,
+        candidate_periods=(Period(promoted.at + settle_us, promoted.at + watch_us),),
+        incumbent_periods=(Period(promoted.at - watch_us, promoted.at),),
+        split_us=(promoted.at,), until_us=promoted.at + watch_us,
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""The settings of rewards and of the model that judges follow-ups."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.settings import MIB, RoomSettings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    RETIRED: ClassVar = frozenset({
+        "judge_attempts_max", "rewards_file_rows_max",
+    })  # fmt: skip
+
+    rewards_bucket_bytes_target: int = setting(
+        8 * MIB,
+        "bytes of segments whose sessions' rewards are computed at once",
+        "Lower it when workers run out of memory.",
+        minimum=1,
+    )
+    judge_url: str = setting(
+        "",
+        "OpenAI-compatible address that judges follow-ups, up to /v1; empty: none is asked",
+        "Set it when a model shall judge what users wrote next.",
+        needs="judge_model",
+    )
+    judge_model: str = setting(
+        "",
+        "model that is asked there",
+        "Set it together with judge_url.",
+    )
+    judge_key: str = setting(
+        "",
+        "key that is sent there; never shown",
+        "Set it when the address asks for one.",
+        secret=True,
+    )
+    judge_requests_max: int = setting(
+        10_000,
+        "requests to the judge in one run of rewards, tries included",
+        "Set it to what a run may cost.",
+        minimum=0,
+    )
+    judge_tokens_max: int = setting(
+        10_000_000,
+        "tokens of questions and answers in one run of rewards",
+        "Set it to what a run may cost.",
+        minimum=0,
+    )
+    judge_inflight_max: int = setting(
+        8,
+        "requests of a process to the judge at the same time",
+        "Raise it for a server that answers many at once; lower it when it refuses some.",
+        minimum=1,
+    )
+    judge_seconds_max: float = setting(
+        60.0,
+        "wait for an answer of the judge",
+        "Raise it for a slow model.",
+        minimum=0.1,
+    )
+    judge_message_chars_max: int = setting(
+        8_000,
+        "characters of a message that the judge is shown; its middle is left out",
+        "Lower it for a model with a short context.",
+        minimum=100,
+    )

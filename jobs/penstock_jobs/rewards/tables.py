@@ -1,0 +1,77 @@
+"""The tables of rewards: definitions, files, what is due, and what judges said."""
+
+from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+
+from penstock.database.metadata import Number, metadata
+from penstock.lake.tables import FOLDER
+
+#: A definition of rewards, and how far it has come with the lake.
+reward_definition = Table(
+    "reward_definition",
+    metadata,
+    #: The digest of what it computes.
+    Column("version", String(64), primary_key=True),
+    Column("name", String(128), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    #: Sessions that changed up to this commit are done, but for those left out by age.
+    Column("through_snap", BigInteger, nullable=False),
+    Column("run_at", BigInteger, nullable=False),
+)
+
+
+#: A file of rewards and, beside it, one of outcomes: of some sessions, as of one moment.
+reward_file = Table(
+    "reward_file",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("name", String(255), nullable=False, unique=True),
+    Column("definition_version", String(64), nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("sessions", BigInteger, nullable=False),
+    Column("sessions_bytes", BigInteger, nullable=False),
+    Column("sessions_sha256", String(64), nullable=False),
+    #: The newest commit whose events its sessions were computed from.
+    Column("lake_snap", BigInteger, nullable=False),
+    Column("added_snap", BigInteger, nullable=False),
+    Column("removed_snap", BigInteger),
+    Index("ix_reward_file_live", "definition_version", "removed_snap"),
+    info={FOLDER: "rewards"},
+)
+
+
+#: Sessions whose rewards will change with time alone, and when.
+reward_due = Table(
+    "reward_due",
+    metadata,
+    Column("definition_version", String(64), primary_key=True),
+    Column("tenant", String(128), primary_key=True),
+    Column("session_id", String(512), primary_key=True),
+    Column("due_at", BigInteger, nullable=False),
+    #: As of when that was known: an older computation does not undo a newer one.
+    Column("computed_at", BigInteger, nullable=False),
+    Index("ix_reward_due_at", "definition_version", "due_at"),
+)
+
+
+#: What a language model said of a message, by the digest of all that the answer depends on. No
+#: text of a user is in it, so that erasing a session leaves nothing to erase here.
+judge_answer = Table(
+    "judge_answer",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("answer", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+
+#: What the processes of a run have spent on it together.
+judge_spending = Table(
+    "judge_spending",
+    metadata,
+    Column("run", String(128), primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+)

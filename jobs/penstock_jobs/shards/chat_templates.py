@@ -1,0 +1,225 @@
+"""Messages in OpenAI's form, as JSON and as chat templates take them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any, NoReturn
+
+import msgspec
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from penstock.errors import InvalidInput
+from penstock_jobs.shards.conversation import Message
+from penstock_jobs.shards.session_events import ToolCall
+
+_encoder = msgspec.json.Encoder()
+
+
+def openai_message(message: Message) -> dict[str, Any]:
+    """The keys always in this order. What the model thought is `reasoning_content`, as inference
+    servers call it. Arguments are the text that was sent."""
+    form: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.reasoning is not None:
+        form["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        form["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+    if message.role == "tool":
+        if message.tool_call_id is not None:
+            form["tool_call_id"] = message.tool_call_id
+        if message.name is not None:
+            form["name"] = message.name
+    return form
+
+
+def encode_message(message: Message, *, trained: bool) -> bytes:
+    """What the model said and is not trained has the weight 0, as fine-tuning files have it."""
+    form = openai_message(message)
+    if message.role == "assistant" and not trained:
+        form["weight"] = 0
+    return _encoder.encode(form)
+
+
+def join_messages(encoded: Iterable[bytes]) -> str:
+    return (b"[" + b",".join(encoded) + b"]").decode()
+
+
+class RawObject(dict[str, Any]):
+    """Arguments that templates may go through, and that `tojson` writes as the model did."""
+
+    def __init__(self, text: str, value: dict[str, Any]) -> None:
+        super().__init__(value)
+        self.text = text
+
+
+class RawText(str):
+    """Arguments that are no object: `tojson` writes them as they are."""
+
+    __slots__ = ()
+
+
+def template_message(message: Message) -> dict[str, Any]:
+    """For templates, which expect arguments as objects. `thinking` is another name that some have
+    for `reasoning_content`."""
+    form = openai_message(message)
+    if message.reasoning is not None:
+        form["thinking"] = message.reasoning
+    for call in form.get("tool_calls", ()):
+        call["function"]["arguments"] = _arguments(call["function"]["arguments"])
+    return form
+
+
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _arguments(text: str) -> RawObject | RawText:
+    try:
+        value = msgspec.json.decode(text.encode(), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return RawText(text)
+    return RawObject(text, value)
+
+
+#: What the code of a template may raise when it meets messages that it was not made for.
+TEMPLATE_FAILURES = (
+    TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
+    RecursionError,
+)  # fmt: skip
+#: Where marks are kept while a template runs: a name that no template can say.
+_MARKS = "generation marks"
+#: Characters that never stand in text.
+_MARK_PAIRS = [(chr(code), chr(code + 1)) for code in range(0xFDD0, 0xFDF0, 2)]
+
+Messages = Sequence[Mapping[str, Any]]
+#: Starts and ends of what the model wrote, in characters.
+Extents = list[tuple[int, int]]
+
+
+class ChatTemplate:
+    """`special_tokens` are names like `bos_token` with their texts, which some templates print;
+    they are in its digest."""
+
+    def __init__(
+        self,
+        text: str,
+        where: str,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        day: date | None = None,
+    ) -> None:
+        """Raises InvalidInput."""
+        environment = _Environment()
+        try:
+            self._template: Template = environment.from_string(text)
+        except (TemplateError, RecursionError) as error:
+            raise InvalidInput(what=f"The chat template {where}", why=str(error)) from error
+        #: Whether it says itself what the model writes.
+        self.marks_generation = environment.marks_generation
+        self.sha256 = _digest(text, special_tokens or {})
+        self._shared: dict[str, Any] = dict(special_tokens or {})
+        self._shared["raise_exception"] = _raise
+        if day is not None:
+            self._shared["strftime_now"] = day.strftime
+
+    def render(self, messages: Messages, tools: Any, *, prompt: bool = False) -> str:
+        """`prompt`: up to where the model begins to write. Raises TEMPLATE_FAILURES."""
+        return self._render(messages, tools, ("", ""), prompt=prompt)
+
+    def render_marked(self, messages: Messages, tools: Any) -> tuple[str, Extents]:
+        """With what stands in its `generation` blocks. Raises TEMPLATE_FAILURES."""
+        pair = _unused_marks(messages, tools)
+        return _without_marks(self._render(messages, tools, pair, prompt=False), pair)
+
+    def _render(
+        self, messages: Messages, tools: Any, marks: tuple[str, str], *, prompt: bool
+    ) -> str:
+        given = {"messages": messages, "tools": tools, "documents": None, _MARKS: marks}
+        return self._template.render(self._shared | given, add_generation_prompt=prompt)
+
+
+class _Generation(Extension):
+    """The block `generation`."""
+
+    tags = frozenset({"generation"})  # type: ignore[assignment]  # jinja2 says a set
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        environment = self.environment
+        if isinstance(environment, _Environment):
+            environment.marks_generation = True
+        call = self.call_method("_mark", [nodes.ContextReference()])
+        return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def _mark(self, context: Context, caller: Callable[[], str]) -> str:
+        start, end = context[_MARKS]
+        return f"{start}{caller()}{end}"
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+        )
+        self.marks_generation = False
+        self.filters["tojson"] = _to_json
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As templates expect it, without the escapes of HTML. Arguments of tools stay as sent."""
+    if isinstance(value, RawText):
+        return str(value)
+    if isinstance(value, RawObject) and indent is None and separators is None and not sort_keys:
+        return value.text
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _raise(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _digest(text: str, special_tokens: Mapping[str, str]) -> str:
+    content = text.encode()
+    if special_tokens:
+        content += b"\0" + json.dumps(dict(special_tokens), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _unused_marks(messages: Messages, tools: Any) -> tuple[str, str]:
+    text = json.dumps([messages, tools], ensure_ascii=False)
+    for pair in _MARK_PAIRS:
+        if pair[0] not in text and pair[1] not in text:
+            return pair
+    raise ValueError("the messages hold all characters that never stand in text")
+
+
+def _without_marks(text: str, marks: tuple[str, str]) -> tuple[str, Extents]:
+    start_mark, end_mark = marks
+    pieces: list[str] = []
+    extents: Extents = []
+    at = 0
+    for part in text.split(start_mark):
+        written, ended, rest = part.partition(end_mark)
+        if ended:
+            extents.append((at, at + len(written)))
+        pieces += [written, rest]
+        at += len(written) + len(rest)
+    return "".join(pieces), extents

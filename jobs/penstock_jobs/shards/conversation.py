@@ -1,0 +1,171 @@
+"""What a conversation is: contexts, messages, and the model's calls, as values."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from msgspec import Raw
+
+from penstock.shards.schema import Status
+from penstock_jobs.shards.session_events import Problem, ToolCall
+
+Ending = Literal["interrupt", "error"]
+Role = Literal["system", "user", "assistant", "tool"]
+Flag = Literal[
+    "copied",  # told before: by the session that this one goes on from, or in this one
+    "summary",  # what a compaction left of the context before: as written, and as shown again
+    "synthetic",  # nobody wrote it: a harness did, or it stands for a result that never came
+    "orphan",  # a result that no call is known for
+    "late",  # a result that came after the next answer of the model
+    "interrupted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    content: str
+    #: As the view `turns` numbers them.
+    turn: int
+    #: Of the event that it came from; an event may have neither.
+    seq: int | None = None
+    event_id: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    #: Of what the model said: which of the conversation's calls it is.
+    call: int | None = None
+    flags: frozenset[Flag] = frozenset()
+
+    @property
+    def written(self) -> bool:
+        """By the model, here and for the first time."""
+        return self.role == "assistant" and not self.flags & {"copied", "synthetic"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    #: Among the session's calls, in order.
+    number: int
+    turn: int
+    ts_us: int
+    seq: int | None
+    event_id: str | None
+    call_id: str | None
+    #: The context that it belongs to; that which it summed up, where it wrote a summary.
+    context: int
+    #: What it answered: the role and event of the message before it.
+    after: Role
+    after_seq: int | None
+    model: str | None
+    checkpoint: str | None
+    source: str | None
+    finish_reason: str | None
+    temperature: float | None
+    flags: frozenset[Flag]
+    #: JSON, which is decoded one call at a time.
+    tokens: Raw | None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the model saw between two compactions."""
+
+    messages: tuple[Message, ...]
+    #: False: it began with a summary that is not known.
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    session_id: str
+    contexts: tuple[Context, ...]
+    calls: tuple[ModelCall, ...]
+    #: JSON as it was sent.
+    tools: str | None
+    parent_session: str | None
+    link: str | None
+    task_id: str | None
+    group_id: str | None
+    #: Of the `session_end`.
+    end_reason: str | None
+    #: What came after all that was said, if it was not the end.
+    ending: Ending | None
+    first_us: int
+    last_us: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def messages(self) -> list[Message]:
+        return [message for context in self.contexts for message in context.messages]
+
+
+class Ended(NamedTuple):
+    status: Status
+    stop_reason: str | None
+
+
+_INTERRUPTED = Ended("aborted", "interrupted")
+_UNUSUAL_FINISHES = {
+    "length": Ended("truncated", "max_tokens"),
+    "max_tokens": Ended("truncated", "max_tokens"),
+    "max_output_tokens": Ended("truncated", "max_tokens"),
+    "model_length": Ended("truncated", "context_overflow"),
+    "model_context_window_exceeded": Ended("truncated", "context_overflow"),
+    "abort": Ended("aborted", "aborted"),
+    "aborted": Ended("aborted", "aborted"),
+    "cancelled": Ended("aborted", "aborted"),
+    "content_filter": Ended("failed", "content_filter"),
+    "error": Ended("failed", "error"),
+}
+_ENDS = {
+    "completed": Ended("completed", "completed"),
+    "user_stop": Ended("aborted", "user_stop"),
+    "timeout": Ended("truncated", "rollout_timeout"),
+    "crash": Ended("failed", "crash"),
+}
+
+
+def how_it_ended(conversation: Conversation, last_call: int) -> Ended:
+    """Of a sequence that ends with this call. What the engine says of its end comes first, then
+    what happened to it; how the session ended is how its last call did."""
+    call = conversation.calls[last_call]
+    finish = (call.finish_reason or "").lower()
+    if finish in _UNUSUAL_FINISHES:
+        return _UNUSUAL_FINISHES[finish]
+    if "interrupted" in call.flags:
+        return _INTERRUPTED
+    if last_call != len(conversation.calls) - 1:
+        return Ended("completed", "continued")
+    if conversation.ending is not None:
+        return _INTERRUPTED if conversation.ending == "interrupt" else Ended("failed", "error")
+    return _ENDS.get(conversation.end_reason or "", Ended("completed", None))
+
+
+class Place(NamedTuple):
+    conversation: Conversation
+    chain_pos: int
+    #: The session that it goes on from, where the chain has it.
+    parent: str | None
+
+
+def order_chain(conversations: Iterable[Conversation]) -> list[Place]:
+    """As they began, but none before the one that it goes on from. Of a ring, which nobody should
+    send, the first begins."""
+    waiting = sorted(conversations, key=lambda one: (one.first_us, one.session_id))
+    members = {one.session_id for one in waiting}
+    placed: dict[str, Place] = {}
+    while waiting:
+        ready = (one for one in waiting if _parent(one, members) in (None, *placed))
+        chosen = next(ready, waiting[0])
+        parent = _parent(chosen, members)
+        parent = parent if parent in placed else None
+        placed[chosen.session_id] = Place(chosen, len(placed), parent)
+        waiting.remove(chosen)
+    return list(placed.values())
+
+
+def _parent(one: Conversation, members: set[str]) -> str | None:
+    known = one.parent_session in members and one.parent_session != one.session_id
+    return one.parent_session if known else None

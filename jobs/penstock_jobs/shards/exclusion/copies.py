@@ -1,0 +1,151 @@
+"""Copies: events that a resumed or forked session repeats from another.
+
+An event is a copy of one in another session if both have the same source and source_key, or if it
+is part of the history that a session repeats: its first messages, as far as they are, in order,
+those that the session began with which it resumes or forks; or if the engine sampled the very same
+tokens after the very same tokens, in sessions that repeat one another. A user who says "go on" in
+two sessions has not copied anything.
+
+Nothing that the model wrote is trained on twice: what it wrote in copied events is context, and a
+session in which it wrote nothing else is left out.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock_jobs.shards.exclusion.reasons import Found, Why
+
+#: By `link`: a compaction and a subagent go on with work, these repeat it.
+REPEATING = ("resume", "fork")
+WRITTEN = "model_call"
+_MESSAGES = ("user_message", WRITTEN)
+Mask = NDArray[np.bool_]
+
+
+def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
+    """For each event whether it is a copy. `events` has session_id, ts, seq, type, source,
+    source_key; message: what a user or the model said, with its tool calls, or a digest of that;
+    written and sampled: digests of the tokens that the model wrote, and of these together with
+    those that it had read, where the engine gave them. They are all events of the sessions asked
+    about, and of those that these repeat.
+    `parents` says of each session that is a resume or a fork, of which."""
+    parents = _without_rings(parents)
+    rank = _ranks(events, parents)
+    return (
+        _same_key(events, rank)
+        | _same_history(events, parents)
+        | _same_in_another(events, rank, ("sampled",))
+    )
+
+
+def only_copies(events: pa.Table, copies: Mask) -> Found:
+    """The sessions whose model wrote something, and nothing that is not a copy."""
+    written = pc.equal(events["type"], WRITTEN).to_numpy(zero_copy_only=False)
+    sessions = events["session_id"]
+    own = set(sessions.filter(pa.array(written & ~copies)).to_pylist())
+    repeated = set(sessions.filter(pa.array(written & copies)).to_pylist())
+    return {session: Why("copy") for session in sorted(repeated - own)}
+
+
+def _ranks(events: pa.Table, parents: Mapping[str, str]) -> NDArray[np.int64]:
+    """Of two equal events the one with the lower rank is the original: not in a session that
+    repeats, then the earlier, then that of the lesser session."""
+    depths = {session: _depth(session, parents) for session in parents}
+    depth = [depths.get(session, 0) for session in events["session_id"].to_pylist()]
+    order = pc.sort_indices(
+        events.select(["ts", "session_id", "seq"]).append_column("depth", pa.array(depth)),
+        [(name, "ascending") for name in ("depth", "ts", "session_id", "seq")],
+    ).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
+def _without_rings(parents: Mapping[str, str]) -> dict[str, str]:
+    """Of sessions that repeat each other in a ring, which nobody should send, the least repeats
+    none: else all of them would be copies, and none the original."""
+    kept = dict(parents)
+    for session in sorted(parents):
+        seen, at = {session}, kept.get(session)
+        while at is not None and at not in seen:
+            seen.add(at)
+            at = kept.get(at)
+        if at == session:
+            del kept[session]
+    return kept
+
+
+def _depth(session: str, parents: Mapping[str, str]) -> int:
+    """How many sessions it comes after."""
+    depth, at = 0, parents.get(session)
+    while at is not None:
+        depth, at = depth + 1, parents.get(at)
+    return depth
+
+
+def _same_key(events: pa.Table, rank: NDArray[np.int64]) -> Mask:
+    return _same_in_another(events, rank, ("source", "source_key"))
+
+
+def _same_in_another(events: pa.Table, rank: NDArray[np.int64], columns: tuple[str, ...]) -> Mask:
+    """Equal in these columns to an event of another session with a lower rank: one message may be
+    several events of its own session."""
+    pairs = np.stack([_codes(events[name]) for name in columns], axis=1)
+    known = reduce(pc.and_, (events[name].is_valid() for name in columns))
+    sessions = _codes(events["session_id"])
+    _, group = np.unique(pairs, axis=0, return_inverse=True)
+    by_rank = np.argsort(rank)[::-1]
+    session_of_first = np.empty(len(pairs), np.int64)
+    session_of_first[group[by_rank]] = sessions[by_rank]  # of several, the last one stays
+    copies: Mask = known.to_numpy(zero_copy_only=False) & (session_of_first[group] != sessions)
+    return copies
+
+
+def _codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    codes: NDArray[np.int64] = encoded.indices.cast(pa.int64()).to_numpy()
+    return codes
+
+
+def _same_history(events: pa.Table, parents: Mapping[str, str]) -> Mask:
+    copies = np.zeros(events.num_rows, bool)
+    wanted = pa.array(sorted({*parents, *parents.values()}), pa.string())
+    said = pc.and_(
+        pc.is_in(events["session_id"], value_set=wanted),
+        pc.is_in(events["type"], value_set=pa.array(_MESSAGES)),
+    )
+    rows = np.flatnonzero(said.to_numpy(zero_copy_only=False))
+    messages = _in_order(events.take(rows), rows)
+    for session, parent in parents.items():
+        pairs = zip(messages.get(session, ()), messages.get(parent, ()), strict=False)
+        repeated = [own for own, theirs in takewhile(_equal, pairs)]
+        copies[[row for row, *_ in repeated]] = True
+    return copies
+
+
+def _equal(pair: tuple[tuple[Any, ...], tuple[Any, ...]]) -> bool:
+    """Where both have tokens, these decide too: a call with the same words may be sampled anew."""
+    (_, kind, message, written), (_, other_kind, other, other_written) = pair
+    if kind != other_kind or message != other:
+        return False
+    if written is not None and other_written is not None:
+        return bool(written == other_written)
+    return message is not None
+
+
+def _in_order(said: pa.Table, rows: NDArray[np.int64]) -> dict[str, list[tuple[Any, ...]]]:
+    said = said.append_column("row", pa.array(rows))
+    said = said.sort_by([(name, "ascending") for name in ("session_id", "ts", "seq", "row")])
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    names = ("session_id", "row", "type", "message", "written")
+    columns = (said[name].to_pylist() for name in names)
+    for session, *message in zip(*columns, strict=True):
+        found.setdefault(session, []).append(tuple(message))
+    return found

@@ -1,0 +1,308 @@
+"""What an exporter writes: files below one directory, and counts."""
+
+import importlib
+import json
+import pkgutil
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+from inspect import cleandoc, getmodule
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.directories import make_directory, sync_directory
+from penstock.errors import InvalidInput
+from penstock.settings import MIB
+from penstock.shards.files import read_part
+from penstock.shards.manifest import Manifest, PartFile, folder_of
+from penstock.shards.rows import Rows
+from penstock.storage import ObjectStore
+
+#: Of a row group of what is written, before compression. Readers of nested columns fail on large
+#: ones.
+ROW_GROUP_BYTES = 16 * MIB
+_ZSTD_LEVEL = 3
+
+
+class Output:
+    """Use as a context manager. Names are relative, with `/` between parts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files: list[str] = []
+        #: Rows of the shard that were written, and why others were not.
+        self.rows = 0
+        self.left_out: Counter[str] = Counter()
+        self.counted: Counter[str] = Counter()
+        self._folder = folder
+        self._tables: dict[str, _Table] = {}
+        self._lines: dict[str, BinaryIO] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            self.end_files()
+        else:
+            self._open.close()
+
+    def leave_out(self, reason: str, rows: int = 1) -> None:
+        if rows:
+            self.left_out[reason] += rows
+
+    def table(self, name: str, rows: pa.Table) -> None:
+        """Add rows to a Parquet file."""
+        if not rows.num_rows:
+            return
+        if name not in self._tables:
+            writer = pq.ParquetWriter(
+                self._new(name), rows.schema, compression="zstd", compression_level=_ZSTD_LEVEL
+            )
+            self._tables[name] = _Table(self._open.enter_context(writer))
+        self._tables[name].add(rows)
+
+    def line(self, name: str, content: bytes) -> None:
+        """Add a line to a file of JSON."""
+        if name not in self._lines:
+            self._lines[name] = self._open.enter_context(self._new(name).open("wb"))
+        self._lines[name].write(content + b"\n")
+
+    def file(self, name: str, pieces: Iterable[bytes]) -> None:
+        with self._new(name).open("wb") as file:
+            file.writelines(pieces)
+
+    def end_files(self) -> None:
+        """Nothing more comes into the files that are open."""
+        for table in self._tables.values():
+            table.flush()
+        self._open.close()
+        self._tables, self._lines = {}, {}
+
+    def _new(self, name: str) -> Path:
+        self.files.append(name)
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+class _Table:
+    """A Parquet file, and the rows that wait for their row group to be full."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        if self._bytes + rows.nbytes > ROW_GROUP_BYTES:
+            self.flush()
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+
+    def flush(self) -> None:
+        if self._waiting:
+            rows = pa.concat_tables(self._waiting).combine_chunks()
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._waiting, self._bytes = [], 0
+
+
+#: What `untrained` looks at.
+WEIGHING = ("n_trainable", "loss_weight")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A shard. Groups end where its parts do."""
+
+    store: ObjectStore
+    manifest: Manifest
+
+    def parts(self) -> Iterator[tuple[int, PartFile]]:
+        yield from enumerate(self.manifest.files)
+
+    def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Raises ShardDamaged."""
+        path = f"{folder_of(self.manifest.id)}/{part.name}"
+        return read_part(self.store, path, part, columns)
+
+
+def keep(table: pa.Table, output: Output, *reasons: tuple[str, np.ndarray]) -> pa.Table:
+    """The rows that no reason holds for. Of several the first is counted."""
+    kept = np.ones(table.num_rows, bool)
+    for reason, bad in reasons:
+        output.leave_out(reason, int((kept & bad).sum()))
+        kept &= ~bad
+    return table if kept.all() else table.filter(pa.array(kept))
+
+
+def missing(table: pa.Table, name: str) -> np.ndarray:
+    nulls: np.ndarray = table[name].is_null().to_numpy()
+    return nulls
+
+
+def untrained(table: pa.Table) -> np.ndarray:
+    """Rows that are there to be counted, and not to be trained."""
+    trainable, weight = (table[name].to_numpy() for name in WEIGHING)
+    nothing: np.ndarray = (trainable == 0) | (weight == 0)
+    return nothing
+
+
+def without_prompt(table: pa.Table) -> np.ndarray:
+    nothing: np.ndarray = table["prompt_len"].to_numpy() == 0
+    return nothing
+
+
+def by_split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    for split in sorted(set(table["split"].to_pylist())):
+        yield split, table.filter(pc.equal(table["split"], split))
+
+
+def file_of(split: str, part: int, ending: str = "parquet") -> str:
+    """Datasets of Hugging Face take the split from the name."""
+    return f"{split}-{part:05d}.{ending}"
+
+
+def whole(rows: Rows, name: str) -> pa.ListArray:
+    """A column of numbers in lists of the plain kind."""
+    return cut(rows, name, np.zeros(rows.count, np.int64), rows.tokens)
+
+
+def cut(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> pa.ListArray:
+    """From `start` to `end` of each row."""
+    offsets = np.append(0, np.cumsum(end - start)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(pieces(rows, name, start, end)))
+
+
+def pieces(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The same, one behind the other."""
+    lists = rows.lists(name)
+    place = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
+    inside = (place >= np.repeat(start, lists.lengths)) & (place < np.repeat(end, lists.lengths))
+    found: np.ndarray = lists.numbers()[inside]
+    return found
+
+
+EXPORT_NAME = "export.json"
+_MODULES = "penstock_jobs.shards.exporters"
+_GROUP = "penstock.exporters"
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """`write` gives the same bytes for the same shard. `version` goes up when it would give other
+    bytes; `target` is the software and the version of it whose form this is."""
+
+    name: str
+    version: int
+    target: str
+    write: Callable[[Source, Output], None]
+
+    def page(self) -> str:
+        module = getmodule(self.write)
+        return cleandoc((module and module.__doc__) or "")
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """`rows` and `left_out` count rows of the shard and are all of them together. `counted` is
+    whatever else the exporter counts."""
+
+    shard: str
+    target: str
+    version: int
+    written_for: str
+    rows: int
+    left_out: dict[str, int]
+    counted: dict[str, int] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+
+
+@cache
+def all_exporters() -> dict[str, Exporter]:
+    """By name. Raises InvalidInput where two have one name."""
+    found: dict[str, Exporter] = {}
+    for exporter in [*_shipped(), *(entry.load() for entry in entry_points(group=_GROUP))]:
+        if exporter.name in found:
+            raise InvalidInput(what=f"The exporter {exporter.name}", why="two modules define it")
+        found[exporter.name] = exporter
+    return dict(sorted(found.items()))
+
+
+def find_exporter(target: str) -> Exporter:
+    """Raises InvalidInput."""
+    known = all_exporters()
+    if target in known:
+        return known[target]
+    near = get_close_matches(target, known, 1)
+    why = f"the nearest is {near[0]}" if near else f"there are {', '.join(known)}"
+    raise InvalidInput(what=f"The target {target!r}", why=f"nothing is exported to it; {why}")
+
+
+def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path) -> ExportReport:
+    """Write the shard into a directory, which appears when it is complete. Raises InvalidInput
+    for an unknown target and for a directory that is not empty; ShardDamaged, what the store
+    raises."""
+    exporter = find_exporter(target)
+    out = out.absolute()
+    _refuse_used(out)
+    make_directory(out.parent)
+    unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex[:12]}.unfinished")
+    unfinished.mkdir()
+    try:
+        exported = _write(Source(store, manifest), exporter, unfinished)
+        _refuse_used(out)
+        if out.exists():
+            out.rmdir()
+        unfinished.rename(out)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    sync_directory(out.parent)
+    return exported
+
+
+def _refuse_used(out: Path) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise InvalidInput(what=f"The directory {out}", why="it is a file")
+    if next(out.iterdir(), None) is not None:
+        why = "it is not empty; name one that is, or one that is not there yet"
+        raise InvalidInput(what=f"The directory {out}", why=why)
+
+
+def _write(source: Source, exporter: Exporter, folder: Path) -> ExportReport:
+    with Output(folder) as output:
+        exporter.write(source, output)
+    exported = ExportReport(
+        shard=source.manifest.id,
+        target=exporter.name,
+        version=exporter.version,
+        written_for=exporter.target,
+        rows=output.rows,
+        left_out=dict(sorted(output.left_out.items())),
+        counted=dict(sorted(output.counted.items())),
+        files=sorted(output.files),
+    )
+    text = json.dumps(asdict(exported), indent=2, ensure_ascii=False) + "\n"
+    (folder / EXPORT_NAME).write_text(text, encoding="utf-8")
+    return exported
+
+
+def _shipped() -> list[Any]:
+    package = importlib.import_module(_MODULES)
+    names = sorted(one.name for one in pkgutil.iter_modules(package.__path__))
+    modules = [importlib.import_module(f"{_MODULES}.{name}") for name in names]
+    return [module.EXPORTER for module in modules if hasattr(module, "EXPORTER")]

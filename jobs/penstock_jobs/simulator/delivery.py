@@ -1,0 +1,253 @@
+"""When events arrive: as they happen, unless some are to come late, or twice."""
+
+import heapq
+import http.client
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import BinaryIO, Protocol
+
+from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.events.envelope import SCHEMA_VERSION
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.http.address import HttpAddress
+from penstock.http.errors import ServerUnreachable
+from penstock.settings import without_secrets
+from penstock_jobs.simulator.client import Client
+from penstock_jobs.simulator.grammar import Dice
+from penstock_jobs.simulator.production import Lived, Production
+from penstock_jobs.simulator.truth import SessionTruth
+
+_LATE_S = (60, 6 * 3_600)
+_AGAIN_S = (0, 3_600)
+
+#: The session, which is the key of a record, and the event as JSON.
+Line = tuple[str, bytes]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Shares of events: that come up to six hours late; that come a second time, within an hour,
+    as the same bytes."""
+
+    late: float = 0.0
+    repeated: float = 0.0
+
+
+def deliver(
+    production: Production,
+    count: int,
+    *,
+    first: int = 0,
+    delivery: Delivery | None = None,
+    learn: Callable[[SessionTruth], None] = lambda _truth: None,
+) -> Iterator[Line]:
+    """All events of so many sessions, in the order in which they arrive; `learn` is told the truth
+    of each session before its first event comes. Holds no more than the sessions that are under
+    way, those of one day."""
+    delivery = delivery or Delivery()
+    waiting: list[tuple[int, str, int, bytes]] = []
+    for index in range(first, first + count):
+        until_us = production.begins_us(index)
+        while waiting and waiting[0][0] < until_us:
+            yield _next(waiting)
+        for lived in production.session(index):
+            learn(lived.truth)
+            for entry in _arrivals(production, lived, delivery):
+                heapq.heappush(waiting, entry)
+    while waiting:
+        yield _next(waiting)
+
+
+def _next(waiting: list[tuple[int, str, int, bytes]]) -> Line:
+    _, session_id, _, line = heapq.heappop(waiting)
+    return session_id, line
+
+
+def _arrivals(
+    production: Production, lived: Lived, delivery: Delivery
+) -> Iterator[tuple[int, str, int, bytes]]:
+    session_id = lived.truth.session_id
+    dice = Dice(f"delivery:{production.seed}:{session_id}")
+    second_us = 1_000_000 // production.compression
+    for number, (at_us, _, line) in enumerate(lived.lines):
+        late = dice.chance(delivery.late)
+        came_us = at_us + (dice.between(*_LATE_S) * second_us if late else 0)
+        yield came_us, session_id, number, line
+        if dice.chance(delivery.repeated):
+            again_us = came_us + dice.between(*_AGAIN_S) * second_us
+            yield again_us, session_id, number, line
+
+
+_BATCH_MAX = 200
+#: A batch holds what is due in this time, so that a low rate is even.
+_BATCH_SECONDS = 0.1
+#: How long a gateway may be down or full.
+_PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.2
+_KAFKA_SECONDS = 30.0
+#: A broker that does not answer at all in this time is a wrong address.
+_KAFKA_BOOTSTRAP_SECONDS = 8.0
+_BUSY = (429, 503)
+
+
+class Sink(Protocol):
+    def send(self, lines: Sequence[Line]) -> int:
+        """Returns when all are where they should be; how many were refused."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileSink:
+    """NDJSON; the file stays open, and is the caller's."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def send(self, lines: Sequence[Line]) -> int:
+        self._file.write(b"".join(line + b"\n" for _, line in lines))
+        return 0
+
+    def close(self) -> None:
+        self._file.flush()
+
+
+class HttpSink:
+    """Posts to a gateway, and again as long as it does not answer or is full: then it tells why it
+    waits, once for each of what is sent."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        patience_s: float = _PATIENCE_SECONDS,
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        what = f"The address {without_secrets(url)}"
+        address = HttpAddress.of(url, what)
+        if address.secure:
+            raise InvalidInput(what=what, why="it is not http://HOST:PORT")
+        if address.login is not None:
+            raise InvalidInput(what=what, why="a login in it is not sent; --key is for a key")
+        self._url = url
+        self._patience_s = patience_s
+        self._tell = tell
+        self._client = Client(url, key)
+
+    def send(self, lines: Sequence[Line]) -> int:
+        body = b"\n".join(line for _, line in lines)
+        deadline = time.monotonic() + self._patience_s
+        told = False
+        while True:
+            why, rejected = self._try(body)
+            if rejected is not None:
+                return rejected
+            if time.monotonic() > deadline:
+                raise ServerUnreachable(url=self._url, why=why)
+            if not told:
+                self._tell(f"{self._url} takes nothing: {why}; {self._patience_s:.0f} s for it")
+                told = True
+            time.sleep(_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _try(self, body: bytes) -> tuple[str, int | None]:
+        """Why it has to be tried again, or how many lines were rejected."""
+        try:
+            reply = self._client.post("/v1/events", body)
+        except (OSError, http.client.HTTPException) as error:
+            return str(error) or type(error).__name__, None
+        why = f"{reply.status} {reply.body[:200].decode(errors='replace')}"
+        if reply.status in _BUSY:
+            return why, None
+        if reply.status != 200:
+            raise ServerUnreachable(url=self._url, why=why)
+        return "", len(reply.json()["rejected"])
+
+
+class KafkaSink:
+    """Produces to the topic of a lake, as an agent does that goes past the gateway. The writer
+    judges what comes, so that nothing is known to be refused."""
+
+    def __init__(self, url: str, tenant: str = TENANT_DEFAULT) -> None:
+        what = "The address of --kafka"
+        try:
+            from kafka import KafkaProducer
+            from kafka.errors import KafkaError
+
+            from penstock.eventlog.kafka.address import parse_address
+            from penstock.eventlog.kafka.records import SCHEMA_HEADER, TENANT_HEADER
+        except ModuleNotFoundError as error:
+            raise ExtraMissing(extra="kafka", what=f"The sink {url}") from error
+        if not url.startswith("kafka://"):
+            raise InvalidInput(what=what, why="it is not kafka://HOST:PORT/TOPIC")
+        try:
+            self._address = parse_address(url)
+        except SettingInvalid as error:
+            raise InvalidInput(what=what, why=str(error.facts["why"])) from error
+        self._headers = [
+            (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION),
+            (TENANT_HEADER, tenant.encode()),
+        ]
+        self._failure = KafkaError
+        milliseconds = round(_KAFKA_SECONDS * 1000)
+        try:
+            self._producer = KafkaProducer(
+                **self._address.client,
+                acks="all",
+                enable_idempotence=True,
+                compression_type="zstd",
+                linger_ms=5,
+                max_block_ms=milliseconds,
+                delivery_timeout_ms=milliseconds,
+                request_timeout_ms=milliseconds // 2,
+                bootstrap_timeout_ms=round(_KAFKA_BOOTSTRAP_SECONDS * 1000),
+            )
+        except KafkaError as error:
+            raise self._unreachable(error) from error
+
+    def send(self, lines: Sequence[Line]) -> int:
+        try:
+            sent = [
+                self._producer.send(
+                    self._address.topic, line, key=session.encode(), headers=self._headers
+                )
+                for session, line in lines
+            ]
+            for one in sent:
+                one.get(_KAFKA_SECONDS)
+        except self._failure as error:
+            raise self._unreachable(error) from error
+        return 0
+
+    def close(self) -> None:
+        try:
+            self._producer.close(_KAFKA_SECONDS)
+        except self._failure:
+            self._producer._sender.force_close()  # as in penstock.eventlog.kafka.producing
+
+    def _unreachable(self, error: Exception) -> ServerUnreachable:
+        return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)
+
+
+class Pace:
+    """So many lines a second, or as many as the sink takes. Nothing but the time depends on it."""
+
+    def __init__(self, rate: float | None, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._rate = rate
+        self._sleep = sleep
+
+    def batches(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+        size = _BATCH_MAX
+        if self._rate is not None:
+            size = max(1, min(_BATCH_MAX, round(self._rate * _BATCH_SECONDS)))
+        begun, sent, waiting = time.monotonic(), 0, iter(lines)
+        while batch := list(islice(waiting, size)):
+            if self._rate is not None:
+                self._sleep(max(0.0, begun + sent / self._rate - time.monotonic()))
+            yield batch
+            sent += len(batch)

@@ -1,0 +1,80 @@
+"""The settings of the gateway and the writer."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.settings import MIB, RoomSettings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    RETIRED: ClassVar = frozenset({
+        "poll_seconds", "rejected_line_bytes_max", "stuck_seconds_max",
+    })  # fmt: skip
+
+    body_bytes_max: int = setting(
+        32 * MIB,
+        "request body as sent",
+        "Raise it when clients send larger batches.",
+        minimum=1,
+        at_most="tenant_inflight_bytes_max",
+    )
+    body_decoded_bytes_max: int = setting(
+        64 * MIB,
+        "request body after decompression",
+        "Raise it together with body_bytes_max.",
+        minimum=1,
+        at_most="tenant_inflight_bytes_max",
+    )
+    inflight_bytes_max: int = setting(
+        128 * MIB,
+        "bodies and events not yet on disk, all keys",
+        "Raise it when a machine with free memory answers 503 at peaks.",
+        minimum=1,
+    )
+    tenant_inflight_bytes_max: int = setting(
+        64 * MIB,
+        "the same for one tenant",
+        "Lower it when one tenant crowds out the others.",
+        minimum=1,
+        at_most="inflight_bytes_max",
+    )
+    flush_rows_max: int = setting(
+        50_000,
+        "events in a new segment",
+        "Raise it for larger segments under heavy load.",
+        minimum=1,
+    )
+    flush_bytes_max: int = setting(
+        32 * MIB,
+        "bytes of events in a new segment",
+        "Lower it when the writer needs too much memory.",
+        minimum=1,
+    )
+    flush_seconds_max: float = setting(
+        2.0,
+        "age of the oldest event before a flush",
+        "Raise it for fewer, larger segments; lower it to have events stored sooner.",
+        minimum=0,
+        at_most="lease_seconds",
+    )
+    retry_seconds_max: float = setting(
+        5.0,
+        "longest wait between tries when something is down",
+        "Lower it to go on sooner after an outage.",
+        minimum=0,
+    )
+    rejected_ratio_max: float = setting(
+        0.5,
+        "share of rejected lines that stops the writer",
+        "Raise it when a client that you cannot mend sends much that is unusable.",
+        minimum=0,
+    )
+    rejected_window_lines: int = setting(
+        10_000,
+        "lines over which that share is taken",
+        "Lower it with little traffic, to notice a bad client sooner.",
+        minimum=1,
+    )

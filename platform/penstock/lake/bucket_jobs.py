@@ -1,0 +1,196 @@
+"""Heavy jobs: a function over each bucket of sessions of the lake, each result kept once.
+
+A bucket may be worked on more than once, at the same time too: a lost worker is replaced, a
+killed job is started again, two are started by mistake. What counts is the row that is
+committed for it: the first one wins, with all that its job changes in that transaction, and the
+others change nothing.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.database.engine import now_us
+from penstock.database.inserting import insert_new, insert_of
+from penstock.execution import Executor
+from penstock.execution.calls import function_named, name_of
+from penstock.lake.buckets import Bucket, digest_of, plan_buckets
+from penstock.lake.catalog import Pin, pinned
+from penstock.lake.errors import HistoryRemoved, JobResultTooLarge, JobResultUnfit
+from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
+from penstock.lake.tables import job as job_table
+from penstock.lake.tables import job_result
+from penstock.settings import Settings
+
+#: What a job returns for one bucket.
+RESULT_BYTES_MAX = 64 * 1024
+
+Parameters = Mapping[str, Any]
+#: What a job does with a bucket. It stands at the top of a module; its result is plain JSON.
+BucketFunction = Callable[[Lake, Bucket, Parameters], Any]
+#: What else becomes true when a result is kept: part of the same transaction.
+Commit = Callable[[Connection, Bucket, Any], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """`version` changes when the function's results would. `parameters` are plain JSON."""
+
+    function: BucketFunction
+    version: str
+    parameters: Parameters = field(default_factory=dict)
+    commit: Commit | None = None
+
+    def family(self) -> str:
+        """This job, over whatever snap."""
+        facts = [name_of(self.function), self.version, self.parameters]
+        return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """What one run did; `read_results` gives what the job found."""
+
+    id: str
+    snap: int
+    #: What the lake holds as of the snap.
+    events: int
+    buckets: int
+    #: Buckets whose result this run committed, and that were there before or won meanwhile.
+    committed: int
+    there: int
+
+
+@dataclass(frozen=True)
+class BucketTask:
+    """A bucket as a worker gets it."""
+
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    function: str
+    parameters: Parameters
+    bucket: Bucket
+
+
+def run_job(
+    lake: Lake, executor: Executor, job: Job, *, as_of: str | None = None, again: bool = False
+) -> JobReport:
+    """Do what is not done of it yet. Without `as_of` that is the job's newest unfinished run,
+    of whatever snap, else the lake as it is now. A finished job is not done again, unless
+    `again`. Raises what the executor raises; what was committed before stays."""
+    family = job.family()
+    with ExitStack() as claims:
+        pin = _pin(claims, lake, family, as_of)
+        buckets = plan_buckets(lake, pin)
+        id_ = hashlib.sha256(f"{family}\0{pin.snap}\0{digest_of(buckets)}".encode()).hexdigest()
+        row = {"id": id_, "family": family, "function": name_of(job.function), "snap": pin.snap}
+        _begin(lake, row | {"buckets": len(buckets)}, again=again)
+        there = _committed(lake, id_)
+        name = name_of(job.function)
+        tasks = (
+            BucketTask(lake.settings, name, dict(job.parameters), one)
+            for one in buckets
+            if one.number not in there
+        )
+        committed = 0
+        for done in executor.run(run_bucket, tasks):
+            committed += _commit(lake, id_, job, done.task.bucket, done.result)
+        _finish(lake, id_, family)
+    events = sum(one.rows for one in pin.segments)
+    return JobReport(id_, pin.snap, events, len(buckets), committed, len(buckets) - committed)
+
+
+def run_bucket(task: BucketTask) -> bytes:
+    """On a worker: the function's result as JSON. Raises JobResultTooLarge, JobResultUnfit."""
+    with Lake(task.settings) as lake:
+        found = function_named(task.function)(lake, task.bucket, task.parameters)
+    facts = {"function": task.function, "bucket": task.bucket.number}
+    try:
+        result = msgspec.json.encode(found)
+    except (TypeError, ValueError) as error:
+        raise JobResultUnfit(**facts, why=str(error)) from None
+    if len(result) > (limit := RESULT_BYTES_MAX):
+        raise JobResultTooLarge(**facts, found=len(result), limit=limit)
+    return result
+
+
+def read_results(lake: Lake, job: str) -> Iterator[Any]:
+    """What a job found, in the order of its buckets; a few at a time are in memory."""
+    query = sa.select(job_result.c.bucket, job_result.c.result).where(job_result.c.job == job)
+    last: int | None = -1
+    while last is not None:
+        with lake.database.read() as connection:
+            after = query.where(job_result.c.bucket > last).order_by(job_result.c.bucket)
+            rows = connection.execute(after.limit(100)).all()
+        for row in rows:
+            yield msgspec.json.decode(row.result)
+        last = rows[-1].bucket if rows else None
+
+
+def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
+    lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
+    if as_of is None:
+        query = (
+            sa.select(job_table.c.snap)
+            .where(job_table.c.family == family, job_table.c.finished_at.is_(None))
+            .order_by(job_table.c.snap.desc())
+        )
+        with lake.database.read() as connection:
+            unfinished = connection.execute(query.limit(1)).scalar_one_or_none()
+        if unfinished is not None:
+            try:
+                return claims.enter_context(
+                    pinned(lake.database, unfinished, lease_s, renewed=True)
+                )
+            except HistoryRemoved:
+                pass  # nobody held its files: it starts afresh
+    return claims.enter_context(pinned(lake.database, as_of, lease_s, renewed=True))
+
+
+def _begin(lake: Lake, row: dict[str, Any], *, again: bool) -> None:
+    """The job's row is there afterwards. One that was finished is as new with `again`."""
+    finished = (job_table.c.id == row["id"], job_table.c.finished_at.is_not(None))
+    with lake.database.write() as connection:
+        if again and connection.execute(sa.delete(job_table).where(*finished)).rowcount:
+            connection.execute(sa.delete(job_result).where(job_result.c.job == row["id"]))
+        insert = insert_of(connection)(job_table).values(**row, started_at=now_us())
+        connection.execute(insert.on_conflict_do_nothing())
+
+
+def _committed(lake: Lake, id_: str) -> set[int]:
+    with lake.database.read() as connection:
+        query = sa.select(job_result.c.bucket).where(job_result.c.job == id_)
+        return set(connection.execute(query).scalars())
+
+
+def _commit(lake: Lake, id_: str, job: Job, bucket: Bucket, result: bytes) -> bool:
+    """Whether this result is the one that counts."""
+    row = {"job": id_, "bucket": bucket.number, "result": result}
+    with lake.database.write() as connection:
+        won = insert_new(connection, job_result, {**row, "committed_at": now_us()})
+        if won and job.commit is not None:
+            job.commit(connection, bucket, msgspec.json.decode(result))
+    return won
+
+
+def _finish(lake: Lake, id_: str, family: str) -> None:
+    """Older runs of the same job give way to this one."""
+    with lake.database.write() as connection:
+        connection.execute(
+            sa.update(job_table)
+            .where(job_table.c.id == id_, job_table.c.finished_at.is_(None))
+            .values(finished_at=now_us())
+        )
+        snap = sa.select(job_table.c.snap).where(job_table.c.id == id_).scalar_subquery()
+        older = sa.select(job_table.c.id).where(
+            job_table.c.family == family, job_table.c.id != id_, job_table.c.snap <= snap
+        )
+        connection.execute(sa.delete(job_result).where(job_result.c.job.in_(older)))
+        gone = connection.execute(older).scalars().all()
+        connection.execute(sa.delete(job_table).where(job_table.c.id.in_(gone)))

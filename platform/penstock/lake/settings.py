@@ -1,0 +1,106 @@
+"""The settings of the lake: its segments, its queries and its upkeep."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.settings import GIB, MIB, RoomSettings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    RETIRED: ClassVar = frozenset({
+        "row_group_bytes_max", "job_result_bytes_max",
+    })  # fmt: skip
+
+    row_group_rows_max: int = setting(
+        10_000,
+        "rows in a Parquet row group",
+        "Lower it when queries read few sessions, raise it when they scan everything.",
+        minimum=1,
+    )
+    known_bytes_max: int = setting(
+        128 * MIB,
+        "memory for the identities of recent sessions",
+        "Raise it when many sessions are active at the same time and the writer reads segments.",
+        minimum=1,
+    )
+    lease_seconds: float = setting(
+        30.0,
+        "a writer that is silent so long loses its partition",
+        "Lower it to take over sooner from a writer that died, raise it for machines that stall.",
+        minimum=1,
+    )
+    upkeep_seconds: float = setting(
+        15.0,
+        "pause between rounds of compaction and collection",
+        "Lower it when small segments pile up between two rounds.",
+        minimum=0,
+    )
+    compaction_segments_min: int = setting(
+        8,
+        "small segments that are worth a merge",
+        "Lower it for faster queries, raise it for fewer writes to the store.",
+        minimum=2,
+    )
+    compaction_bytes_target: int = setting(
+        128 * MIB,
+        "segments of this size are left alone",
+        "Raise it for a lake of many terabytes, so that it has fewer segments.",
+        minimum=1,
+    )
+    compaction_memory_bytes_max: int = setting(
+        256 * MIB,
+        "memory of a merge",
+        "Raise it on a machine with much memory: merges become quicker.",
+        minimum=64 * MIB,
+    )
+    collection_grace_seconds: float = setting(
+        600.0,
+        "a removed file is kept so long",
+        "Raise it above the time that a backup of the store takes.",
+        minimum=0,
+    )
+    reader_lease_seconds: float = setting(
+        900.0,
+        "a query's claim on its files",
+        "Lower it to free files sooner after readers that were killed.",
+        minimum=1,
+    )
+    bucket_bytes_target: int = setting(
+        64 * MIB,
+        "bytes of segments in a bucket of a job",
+        "Lower it when a job's workers run out of memory.",
+        minimum=1,
+    )
+    query_memory_bytes_max: int = setting(
+        2 * GIB,
+        "memory of one query",
+        "Set it so that queries_max of them fit into the machine.",
+        minimum=16 * MIB,
+    )
+    query_seconds_max: float = setting(
+        60.0,
+        "time of one query",
+        "Raise it for analyses over the whole lake.",
+        minimum=0.001,
+    )
+    query_threads: int = setting(
+        2,
+        "threads of one query",
+        "Raise it on a machine with many cores.",
+        minimum=1,
+    )
+    query_answer_bytes_max: int = setting(
+        64 * MIB,
+        "answer of POST /v1/query",
+        "Raise it when programs fetch large results over HTTP.",
+        minimum=1,
+    )
+    queries_max: int = setting(
+        4,
+        "queries over HTTP at the same time; others wait",
+        "Raise it with the memory and the cores of the machine.",
+        minimum=1,
+    )

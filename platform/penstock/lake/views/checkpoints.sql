@@ -1,8 +1,0 @@
--- checkpoints: model versions, with the shards that each was trained on.
--- Grain:  one checkpoint.
--- Order:  registered_at.
--- The shards of its parents are theirs: follow `parent`.
-select listed.*,
-       coalesce((select list(trained.shard order by trained.shard) from checkpoint_shards as trained
-                 where trained.checkpoint = listed.checkpoint), []) as shards
-from checkpoint_list as listed

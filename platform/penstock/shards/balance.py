@@ -1,0 +1,197 @@
+"""Which samples make up a batch, and which rank gets which of them. Pure.
+
+A global batch takes groups in order until the next does not fit. Where it begins is all it depends
+on, so a reader goes on from any sample without having seen those before."""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import InvalidInput
+
+#: From this length on attention costs as much as everything else, in a model of usual width.
+QUADRATIC_TOKENS = 49_152
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that a global batch holds, over all ranks: samples or tokens. A group that alone
+    has more is a batch of its own."""
+
+    samples: int | None = None
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [one for one in (self.samples, self.tokens) if one is not None]
+        if len(given) != 1 or given[0] < 1:
+            why = "give either batch_samples or batch_tokens, at least 1"
+            raise InvalidInput(what="The size of a batch", why=why)
+
+    @property
+    def limit(self) -> int:
+        return self.samples or self.tokens or 0
+
+    def size(self, samples: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """What groups take of it."""
+        return samples if self.samples else tokens
+
+
+def cost(tokens: np.ndarray) -> np.ndarray:
+    """What a sequence costs to train on, in tokens: linear and, for attention, quadratic."""
+    linear = tokens.astype(np.float64)
+    total: np.ndarray = linear + linear * linear / QUADRATIC_TOKENS
+    return total
+
+
+def divide(tokens: np.ndarray, groups: np.ndarray, budget: Budget, world: int) -> list[np.ndarray]:
+    """Which samples of a batch each rank gets, in the order of the batch. `tokens` has the length
+    of each sample, `groups` where each group begins among them.
+
+    The costliest goes first, to whoever has least. A group stays on one rank unless it is larger
+    than a rank's part of the budget; then its samples are dealt out one by one.
+    """
+    if world == 1:
+        return [np.arange(len(tokens))]
+    starts = _pieces(tokens, groups, budget, world)
+    costs = np.add.reduceat(cost(tokens), starts)
+    ends = np.append(starts[1:], len(tokens)).tolist()
+    loads = [(0.0, rank) for rank in range(world)]
+    dealt: list[list[int]] = [[] for _ in range(world)]
+    for piece in np.argsort(-costs, kind="stable").tolist():
+        load, rank = loads[0]
+        dealt[rank].extend(range(starts[piece], ends[piece]))
+        heapq.heapreplace(loads, (load + float(costs[piece]), rank))
+    return [np.array(sorted(samples), np.int64) for samples in dealt]
+
+
+def _pieces(tokens: np.ndarray, groups: np.ndarray, budget: Budget, world: int) -> np.ndarray:
+    """Where each part of a batch begins that goes to one rank together."""
+    sizes = np.diff(np.append(groups, len(tokens)))
+    taken = budget.size(sizes, np.add.reduceat(tokens, groups))
+    split = np.repeat(taken * world > budget.limit, sizes)
+    starts = np.zeros(len(tokens), bool)
+    starts[groups] = True
+    return np.flatnonzero(starts | split)
+
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Row r holds the samples order[offsets[r]:offsets[r + 1]], in this order."""
+
+    order: Counts
+    offsets: Counts
+    #: Of each row.
+    tokens: Counts
+    costs: NDArray[np.float64]
+
+    def rows(self) -> list[list[int]]:
+        ends = zip(self.offsets[:-1], self.offsets[1:], strict=True)
+        return [self.order[start:end].tolist() for start, end in ends]
+
+
+def pack(
+    lengths: Sequence[int] | Counts, length: int, groups: Sequence[str] | None = None
+) -> Packed:
+    """Rows of at most `length` tokens. Samples of one group share a row; where they do not fit
+    in one, they have rows of their own. Of equal lengths the earlier is packed first."""
+    counts = np.asarray(lengths, np.int64)
+    if len(counts) and not 0 < counts.min() <= counts.max() <= length:
+        worst = int(counts.max()) if counts.max() > length else int(counts.min())
+        why = f"a row has 1 to {length} tokens"
+        raise InvalidInput(what=f"A sample of {worst} tokens", why=why)
+    if groups is None:
+        return _packed(_first_fit(counts, length), counts)
+    members = _members(groups)
+    totals = np.array([counts[some].sum() for some in members], np.int64)
+    small = np.flatnonzero(totals <= length)
+    rows = [
+        [one for group in row for one in members[small[group]]]
+        for row in _first_fit(totals[small], length)
+    ]
+    for group in np.flatnonzero(totals > length):
+        some = np.array(members[group])
+        rows += [some[row].tolist() for row in _first_fit(counts[some], length)]
+    return _packed(rows, counts)
+
+
+def _members(groups: Sequence[str]) -> list[list[int]]:
+    """In the order of their first samples."""
+    found: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        found.setdefault(group, []).append(place)
+    return list(found.values())
+
+
+def _packed(rows: Sequence[Sequence[int]], counts: Counts) -> Packed:
+    sizes = [len(row) for row in rows]
+    order = np.fromiter((one for row in rows for one in row), np.int64, sum(sizes))
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+    row_of = np.repeat(np.arange(len(rows)), sizes)
+    packed = counts[order]
+    tokens = np.zeros(len(rows), np.int64)
+    np.add.at(tokens, row_of, packed)
+    costs = np.zeros(len(rows))
+    np.add.at(costs, row_of, cost(packed))
+    return Packed(order, offsets, tokens, costs)
+
+
+def _first_fit(counts: Counts, length: int) -> list[list[int]]:
+    """Those of one length are placed together: as many as the first row with room takes."""
+    rows: list[list[int]] = []
+    free = _Free(len(counts), length)
+    for size, places in _longest_first(counts):
+        taken = 0
+        while taken < len(places):
+            row = free.first(size)
+            if row == len(rows):
+                rows.append([])
+            some = places[taken : taken + free.of(row) // size]
+            rows[row] += some
+            free.take(row, size * len(some))
+            taken += len(some)
+    return rows
+
+
+def _longest_first(counts: Counts) -> Iterable[tuple[int, list[int]]]:
+    if not len(counts):
+        return
+    order = np.argsort(-counts, kind="stable")
+    sizes, starts = np.unique(-counts[order], return_index=True)
+    for size, some in zip(-sizes, np.split(order, starts[1:]), strict=True):
+        yield int(size), some.tolist()
+
+
+class _Free:
+    """The free tokens of rows, with the most of each half above them: a tree in an array."""
+
+    def __init__(self, rows: int, length: int) -> None:
+        self._leaves = 1 << max(rows - 1, 0).bit_length()
+        self._most: list[Any] = [length] * (2 * self._leaves)
+
+    def of(self, row: int) -> int:
+        return int(self._most[self._leaves + row])
+
+    def first(self, tokens: int) -> int:
+        """There is one: as many rows as samples, and each sample fits an empty one."""
+        most, node = self._most, 1
+        while node < self._leaves:
+            node *= 2
+            node += most[node] < tokens
+        return node - self._leaves
+
+    def take(self, row: int, tokens: int) -> None:
+        most, node = self._most, self._leaves + row
+        most[node] -= tokens
+        while node > 1:
+            node >>= 1
+            larger = max(most[2 * node], most[2 * node + 1])
+            if most[node] == larger:
+                return
+            most[node] = larger

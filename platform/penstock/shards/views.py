@@ -1,0 +1,67 @@
+"""The views `shards` and `samples`: what a reader at the snap of a query sees of them."""
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from penstock.lake.views import ViewSources
+from penstock.shards.tables import shard, shard_file, shard_mark
+
+_COLUMNS = [
+    *("id", "name", "snapshot", "snap", "samples", "tokens", "trainable", "bytes", "created_at")
+]
+#: What `samples` reads of the shards' files, where there are none.
+_SAMPLE_ROWS = pa.schema(
+    [
+        pa.field("sample_id", pa.string()),
+        pa.field("session_id", pa.string()),
+        pa.field("rollout_id", pa.string()),
+        pa.field("group_id", pa.string()),
+        pa.field("task_id", pa.string()),
+        pa.field("branch_index", pa.int16()),
+        pa.field("chain_pos", pa.int16()),
+        pa.field("n_tokens", pa.int32()),
+        pa.field("n_trainable", pa.int32()),
+        pa.field("min_policy_version", pa.int32()),
+        pa.field("max_policy_version", pa.int32()),
+        pa.field("reward", pa.float32()),
+        pa.field("advantage", pa.float32()),
+        pa.field("loss_weight", pa.float32()),
+        pa.field("status", pa.string()),
+        pa.field("token_source", pa.string()),
+        pa.field("checkpoint_id", pa.string()),
+        pa.field("split", pa.string()),
+        pa.field("consent", pa.string()),
+        pa.field("created_at", pa.timestamp("us", tz="UTC")),
+        pa.field("filename", pa.string()),
+    ]
+)
+
+
+def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
+    """What they read: tables of the metadata database, and the shards' files."""
+    visible = (shard.c.tenant == sources.tenant) & (shard.c.added_snap <= sources.snap)
+    if "shards" in views:
+        marks = (
+            sa.select(sa.func.count(sa.distinct(shard_mark.c.session_id)))
+            .where(shard_mark.c.shard == shard.c.id)
+            .scalar_subquery()
+        )
+        columns = [shard.c[name] for name in _COLUMNS]
+        marked = sa.type_coerce(marks, sa.BigInteger).label("marked_sessions")
+        order = (shard.c.created_at, shard.c.id)
+        sources.bind_query(
+            "shard_list", sa.select(*columns, marked).where(visible).order_by(*order)
+        )
+    if "samples" in views:
+        query = (
+            sa.select(shard_file.c.name, shard_file.c.shard)
+            .join(shard, shard.c.id == shard_file.c.shard)
+            .where(visible)
+            .order_by(shard_file.c.name)
+        )
+        with sources.database.read() as connection:
+            shards = {row.name: row.shard for row in connection.execute(query)}
+        paths = sources.bind_files("stored_samples", list(shards), _SAMPLE_ROWS, with_paths=True)
+        columns = [pa.array(values, pa.string()) for values in (paths, shards.values())]
+        shard_paths = pa.Table.from_arrays(columns, names=["filename", "shard"])
+        sources.connection.register("shard_paths", shard_paths)
