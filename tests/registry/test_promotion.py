@@ -221,7 +221,7 @@ def test_a_checkpoint_serves_as_long_as_any_channel_is_at_it(database: Database)
         promote(database, "a", channel=name)
     promote(database, "b")
     assert states(database, "a", "b") == ["serving", "serving"]
-    with pytest.raises(StateRefused, match="a channel is at it"):
+    with pytest.raises(StateRefused, match="a channel points at it"):
         withdraw(database, tenant=TENANT, name="a", reason="no use", actor="dan")
     promote(database, "b", channel="staging")
     assert states(database, "a", "b") == ["retired", "serving"]
