@@ -72,6 +72,14 @@ simulator-study: .venv/ready ## compare rewards with what the simulator knows, o
 plots: .venv/ready ## draw the plots of docs/rewards.md anew, from the functions themselves
 	$(BIN)/python -m bench.plots $(ARGS)
 
+.PHONY: docs
+docs: .venv/ready ## write the tables of docs/sql.md anew, from the views
+	$(BIN)/python -m bench.sql_page
+
+.PHONY: mutation
+mutation: .venv/ready ## how many small faults the tests notice in five central modules (ARGS="--samples 40")
+	$(BIN)/python -m bench.mutation $(ARGS)
+
 .PHONY: lock
 lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
 	@test -n "$(UV)" || { echo 'make lock needs uv: pip install uv' >&2; exit 1; }

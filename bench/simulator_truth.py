@@ -15,7 +15,7 @@ import numpy as np
 from bench.figures import Figure, at_least, show
 from penstock.terminal.output import say
 from penstock_jobs.simulator.policy import POLICIES
-from penstock_jobs.simulator.production import Checkpoint, Lived, Production
+from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
 from tests.simulator.agreement import ALPHA, Covered, Measured, Pair, errors, measure
 
 #: Standard errors below the stated rate that are luck in 999 of 1,000 studies.
@@ -60,16 +60,16 @@ def _agreement(sessions: int) -> Iterator[Figure]:
         yield Figure(what, f"{mean:.2f}")
 
 
-def _lived(sessions: int) -> list[Lived]:
+def _lived(sessions: int) -> list[SimulatedSession]:
     return list(chain.from_iterable(Production(1, _CHECKPOINTS).sessions(sessions)))
 
 
-def _measured(lived: list[Lived]) -> Measured:
+def _measured(lived: list[SimulatedSession]) -> Measured:
     with TemporaryDirectory() as directory:
         return measure(Path(directory) / "lake", lived)
 
 
-def _compared(measured: Measured, lived: list[Lived]) -> Iterator[Figure]:
+def _compared(measured: Measured, lived: list[SimulatedSession]) -> Iterator[Figure]:
     wrong = np.abs(errors(measured, lived))
     yield Figure("persistence: edits at a horizon that were compared", f"{wrong.size}")
     yield _at_most("persistence: mean error", float(wrong.mean()), 0.02)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 import pyarrow as pa
 
-from tests.support.sessions import batches, generate_sessions, interleave
+from tests.support.traffic import batches, generate_sessions, interleave
 
 START = datetime(2026, 11, 2, 9, tzinfo=UTC)
 _EVENTS_PER_SESSION = 40

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import typer
 
+from bench.sql_page import written
 from penstock.cli import app
 from penstock.errors import PenstockError
 from penstock.events.payloads import PAYLOADS
@@ -14,6 +15,7 @@ from penstock.lake.views import view_names
 from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.routes import ROUTES
 from penstock.settings import declarations, room_kinds, variables
+from tests.support.lakes import hand_lake
 from tests.support.settings_page import settings_table
 
 ROOT = Path(__file__).parents[1]
@@ -79,11 +81,17 @@ def test_every_view_stands_in_the_docs(name: str) -> None:
     assert f"\n## {name}\n" in page("docs/sql.md")
 
 
+def test_the_tables_of_sql_are_those_of_the_views(tmp_path: Path) -> None:
+    """`make docs` writes them."""
+    with hand_lake(tmp_path) as by_hand:
+        assert written(page("docs/sql.md"), by_hand.lake) == page("docs/sql.md")
+
+
 @pytest.mark.parametrize("name", commands())
-def test_every_command_stands_in_the_readme(name: str) -> None:
+def test_every_command_stands_in_the_docs(name: str) -> None:
     program, first, *rest = name.split()
     row = next(
-        r for r in page("README.md").splitlines() if r.startswith(f"| `{program} {first}` |")
+        r for r in page("docs/commands.md").splitlines() if r.startswith(f"| `{program} {first}` |")
     )
     assert all(f"`{word}`" in row for word in rest)
 

@@ -13,7 +13,7 @@ from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
 from penstock_jobs.canary.step import JudgeOf, gate
-from penstock_jobs.canary.watch import Round, watch_once
+from penstock_jobs.canary.watch import WatchRound, watch_once
 from tests.canary.traffic import (
     CHANNEL,
     HOUR,
@@ -86,7 +86,7 @@ def test_all_traffic_takes_a_look_that_passed(lake: HandLake) -> None:
     store(lake, sessions(Plan(from_us=began + 2 * MINUTE)))
     reward(lake, began)
 
-    def watched(at_us: int) -> Round:
+    def watched(at_us: int) -> WatchRound:
         return watch_once(lake.lake, TENANT, CHANNEL, judge_of=at(at_us + MINUTE), at_us=at_us)
 
     assert watched(began + 2 * HOUR).did == "looked"

@@ -10,8 +10,8 @@ from penstock.errors import InvalidInput
 from penstock.gate.policy import LESS_IS_BETTER, LiveRequirement
 from penstock_jobs.canary.live_metrics import (
     COLUMNS,
-    Measured,
-    Traffic,
+    MetricMeasurement,
+    TrialTraffic,
     find_metric,
     measure,
     read_traffic,
@@ -40,7 +40,7 @@ def lake(tmp_path: Path) -> Iterator[HandLake]:
         yield lake
 
 
-def read(lake: HandLake, at_us: int) -> tuple[Trial, Traffic]:
+def read(lake: HandLake, at_us: int) -> tuple[Trial, TrialTraffic]:
     trial = situation_of(lake.lake, TENANT, CHANNEL, at_us).trial
     assert trial is not None
     return trial, read_traffic(lake.lake, trial, at_us)
@@ -52,7 +52,7 @@ def counted(lake: HandLake, at_us: int) -> set[str]:
     return {names[row] for row in traffic.counted}
 
 
-def of(lake: HandLake, at_us: int, metric: str, **facts: Any) -> Measured:
+def of(lake: HandLake, at_us: int, metric: str, **facts: Any) -> MetricMeasurement:
     trial, traffic = read(lake, at_us)
     found = find_metric(lake.lake.database, LiveRequirement(metric=metric, margin=0.1, **facts))
     return measure(lake.lake, trial, traffic, found)

@@ -12,8 +12,8 @@ from penstock.errors import InvalidInput
 from penstock.gate.policy import CanarySteps, LiveRequirement
 from penstock.gate.sequential import SampleRatio, check_sample_ratio
 from penstock_jobs.canary.live_metrics import (
-    Measured,
     Metric,
+    MetricMeasurement,
     Scale,
     measured_of,
     seen_users,
@@ -49,7 +49,9 @@ def rows(sessions: Iterable[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(found, schema)
 
 
-def measured(scored: int = 100, unknown: tuple[int, int] = (0, 0), rate: float = 0.5) -> Measured:
+def measured(
+    scored: int = 100, unknown: tuple[int, int] = (0, 0), rate: float = 0.5
+) -> MetricMeasurement:
     """So many sessions on either side, all of users of their own."""
     sessions = [{"first_us": at, "candidate": at % 2 == 0} for at in range(2 * scored)]
     traffic = traffic_of(replace(TRIAL, split_us=(0,)), rows(sessions))
@@ -59,7 +61,7 @@ def measured(scored: int = 100, unknown: tuple[int, int] = (0, 0), rate: float =
     return replace(found, unknown={"canary": canary, "current": current})
 
 
-def judged(found: Measured | str, live: LiveRequirement = LIVE) -> MetricLook:
+def judged(found: MetricMeasurement | str, live: LiveRequirement = LIVE) -> MetricLook:
     pair = found if isinstance(found, str) else (RATE, found)
     return judge_metric(live, pair, metrics=2, unknown_difference_max=0.1)
 

@@ -17,7 +17,7 @@ from penstock.gate.verdict import Outcome
 from penstock_jobs.canary import watch as watcher
 from penstock_jobs.canary.look import newest_look, situation_of
 from penstock_jobs.canary.step import JudgeOf
-from penstock_jobs.canary.watch import Round, lease_of, step_once, watch_once
+from penstock_jobs.canary.watch import WatchRound, lease_of, step_once, watch_once
 from tests.canary.traffic import (
     CHANNEL,
     HOUR,
@@ -65,7 +65,7 @@ def gate_says(outcome: Outcome) -> JudgeOf:
     return judge_of
 
 
-def once(lake: HandLake, at_us: int, **facts: Any) -> Round:
+def once(lake: HandLake, at_us: int, **facts: Any) -> WatchRound:
     known: dict[str, Any] = {"judge_of": gate_says("PASS"), "at_us": at_us}
     return watch_once(lake.lake, TENANT, CHANNEL, **known | facts)
 
@@ -142,7 +142,7 @@ def test_without_auto_step_only_a_person_steps(lake: HandLake) -> None:
     assert once(lake, began + 2 * HOUR).did == "looked"
     assert state(lake).canary_share == 0.2
 
-    def step(outcome: Outcome) -> Round:
+    def step(outcome: Outcome) -> WatchRound:
         judge_of, at_us = gate_says(outcome), began + 2 * HOUR
         return step_once(lake.lake, TENANT, CHANNEL, actor="ann", judge_of=judge_of, at_us=at_us)
 
@@ -305,7 +305,7 @@ def test_one_watcher_looks_at_a_time(either_lake: HandLake) -> None:
     from penstock.database.leases import leased
 
     begin_canary(lake)
-    told: list[Round] = []
+    told: list[WatchRound] = []
     with leased(lake.lake.database, lease_of(TENANT, CHANNEL), "another", 60) as mine:
         assert mine
         watcher.watch(lake.lake, TENANT, CHANNEL, tell=told.append, wait=lambda _s: True)

@@ -13,7 +13,7 @@ import pytest
 from penstock.channels.channel import channel_state
 from penstock.events.tenants import TENANT_DEFAULT
 from penstock.lake.directory import open_existing
-from penstock_jobs.demo.place import make_place
+from penstock_jobs.demo.folders import make_folders
 from penstock_jobs.demo.player import CHANNEL, Player
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.demo.story import ACTS, Chapter
@@ -25,15 +25,15 @@ def test_it_learns_and_the_gate_stops_what_a_hole_in_the_reward_teaches(
 ) -> None:
     need_isolation()
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    place = make_place(tmp_path / "demo")
+    folders = make_folders(tmp_path / "demo")
     told: list[str] = []
     with (
-        place.log.open("wb") as log,
-        running_server(place.data, log=log) as server,
-        open_existing(place.data) as lake,
+        folders.log.open("wb") as log,
+        running_server(folders.data, log=log) as server,
+        open_existing(folders.data) as lake,
     ):
         player = Player(
-            lake=lake, server=server, place=place, seed=11, sessions=220, tell=told.append
+            lake=lake, server=server, folders=folders, seed=11, sessions=220, tell=told.append
         )
         player.begin()
         learned, hacked = player.play(ACTS[:2], go_on=lambda: True)

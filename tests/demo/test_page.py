@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.demo.page import bars, drawings, span, write_page
-from penstock_jobs.demo.story import Ending, Measured
+from penstock_jobs.demo.page import bars, plots, span, write_page
+from penstock_jobs.demo.story import Reception, StoryEnding
 from tests.demo.chapters import chapter
 
 VOID = {"meta"}
 
 
-ENDING = Ending("demo-0002", Measured(0.9, 0.2), Measured(0.88, 0.25))
+ENDING = StoryEnding("demo-0002", Reception(0.9, 0.2), Reception(0.88, 0.25))
 
 
 class Reader(HTMLParser):
@@ -63,10 +63,10 @@ def test_what_is_told_cannot_become_a_tag(tmp_path: Path) -> None:
 
 def test_what_nobody_knows_is_no_point_and_no_number(tmp_path: Path) -> None:
     unknown = chapter(
-        2, measured=Measured(None, None), checkpoint=None, score=None, verdict=None,
+        2, measured=Reception(None, None), checkpoint=None, score=None, verdict=None,
         outcome="failed", why="the trainer ended with 1",
     )  # fmt: skip
-    kept, _, scores = drawings([chapter(1), unknown], ENDING)
+    kept, _, scores = plots([chapter(1), unknown], ENDING)
     assert [len(one.points) for one in kept.lines] == [2, 3]
     assert [len(one.points) for one in scores.lines] == [2, 1]
     write_page(tmp_path / "page.html", [chapter(1), unknown], ENDING)
@@ -74,7 +74,7 @@ def test_what_nobody_knows_is_no_point_and_no_number(tmp_path: Path) -> None:
 
 
 def test_a_higher_share_stands_higher() -> None:
-    kept = drawings([chapter(1)], ENDING)[0].lines[0]
+    kept = plots([chapter(1)], ENDING)[0].lines[0]
     assert kept.points[0].y > kept.points[1].y
     assert kept.points[0].title == "demo-0000: 80.0%"
 
@@ -108,7 +108,7 @@ def test_a_drawing_shows_as_much_as_it_needs(
 
 
 def test_points_of_what_a_cycle_made_say_what_became_of_it() -> None:
-    scores = drawings([chapter(1), chapter(2, outcome="refused")], ENDING)[2]
+    scores = plots([chapter(1), chapter(2, outcome="refused")], ENDING)[2]
     assert [[one.outcome for one in line.points] for line in scores.lines] == [
         ["", ""],
         ["promoted", "refused"],

@@ -4,7 +4,7 @@ import json
 import random
 from contextlib import closing
 
-from penstock_jobs.simulator.production import Lived, Production
+from penstock_jobs.simulator.production import Production, SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
 from tests.durability.load import BATCH, Identity, Looping, Sender, keep
 
@@ -35,7 +35,7 @@ class Simulated(Looping):
                     self.truths.append(lived.truth)
                 index += 1
 
-    def _send_whole(self, lived: Lived) -> bool:
+    def _send_whole(self, lived: SimulatedSession) -> bool:
         """False where the end came first."""
         lines = [line for _, _, line in lived.lines]
         for start in range(0, len(lines), BATCH):

@@ -21,7 +21,7 @@ from penstock.lake.segments import sessions_name
 from penstock.lake.summary_schema import SESSION_PARTS
 from penstock.lake.tables import segment
 from tests.support.lakes import HandLake, hand_lake, make_event
-from tests.support.sessions import generate_sessions
+from tests.support.traffic import generate_sessions
 
 START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 GROUP_ROWS, GROUP_BYTES = 300, 200_000

@@ -18,7 +18,7 @@ from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
 from penstock_jobs.rewards.scoring import score
 from tests.rewards.lakes import DAY_US
 from tests.support.lakes import START_US, hand_lake
-from tests.support.sessions import batches, generate_sessions
+from tests.support.traffic import batches, generate_sessions
 
 DEFINITION = find_definition()
 SHIPPED = [term.reward for term in DEFINITION.terms]

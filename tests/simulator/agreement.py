@@ -15,7 +15,7 @@ from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.rates import Difference, Values, welch
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.simulator.policy import POLICIES
-from penstock_jobs.simulator.production import Checkpoint, Lived, Production
+from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
 from tests.support.lakes import hand_lake
 
@@ -66,7 +66,7 @@ def whole_definition() -> Definition:
 
 
 def measure(
-    directory: Path, lived: Iterable[Lived], definition: Definition | None = None
+    directory: Path, lived: Iterable[SimulatedSession], definition: Definition | None = None
 ) -> Measured:
     """A lake of these sessions, and the rewards of all of them."""
     definition = definition or whole_definition()
@@ -83,7 +83,7 @@ def measure(
     return _measured(rows, outcomes)
 
 
-def _bodies(lived: Iterable[Lived]) -> Iterable[bytes]:
+def _bodies(lived: Iterable[SimulatedSession]) -> Iterable[bytes]:
     for one in lived:
         yield b"\n".join(line for _, _, line in one.lines)
 
@@ -107,7 +107,7 @@ def _measured(rows: list[dict[str, Any]], outcomes: list[dict[str, Any]]) -> Mea
     return found
 
 
-def errors(measured: Measured, lived: Iterable[Lived]) -> Values:
+def errors(measured: Measured, lived: Iterable[SimulatedSession]) -> Values:
     """Of the persistence of each edit at each horizon at which both know it: measured − true."""
     pairs = [
         (value, true[0])
@@ -167,7 +167,7 @@ class Pair:
         for of_seed in lived.values():
             yield self.covered(measured, of_seed)
 
-    def covered(self, measured: Measured, lived: Sequence[Lived]) -> "Covered":
+    def covered(self, measured: Measured, lived: Sequence[SimulatedSession]) -> "Covered":
         """Whether the intervals of the differences hold the truth."""
         parents = [one.truth for one in lived if one.truth.parent_session is None]
         kept, ended = [], []

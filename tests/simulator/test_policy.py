@@ -24,12 +24,12 @@ from penstock_jobs.simulator.policy import (
     policy_of,
     read_policy,
 )
-from penstock_jobs.simulator.production import Checkpoint, Lived, Production
+from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
 
 UNIFORM = policy_of(1, **dict.fromkeys(STYLE_IDS, 1.0))
 
 
-def tokens_of(lived: Lived) -> list[dict[str, Any]]:
+def tokens_of(lived: SimulatedSession) -> list[dict[str, Any]]:
     events = [msgspec.json.decode(line) for _, kind, line in lived.lines if kind == "model_call"]
     return [event["payload"]["tokens"] for event in events]
 
@@ -121,12 +121,12 @@ def test_a_name_that_is_no_policy_is_refused() -> None:
         read_policy("best")
 
 
-def worth(lived: Lived) -> float | None:
+def worth(lived: SimulatedSession) -> float | None:
     turns = lived.truth.turns
     return sum(one.worth for one in turns) / len(turns)
 
 
-def kept(lived: Lived) -> float | None:
+def kept(lived: SimulatedSession) -> float | None:
     """A reward with holes: how much of the edits stayed, whatever they were for; what has none,
     and broken calls, are left out."""
     shares = [one.survival[600] for one in lived.truth.edits]
@@ -134,13 +134,13 @@ def kept(lived: Lived) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def retained_characters(lived: Lived) -> float | None:
+def retained_characters(lived: SimulatedSession) -> float | None:
     """Another: the more text stays, the better."""
     shares = [(one.survival[600], one.written_chars) for one in lived.truth.edits]
     return sum(one[0] * size for one, size in shares if one is not None) / 1000
 
 
-def trained(reward: Callable[[Lived], float | None], rounds: int = 10) -> Policy:
+def trained(reward: Callable[[SimulatedSession], float | None], rounds: int = 10) -> Policy:
     """Policy gradient on the samples' ids, with the mean of the reward as the baseline."""
     policy = UNIFORM
     for number in range(rounds):
@@ -178,7 +178,7 @@ def test_a_policy_learns_from_the_truth() -> None:
     ("reward", "hacks"), [(kept, ("ask", "tiny")), (retained_characters, ("comments",))]
 )
 def test_a_policy_learns_to_use_the_holes_of_a_reward(
-    reward: Callable[[Lived], float | None], hacks: tuple[str, ...]
+    reward: Callable[[SimulatedSession], float | None], hacks: tuple[str, ...]
 ) -> None:
     policy = trained(reward)
     found = dict(zip(STYLE_IDS, policy.probabilities("risky"), strict=True))

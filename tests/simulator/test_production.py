@@ -1,15 +1,20 @@
 """The same seed gives the same bytes, and each event is one that the gateway takes."""
 
+import ast
 import hashlib
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
 
+from penstock.events.payloads import PAYLOADS
 from penstock.events.reading import judge
-from penstock_jobs.simulator.delivery import Delivery, Line, Pace, deliver
+from penstock_jobs.simulator.delivery import Delivery, EventLine, SendRate, deliver
+from penstock_jobs.simulator.files import LANGUAGES, write_file
+from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.truth import SessionTruth
@@ -17,7 +22,7 @@ from penstock_jobs.simulator.truth import SessionTruth
 PRODUCTION = Production(7)
 
 
-def digest(lines: list[Line]) -> str:
+def digest(lines: list[EventLine]) -> str:
     return hashlib.sha256(b"\n".join(line for _, line in lines)).hexdigest()
 
 
@@ -64,7 +69,7 @@ def test_late_and_repeated_events_are_the_same_events() -> None:
 def test_the_rate_changes_the_time_and_nothing_else() -> None:
     lines = list(deliver(PRODUCTION, 10))
     slept: list[float] = []
-    pace = Pace(50.0, sleep=slept.append)
+    pace = SendRate(50.0, sleep=slept.append)
     batches = list(pace.batches(lines))
     assert [line for batch in batches for line in batch] == lines
     assert {len(batch) for batch in batches[:-1]} == {5}
@@ -96,3 +101,52 @@ def test_there_is_something_of_everything() -> None:
     }  # fmt: skip
     assert any(one.parent_session for one in truths)
     assert {turn.dissatisfied for one in truths for turn in one.turns} == {True, False, None}
+
+
+def test_payload_fields_are_named_as_in_the_contract() -> None:
+    for event in events_of(100):
+        known = PAYLOADS[event["type"]].__struct_fields__
+        assert event["payload"].keys() <= set(known), event["type"]
+
+
+def test_a_session_is_in_order_and_its_identities_never_repeat() -> None:
+    for some in PRODUCTION.sessions(100):
+        for one in some:
+            events = [msgspec.json.decode(line) for _, _, line in one.lines]
+            assert events[0]["type"] == "session_start"
+            assert [event["seq"] for event in events] == list(range(len(events)))
+            assert all(a["ts"] < b["ts"] for a, b in pairwise(events))
+            assert {event["session_id"] for event in events} == {one.truth.session_id}
+            assert len({event["event_id"] for event in events}) == len(events)
+
+
+def test_tool_calls_have_results_and_failed_ones_say_how() -> None:
+    asked, answered = set(), []
+    for event in events_of(200):
+        payload, session = event["payload"], event["session_id"]
+        if event["type"] == "model_call":
+            asked |= {(session, call["id"]) for call in payload.get("tool_calls", ())}
+        elif event["type"] == "tool_result":
+            answered.append((session, payload["call_id"]))
+            assert payload["ok"] == ("error_class" not in payload)
+    assert len(answered) == len(set(answered))
+    assert asked == set(answered)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_python_files_parse(seed: int) -> None:
+    dice = Dice(seed)
+    python = next(language for language in LANGUAGES if language.name == "python")
+    file = write_file(dice, python, blocks=5)
+    ast.parse(file.text)
+    # What an edit adds parses inside of a function.
+    ast.parse("def function():\n" + "".join(file.new_piece(dice) for _ in range(5)))
+
+
+def events_of(sessions: int) -> list[dict[str, Any]]:
+    return [
+        msgspec.json.decode(line)
+        for some in PRODUCTION.sessions(sessions)
+        for one in some
+        for _, _, line in one.lines
+    ]

@@ -15,11 +15,11 @@ from penstock.http.errors import ServerUnreachable
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.simulator.delivery import (
     Delivery,
+    EventLine,
     FileSink,
     HttpSink,
     KafkaSink,
-    Line,
-    Pace,
+    SendRate,
     Sink,
     deliver,
 )
@@ -32,9 +32,9 @@ LINES = list(deliver(Production(7), 40, delivery=Delivery(late=0.1, repeated=0.1
 DIFFERENT = len(set(LINES))
 
 
-def send(sink: Sink, lines: list[Line] = LINES) -> int:
+def send(sink: Sink, lines: list[EventLine] = LINES) -> int:
     with closing(sink):
-        return sum(sink.send(batch) for batch in Pace(None).batches(lines))
+        return sum(sink.send(batch) for batch in SendRate(None).batches(lines))
 
 
 def events(lake: HandLake) -> int:

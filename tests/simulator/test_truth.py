@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock_jobs.simulator.production import CHECKPOINTS, Lived, Production
+from penstock_jobs.simulator.production import CHECKPOINTS, Production, SimulatedSession
 from penstock_jobs.simulator.truth import EditTruth, TurnTruth
 from tests.simulator.agreement import HORIZON_S, Measured, Pair, errors, measure
 
@@ -16,23 +16,25 @@ SESSIONS = 450
 
 
 @pytest.fixture(scope="module")
-def lived() -> list[Lived]:
+def lived() -> list[SimulatedSession]:
     return list(chain.from_iterable(Production(7).sessions(SESSIONS)))
 
 
 @pytest.fixture(scope="module")
-def measured(lived: list[Lived], tmp_path_factory: pytest.TempPathFactory) -> Measured:
+def measured(lived: list[SimulatedSession], tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return measure(tmp_path_factory.mktemp("simulated") / "lake", lived)
 
 
-def test_persistence_is_what_survived(lived: list[Lived], measured: Measured) -> None:
+def test_persistence_is_what_survived(lived: list[SimulatedSession], measured: Measured) -> None:
     wrong = np.abs(errors(measured, lived))
     assert wrong.size > 1_500
     assert wrong.mean() <= 0.02
     assert np.quantile(wrong, 0.99) <= 0.1
 
 
-def test_lines_survive_as_the_simulator_counts_them(lived: list[Lived], measured: Measured) -> None:
+def test_lines_survive_as_the_simulator_counts_them(
+    lived: list[SimulatedSession], measured: Measured
+) -> None:
     wrong = [
         abs(value - true[1])
         for one, edit, horizon_s, true in survivals(lived)
@@ -42,7 +44,9 @@ def test_lines_survive_as_the_simulator_counts_them(lived: list[Lived], measured
     assert np.mean(wrong) <= 0.01
 
 
-def test_what_somebody_looked_at_is_scored(lived: list[Lived], measured: Measured) -> None:
+def test_what_somebody_looked_at_is_scored(
+    lived: list[SimulatedSession], measured: Measured
+) -> None:
     states = [
         measured.edits[one, edit.edit_id, horizon_s][0]
         for one, edit, horizon_s, _ in survivals(lived)
@@ -51,7 +55,9 @@ def test_what_somebody_looked_at_is_scored(lived: list[Lived], measured: Measure
     assert states.count("scored") >= 0.99 * len(states)
 
 
-def survivals(lived: list[Lived]) -> list[tuple[str, EditTruth, int, tuple[float, float]]]:
+def survivals(
+    lived: list[SimulatedSession],
+) -> list[tuple[str, EditTruth, int, tuple[float, float]]]:
     return [
         (one.truth.session_id, edit, horizon_s, true)
         for one in lived
@@ -61,7 +67,7 @@ def survivals(lived: list[Lived]) -> list[tuple[str, EditTruth, int, tuple[float
     ]
 
 
-def test_outcomes_are_those_of_the_truth(lived: list[Lived], measured: Measured) -> None:
+def test_outcomes_are_those_of_the_truth(lived: list[SimulatedSession], measured: Measured) -> None:
     for one in lived:
         kind, reason = measured.outcomes[one.truth.session_id]
         assert kind == one.truth.outcome
@@ -69,7 +75,7 @@ def test_outcomes_are_those_of_the_truth(lived: list[Lived], measured: Measured)
 
 
 def test_the_judge_is_mostly_right_about_dissatisfaction(
-    lived: list[Lived], measured: Measured
+    lived: list[SimulatedSession], measured: Measured
 ) -> None:
     """It is a small model: what it must do is tell the two apart."""
     found: dict[bool, list[bool]] = {True: [], False: []}
@@ -82,11 +88,13 @@ def test_the_judge_is_mostly_right_about_dissatisfaction(
     assert np.mean(found[False]) < 0.15
 
 
-def mean_of(lived: list[Lived], value: Callable[[TurnTruth], float]) -> float:
+def mean_of(lived: list[SimulatedSession], value: Callable[[TurnTruth], float]) -> float:
     return float(np.mean([value(turn) for one in lived for turn in one.truth.turns]))
 
 
-def test_checkpoints_rank_as_they_are_worth(lived: list[Lived], measured: Measured) -> None:
+def test_checkpoints_rank_as_they_are_worth(
+    lived: list[SimulatedSession], measured: Measured
+) -> None:
     worth: list[float] = []
     reward: list[float] = []
     persistence: list[float] = []

@@ -1,6 +1,6 @@
-"""`penstock canary status`, and how looks are shown."""
+"""`penstock canary`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,32 +14,47 @@ from penstock.terminal.output import encode, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock_jobs.canary.trial import Trial
+    from penstock_jobs.canary.watch import WatchRound
+
+_ACTION_TEXTS = {
+    "nothing": "nothing to look at",
+    "looked": "looked",
+    "rolled_back": "ROLLED BACK",
+    "raised": "given more traffic",
+    "promoted": "given all traffic",
+    "refused": "refused",
+}
+
+app = typer.Typer(
+    help="A checkpoint on a part of the traffic: look at it, give it more, or take it back.",
+    no_args_is_help=True,
+)
 
 
+@app.command()
 def status(
     channel: Channel = CHANNEL_DEFAULT,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """What is tried or watched on a channel, and what the newest look said. It changes nothing.
+    """Show the canary or the watch of a channel with its newest look. It changes nothing.
 
-    Exit 1 where that was a breach or an error.
+    Exit 1 if that look was a breach or an error.
 
     Example: penstock canary status --channel production
     """
     from penstock_jobs.canary.look import newest_look, situation_of
 
     with open_existing(data) as lake:
-        situation = situation_of(lake, tenant, channel)
-        trial = situation.trial
+        trial = situation_of(lake, tenant, channel).trial
         look = newest_look(lake.database, trial) if trial is not None else None
     if json:
         looked_at = time_of(look.at).isoformat() if look is not None else None
         show_json(
             {
                 "channel": channel,
-                "trial": trial_document(trial) if trial is not None else None,
+                "trial": _trial_document(trial) if trial is not None else None,
                 "look": look.document if look is not None else None,
                 "looked_at": looked_at,
             }
@@ -47,17 +62,104 @@ def status(
     elif trial is None:
         say(f"{channel}: no canary runs, and no new checkpoint is watched")
     else:
-        say(sentence_of(trial))
+        say(_trial_sentence(trial))
         if look is None:
             say("nobody has looked yet: `penstock canary watch --once`")
         else:
             say(f"looked at {time_of(look.at):%Y-%m-%d %H:%M:%S} UTC: {look.outcome}")
-            show_look(look.document)
+            _show_look(look.document)
     if look is not None and look.outcome in ("breach", "error"):
         raise typer.Exit(1)
 
 
-def sentence_of(trial: "Trial") -> str:
+@app.command()
+def step(
+    channel: Channel = CHANNEL_DEFAULT,
+    by: By = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Look at a canary now and give it its next share; after the last share all traffic.
+
+    The steps are those of the channel's policy, and each goes through the gate. Exit 1 if it is
+    too early, or the look or the gate speaks against it.
+
+    Example: penstock canary step --channel production
+    """
+    from penstock_jobs.canary.watch import step_once
+
+    with open_existing(data) as lake:
+        result = step_once(lake, tenant, channel, actor=actor(by))
+    _show_round(result, json=json)
+    if result.change is None:
+        raise typer.Exit(1)
+
+
+@app.command()
+def watch(
+    channel: Channel = CHANNEL_DEFAULT,
+    once: Annotated[bool, typer.Option("--once", help="Look once, act on it, and end.")] = False,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Look at the canary or the new checkpoint of a channel again and again, and roll back what is
+    worse.
+
+    Where the policy says auto_step, it gives the canary more traffic too. With --json each look is
+    a line. With --once, exit 1 on a breach or an error.
+
+    Example: penstock canary watch --channel production
+    """
+    from threading import Event
+
+    from penstock_jobs.canary import watch as watcher
+
+    newest: list[WatchRound] = []
+
+    def tell(result: "WatchRound") -> None:
+        newest[:] = [result]
+        if json and not once:
+            typer.echo(encode(_round_document(result)).decode())
+        else:
+            _show_round(result, json=json)
+
+    with open_existing(data) as lake:
+        never = Event()
+        watcher.watch(lake, tenant, channel, tell=tell, wait=lambda s: once or never.wait(s))
+    if not newest:
+        say(f"{channel}: another watcher is looking at this moment")
+        raise typer.Exit(1)
+    look = newest[0].look
+    if newest[0].did in ("rolled_back", "refused") or (
+        look is not None and look.outcome == "error"
+    ):
+        raise typer.Exit(1)
+
+
+def _show_round(result: "WatchRound", *, json: bool) -> None:
+    if json:
+        show_json(_round_document(result))
+        return
+    if result.trial is not None:
+        say(_trial_sentence(result.trial))
+    if result.look is not None:
+        _show_look(result.look.document())
+    say(f"{_ACTION_TEXTS[result.did]}: {result.why}")
+
+
+def _round_document(result: "WatchRound") -> dict[str, Any]:
+    return {
+        "did": result.did,
+        "why": result.why,
+        "trial": _trial_document(result.trial) if result.trial is not None else None,
+        "look": result.look.document() if result.look is not None else None,
+        "version": result.change.version if result.change is not None else None,
+    }
+
+
+def _trial_sentence(trial: "Trial") -> str:
     since = f"since {time_of(trial.since_us):%Y-%m-%d %H:%M:%S} UTC, version {trial.since_version}"
     if trial.kind == "canary":
         share = f"{100 * (trial.share or 0):g} %"
@@ -72,8 +174,7 @@ def sentence_of(trial: "Trial") -> str:
     )
 
 
-def trial_document(trial: "Trial") -> dict[str, Any]:
-    """For JSON."""
+def _trial_document(trial: "Trial") -> dict[str, Any]:
     return {
         "kind": trial.kind,
         "candidate": trial.candidate,
@@ -86,39 +187,42 @@ def trial_document(trial: "Trial") -> dict[str, Any]:
     }
 
 
-def show_look(document: Mapping[str, Any]) -> None:
-    """The metrics as a table, and what is wrong with the whole."""
+def _show_look(document: Mapping[str, Any]) -> None:
+    """The metrics as a table, and what is wrong with the look as a whole."""
     columns = [
         "metric", "outcome", "canary", "current", "difference", "from", "to", "margin",
         "sessions", "pending", "unknown",
     ]  # fmt: skip
     if metrics := document["metrics"]:
-        show_table(columns, [_row(one) for one in metrics])
-    for one in metrics:
-        if one["outcome"] != "pass":
-            say(f"{one['metric']}: {one['why']}")
+        show_table(columns, [_metric_row(metric) for metric in metrics])
+    for metric in metrics:
+        if metric["outcome"] != "pass":
+            say(f"{metric['metric']}: {metric['why']}")
     if (ratio := document["sample_ratio"]) is not None:
         say(
             f"sample ratio: {ratio['outcome']}, {ratio['found']} of {ratio['users']} users in the"
             f" canary, expected {ratio['expected']:.1f}"
         )
     for reason, counts in document["left_out"].items():
-        say(f"left out, {reason}: {_pair(counts)}")
+        say(f"left out, {reason}: {_arm_counts(counts)}")
     if document["outcome"] == "error" or not metrics:
         say(f"{document['outcome']}: {document['why']}")
 
 
-def _row(one: Mapping[str, Any]) -> Sequence[object]:
-    means = one["means"] or {}
-    percent = one["scale"] == "ratio"
-    interval = [_number(one[name], percent) for name in ("difference", "lower", "upper", "margin")]
+def _metric_row(metric: Mapping[str, Any]) -> list[object]:
+    means = metric["means"] or {}
+    relative = metric["scale"] == "ratio"
     return [
-        one["metric"], one["outcome"], _number(means.get("canary")), _number(means.get("current")),
-        *interval, *(_pair(one[name]) for name in ("sessions", "pending", "unknown")),
-    ]  # fmt: skip
+        metric["metric"],
+        metric["outcome"],
+        _number(means.get("canary")),
+        _number(means.get("current")),
+        *(_number(metric[name], relative) for name in ("difference", "lower", "upper", "margin")),
+        *(_arm_counts(metric[name]) for name in ("sessions", "pending", "unknown")),
+    ]
 
 
-def _pair(counts: Mapping[str, int] | None) -> str:
+def _arm_counts(counts: Mapping[str, int] | None) -> str:
     return f"{counts['canary']} / {counts['current']}" if counts else ""
 
 
@@ -126,108 +230,3 @@ def _number(value: float | None, percent: bool = False) -> str:
     if value is None:
         return ""
     return f"{100 * value:.3g} %" if percent else f"{value:.4g}"
-
-
-if TYPE_CHECKING:
-    from penstock_jobs.canary.watch import Round
-
-
-def step(
-    channel: Channel = CHANNEL_DEFAULT,
-    by: By = None,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
-    """Look at a canary now, and give it its next share; after the last one all traffic.
-
-    By the steps of the channel's policy, through the gate. Exit 1 where it is too early, the look
-    speaks against it, or the gate does.
-
-    Example: penstock canary step --channel production
-    """
-    from penstock_jobs.canary.watch import step_once
-
-    with open_existing(data) as lake:
-        found = step_once(lake, tenant, channel, actor=actor(by))
-    _show(found, json=json)
-    if found.change is None:
-        raise typer.Exit(1)
-
-
-def watch(
-    channel: Channel = CHANNEL_DEFAULT,
-    once: Annotated[bool, typer.Option("--once", help="One look, and what follows of it.")] = False,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
-    """Look at what is tried on a channel, again and again, and roll back by itself what is worse.
-
-    Where the policy says auto_step, it gives the canary more traffic too. With --json each look is
-    a line. With --once, exit 1 on a breach or an error.
-
-    Example: penstock canary watch --channel production
-    """
-    from threading import Event
-
-    from penstock_jobs.canary import watch as watcher
-
-    last: list[watcher.Round] = []
-
-    def tell(found: "Round") -> None:
-        last[:] = [found]
-        if json and not once:
-            typer.echo(encode(_document(found)).decode())
-        else:
-            _show(found, json=json)
-
-    with open_existing(data) as lake:
-        never = Event()
-        watcher.watch(lake, tenant, channel, tell=tell, wait=lambda s: once or never.wait(s))
-    if not last:
-        say(f"{channel}: another watcher is looking at this moment")
-        raise typer.Exit(1)
-    look = last[0].look
-    if last[0].did in ("rolled_back", "refused") or (look is not None and look.outcome == "error"):
-        raise typer.Exit(1)
-
-
-def _show(found: "Round", *, json: bool) -> None:
-    if json:
-        show_json(_document(found))
-        return
-    if found.trial is not None:
-        say(sentence_of(found.trial))
-    if found.look is not None:
-        show_look(found.look.document())
-    say(f"{_SAYS[found.did]}: {found.why}")
-
-
-def _document(found: "Round") -> dict[str, Any]:
-    return {
-        "did": found.did,
-        "why": found.why,
-        "trial": trial_document(found.trial) if found.trial is not None else None,
-        "look": found.look.document() if found.look is not None else None,
-        "version": found.change.version if found.change is not None else None,
-    }
-
-
-_SAYS = {
-    "nothing": "nothing to look at",
-    "looked": "looked",
-    "rolled_back": "ROLLED BACK",
-    "raised": "given more traffic",
-    "promoted": "given all traffic",
-    "refused": "refused",
-}
-
-
-app = typer.Typer(
-    help="A checkpoint on a part of the traffic: looked at, given more, or taken back.",
-    no_args_is_help=True,
-)
-app.command("status")(status)
-app.command("step")(step)
-app.command("watch")(watch)

@@ -146,7 +146,7 @@ ARMS: tuple[Arm, ...] = ("canary", "current")
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
+class TrialTraffic:
     """The sessions of a trial, row by row, and which of them count."""
 
     rows: pa.Table
@@ -167,7 +167,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MetricMeasurement:
     """A metric of the sessions that count. `pending` are those that will be known later, `unknown`
     those that never will."""
 
@@ -193,7 +193,7 @@ class _Found:
     unknown: set[str] = field(default_factory=set)
 
 
-def read_traffic(lake: Lake, trial: Trial, now_us: int) -> Traffic:
+def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
     """Raises what queries raise."""
     quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * _SECOND_US)
     parameters = {
@@ -207,7 +207,7 @@ def read_traffic(lake: Lake, trial: Trial, now_us: int) -> Traffic:
     return traffic_of(trial, _ask(lake, trial, "sessions", ["sessions"], parameters))
 
 
-def traffic_of(trial: Trial, rows: pa.Table) -> Traffic:
+def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
     """Which of these rows of `sessions.sql` count: pure.
 
     A session that began before a change of the split and went on after it is left out, on both
@@ -232,7 +232,7 @@ def traffic_of(trial: Trial, rows: pa.Table) -> Traffic:
     left_out: dict[str, Mapping[Arm, int]] = {
         one: {"canary": counts[one, True], "current": counts[one, False]} for one in reasons
     }
-    return Traffic(rows, canary, phases, left_out)
+    return TrialTraffic(rows, canary, phases, left_out)
 
 
 def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -245,7 +245,7 @@ def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.i
     return found
 
 
-def seen_users(trial: Trial, traffic: Traffic) -> list[PhaseUsers]:
+def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
     """By period, in which arm users were in the first session of theirs that counts. Whether users
     or sessions are split, each is in the canary with the chance of the share at that time."""
     known: set[str] = set()
@@ -262,15 +262,15 @@ def seen_users(trial: Trial, traffic: Traffic) -> list[PhaseUsers]:
     ]
 
 
-def measure(lake: Lake, trial: Trial, traffic: Traffic, metric: Metric) -> Measured:
+def measure(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> MetricMeasurement:
     """Raises what queries raise, and InvalidInput where a value is no number."""
     found = _find(lake, trial, traffic, metric)
     return measured_of(traffic, metric.scale, found.values, found.unknown)
 
 
 def measured_of(
-    traffic: Traffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
-) -> Measured:
+    traffic: TrialTraffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
+) -> MetricMeasurement:
     """Values by session, put together by user: pure. Raises InvalidInput where one is no number."""
     sums: dict[tuple[int, Arm, str], _Sums] = {}
     scored, pending, never = (Counter[Arm]() for _ in range(3))
@@ -291,7 +291,7 @@ def measured_of(
         cell = sums.setdefault((int(traffic.phases[row]), arm, who[row]), _Sums())
         cell.count += 1
         cell.total += value if scale.floor is None else on_log_scale(value, scale.floor)
-    return Measured(
+    return MetricMeasurement(
         [UserResult(*key, one.count, one.total) for key, one in sums.items()],
         scored={arm: scored[arm] for arm in ARMS},
         pending={arm: pending[arm] for arm in ARMS},
@@ -300,7 +300,7 @@ def measured_of(
     )
 
 
-def _find(lake: Lake, trial: Trial, traffic: Traffic, metric: Metric) -> _Found:
+def _find(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> _Found:
     if metric.source == "reward":
         return _rewards(lake, trial, metric)
     if metric.source == "rate":

@@ -26,9 +26,9 @@ from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
 from penstock_jobs.canary.live_metrics import (
     ARMS,
-    Measured,
     Metric,
-    Traffic,
+    MetricMeasurement,
+    TrialTraffic,
     find_metric,
     measure,
     read_traffic,
@@ -123,7 +123,7 @@ def ratio_sentence(found: SampleRatio) -> str:
 
 def judge_metric(
     wanted: LiveRequirement,
-    found: tuple[Metric, Measured] | str,
+    found: tuple[Metric, MetricMeasurement] | str,
     *,
     metrics: int,
     unknown_difference_max: float,
@@ -179,7 +179,9 @@ def judge_metric(
     )
 
 
-def _missing(wanted: LiveRequirement, measured: Measured, difference_max: float) -> str | None:
+def _missing(
+    wanted: LiveRequirement, measured: MetricMeasurement, difference_max: float
+) -> str | None:
     """Why too little is known for a pass."""
     few = [arm for arm in ARMS if measured.scored[arm] < wanted.min_sessions]
     if few:
@@ -265,7 +267,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class KeptLook:
+class StoredLook:
     """A look as it is in the database."""
 
     outcome: Outcome
@@ -277,9 +279,7 @@ class KeptLook:
 def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None) -> Situation:
     """`at_us` takes the place of the database's clock. Raises ChannelUnknown, HistoryDamaged."""
     state = channel_state(lake.database, tenant, channel)
-    latest = channel_changes(
-        lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True
-    )
+    latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
     changes = [one for one in latest if one.version <= state.version]
     text = policy_of(lake.database, state)
     policy = parse(text, f"the policy of {channel}") if text is not None else None
@@ -331,8 +331,8 @@ def _look(lake: Lake, situation: Situation, trial: Trial) -> Look:
 
 
 def _measured(
-    lake: Lake, trial: Trial, traffic: Traffic, live: LiveRequirement
-) -> tuple[Metric, Measured]:
+    lake: Lake, trial: Trial, traffic: TrialTraffic, live: LiveRequirement
+) -> tuple[Metric, MetricMeasurement]:
     metric = find_metric(lake.database, live)
     return metric, measure(lake, trial, traffic, metric)
 
@@ -370,14 +370,14 @@ def keep_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
         )
 
 
-def newest_look(database: Database, trial: Trial) -> KeptLook | None:
+def newest_look(database: Database, trial: Trial) -> StoredLook | None:
     """Of this trial."""
     with database.read() as connection:
         row = connection.execute(_newest(trial)).first()
     if row is None:
         return None
     document = msgspec.json.decode(row.document)
-    return KeptLook(document["outcome"], document["why"], row.at, document)
+    return StoredLook(document["outcome"], document["why"], row.at, document)
 
 
 def _newest(trial: Trial) -> sa.Select[tuple[int, str, int]]:

@@ -46,7 +46,7 @@ log_line = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Round:
+class WatchRound:
     """What a watcher found and did."""
 
     did: Did
@@ -64,7 +64,7 @@ def watch_once(
     judge_of: JudgeOf = gate,
     at_us: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
-) -> Round:
+) -> WatchRound:
     """One round. `at_us` takes the place of the database's clock; `meanwhile` is called between a
     look and what is done about it. Raises ChannelUnknown, PromotionConflict where others never stop
     acting, DatabaseUnreachable."""
@@ -80,12 +80,12 @@ def watch_once(
 
 def _round(
     lake: Lake, situation: Situation, judge_of: JudgeOf, meanwhile: Callable[[], None]
-) -> Round:
+) -> WatchRound:
     trial = situation.trial
     if trial is None:
-        return Round("nothing", "no canary runs, and no new checkpoint is watched")
+        return WatchRound("nothing", "no canary runs, and no new checkpoint is watched")
     if trial.kind == "watch" and not (situation.policy and situation.policy.live):
-        return Round("nothing", "the policy names no live metric to watch: [[live]]", trial)
+        return WatchRound("nothing", "the policy names no live metric to watch: [[live]]", trial)
     known = newest_look(lake.database, trial)
     if known is not None and known.outcome == "breach":
         meanwhile()
@@ -95,11 +95,11 @@ def _round(
     if look.outcome == "breach":
         return _roll_back(lake, trial, look, look.why)
     if trial.kind == "watch" or not situation.steps.auto_step:
-        return Round("looked", look.why, trial, look)
+        return WatchRound("looked", look.why, trial, look)
     try:
         return _step(lake, situation, look, judge_of, ACTOR)
     except _REFUSALS as error:
-        return Round("refused", _line(error), trial, look)
+        return WatchRound("refused", _line(error), trial, look)
 
 
 def step_once(
@@ -110,21 +110,23 @@ def step_once(
     actor: str,
     judge_of: JudgeOf = gate,
     at_us: int | None = None,
-) -> Round:
+) -> WatchRound:
     """Look, and take the next step if that and the policy allow it. It rolls nothing back. Raises
     ChannelUnknown, and what promotions raise: GateRefused, PromotionConflict."""
     situation = situation_of(lake, tenant, channel, at_us)
     trial = situation.trial
     if trial is None or trial.kind != "canary":
-        return Round("nothing", f"no canary runs on {channel}", trial)
+        return WatchRound("nothing", f"no canary runs on {channel}", trial)
     known = newest_look(lake.database, trial)
     if known is not None and known.outcome == "breach":
-        return Round("nothing", f"it is to be rolled back: {known.why}", trial)
+        return WatchRound("nothing", f"it is to be rolled back: {known.why}", trial)
     look = take_look(lake, situation, trial)
     return _step(lake, situation, look, judge_of, actor)
 
 
-def _step(lake: Lake, situation: Situation, look: Look, judge_of: JudgeOf, actor: str) -> Round:
+def _step(
+    lake: Lake, situation: Situation, look: Look, judge_of: JudgeOf, actor: str
+) -> WatchRound:
     trial = situation.trial
     assert trial is not None
     step = next_step(
@@ -135,12 +137,14 @@ def _step(lake: Lake, situation: Situation, look: Look, judge_of: JudgeOf, actor
         sessions_min=lake.settings.room(CanarySettings).canary_sessions_min,
     )
     if step.action == "wait":
-        return Round("looked", step.why, trial, look)
+        return WatchRound("looked", step.why, trial, look)
     change = take_step(lake.database, trial, step, judge_of, actor)
-    return Round("raised" if step.action == "raise" else "promoted", step.why, trial, look, change)
+    return WatchRound(
+        "raised" if step.action == "raise" else "promoted", step.why, trial, look, change
+    )
 
 
-def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> Round:
+def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRound:
     """A canary is ended; of a new current one the channel goes back to the last good one. Both pin
     the channel, so that nothing promotes it again before a person releases it."""
     what = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
@@ -155,8 +159,8 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> Round:
     try:
         change = roll_back(lake.database, wanted)
     except _REFUSALS as error:
-        return Round("refused", f"{_line(error)} It was to be rolled back: {why}", trial, look)
-    return Round("rolled_back", why, trial, look, change)
+        return WatchRound("refused", f"{_line(error)} It was to be rolled back: {why}", trial, look)
+    return WatchRound("rolled_back", why, trial, look, change)
 
 
 def watch(
@@ -164,7 +168,7 @@ def watch(
     tenant: str,
     channel: str,
     *,
-    tell: Callable[[Round], None],
+    tell: Callable[[WatchRound], None],
     wait: Callable[[float], bool],
     judge_of: JudgeOf = gate,
 ) -> None:
@@ -179,7 +183,7 @@ def watch(
                 if mine:
                     tell(watch_once(lake, tenant, channel, judge_of=judge_of))
         except (DatabaseUnreachable, PromotionConflict) as error:
-            tell(Round("nothing", _line(error)))
+            tell(WatchRound("nothing", _line(error)))
         if wait(lake.settings.room(CanarySettings).canary_look_seconds):
             return
 

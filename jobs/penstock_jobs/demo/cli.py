@@ -16,16 +16,16 @@ from penstock.terminal.interruption import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock_jobs.demo.place import Place
-    from penstock_jobs.demo.story import Chapter, Ending, Measured
+    from penstock_jobs.demo.folders import DemoFolders
+    from penstock_jobs.demo.story import Chapter, Reception, StoryEnding
 
-#: As whoever calls has it.
+#: Before this process changes it.
 _PATH = os.environ.get("PATH", "")
 _WELCOME = """\
 Penstock, from production to the next checkpoint and back, in six cycles. A laptop is enough: the
-users and the model are simulated, and all else is real. The model is a table of 14 numbers that
-says how it works: carefully, hastily, by asking instead … Whoever knows it knows the truth, so
-that you can see whether what Penstock measures is true."""
+users and the model are simulated, everything else is real. The model is a table of 14 numbers
+that says how it works: carefully, hastily, by asking instead … The simulator knows these numbers
+and so the truth: you can compare what Penstock measures with it."""
 
 
 def demo(
@@ -34,72 +34,74 @@ def demo(
         typer.Option(
             parser=options.path,
             metavar="DIR",
-            help="Where the lake is made; the files of the story go to DIR-story beside it."
+            help="Where to make the lake; the files of the story go to DIR-story beside it."
             "  [default: penstock-demo]",
         ),
     ] = None,
     sessions: Annotated[int, typer.Option(help="Sessions in each cycle.", min=150)] = 220,
     seconds: Annotated[
-        float | None, typer.Option(help="Begin no other cycle after so long.", min=0)
+        float | None, typer.Option(help="Begin no other cycle after so many seconds.", min=0)
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed tells the same story.")] = 11,
     json: options.Json = False,
 ) -> None:
-    """Watch the whole loop: simulated users work with a checkpoint, rewards say what it was worth,
-    a trainer makes the next one, the benchmark and the gate judge it, production changes. In six
-    cycles a weak model gets good, a hole in the reward is found by the trainer and stopped by the
-    gate, and a bad checkpoint that slips through is taken back.
+    """Watch the whole loop on simulated production traffic, in six cycles.
+
+    In each cycle users work with a checkpoint, rewards say what it was worth, a trainer makes the
+    next one, the benchmark and the gate judge it, and production changes. A weak model gets good,
+    the gate stops a model that exploits a hole in the reward, and a bad checkpoint that slips
+    through is taken back.
 
     Example: penstock demo
     """
     from penstock.lake.directory import open_existing
+    from penstock_jobs.demo.folders import make_folders
     from penstock_jobs.demo.page import write_page
-    from penstock_jobs.demo.place import make_place
     from penstock_jobs.demo.player import Player
     from penstock_jobs.demo.server import running_server
     from penstock_jobs.demo.story import ACTS
 
-    begun = time.monotonic()
-    place = make_place(data, isolated=_can_isolate())
-    # The loop's commands are run by the Python that runs this.
+    started = time.monotonic()
+    folders = make_folders(data, isolated=_can_isolate())
+    # The loop's commands run with the Python that runs this.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), _PATH])
     say(_WELCOME)
     chapters: list[Chapter] = []
     with (
         ended_as_by_ctrl_c(),
-        place.log.open("wb") as log,
-        running_server(place.data, log=log) as server,
-        open_existing(place.data) as lake,
+        folders.log.open("wb") as log,
+        running_server(folders.data, log=log) as server,
+        open_existing(folders.data) as lake,
     ):
-        say(f"\nThe service runs at {server.url}, with its data in {place.data}")
+        say(f"\nThe service runs at {server.url}, with its data in {folders.data}")
         player = Player(
-            lake=lake, server=server, place=place, seed=seed, sessions=sessions, tell=say
+            lake=lake, server=server, folders=folders, seed=seed, sessions=sessions, tell=say
         )
         player.begin()
         chapters.extend(
-            player.play(ACTS, go_on=lambda: seconds is None or time.monotonic() - begun < seconds)
+            player.play(ACTS, go_on=lambda: seconds is None or time.monotonic() - started < seconds)
         )
         ending = player.end()
-    write_page(place.page, chapters, ending)
+    write_page(folders.page, chapters, ending)
     if json:
         show_json({"chapters": chapters, "ending": ending})
     else:
         say("")
         show_table(_COLUMNS, _rows(chapters, ending))
-        _say_what_next(place, chapters)
-    if any(one.outcome == "failed" for one in chapters):
+        _say_what_next(folders, chapters)
+    if any(chapter.outcome == "failed" for chapter in chapters):
         raise typer.Exit(1)
 
 
 def _can_isolate() -> bool:
-    """Whether agents can be kept in rooms here; it is said where they cannot."""
+    """Whether agents can be isolated here. Says so if they cannot."""
     from penstock_jobs.benchmarks.errors import IsolationImpossible
     from penstock_jobs.benchmarks.sandbox.isolated import check
 
     try:
         check()
     except IsolationImpossible as error:
-        say(f"{error} The scripted agent of the demonstration runs without a room.")
+        say(f"{error} The scripted agent of the demonstration runs without isolation.")
         return False
     return True
 
@@ -110,19 +112,24 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def _rows(chapters: Sequence["Chapter"], ending: "Ending") -> Iterator[list[object]]:
-    for one in chapters:
+def _rows(chapters: Sequence["Chapter"], ending: "StoryEnding") -> Iterator[list[object]]:
+    for chapter in chapters:
         yield [
-            one.number, one.parent, *_shares(one.measured, one.known),
-            one.checkpoint, _score(one), one.gate, one.outcome.replace("_", " "),
-        ]  # fmt: skip
+            chapter.number,
+            chapter.parent,
+            *_shares(chapter.measured, chapter.known),
+            chapter.checkpoint,
+            _score(chapter),
+            chapter.gate,
+            chapter.outcome.replace("_", " "),
+        ]
     yield ["", ending.checkpoint, *_shares(ending.measured, ending.known), "", "", "", "serves"]
 
 
-def _shares(found: "Measured", truth: "Measured") -> list[str]:
+def _shares(measured: "Reception", truth: "Reception") -> list[str]:
     from penstock_jobs.demo.story import percent
 
-    pairs = ((found.kept, truth.kept), (found.dissatisfied, truth.dissatisfied))
+    pairs = ((measured.kept, truth.kept), (measured.dissatisfied, truth.dissatisfied))
     return [percent(share) for pair in pairs for share in pair]
 
 
@@ -132,45 +139,45 @@ def _score(chapter: "Chapter") -> str:
     return f"{chapter.score_before:.2f} → {chapter.score:.2f}"
 
 
-def _say_what_next(place: "Place", chapters: Sequence["Chapter"]) -> None:
-    """What there is to be seen, in commands that can be copied."""
-    penstock, data = _own_name(), shlex.quote(str(_near(place.data)))
-    learn = shlex.quote(str(_near(place.loops / "learn.toml")))
+def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> None:
+    """Commands to copy that show more."""
+    penstock, data = _own_name(), shlex.quote(str(_near(folders.data)))
+    learn = shlex.quote(str(_near(folders.loops / "learn.toml")))
     tries = [
         (f"channels history production --data {data}", "who moved the channel, and why"),
         (f"loop history --data {data}", "how long each stage took"),
         (f'query "from outcomes limit 20" --data {data}', "any SQL: docs/sql.md"),
         *(
-            (f"gate check {one.checkpoint} --data {data}", "the whole verdict on the hack")
-            for one in chapters
-            if one.act.meant == "refused" and one.verdict is not None
+            (f"gate check {chapter.checkpoint} --data {data}", "the whole verdict on the hack")
+            for chapter in chapters
+            if chapter.act.meant == "refused" and chapter.verdict is not None
         ),
         (
             f"loop run {learn} --once --data {data}",
             "one more cycle, with what you changed in that folder",
         ),
     ]
-    for one in chapters:
-        if one.outcome == "failed":
-            say(f"Cycle {one.number} failed: {one.why}")
-        elif not one.as_meant:
-            meant = one.act.meant.replace("_", " ")
-            say(f"Cycle {one.number} was meant to end as {meant}: luck is with other seeds")
-    say(f"\nThe same with plots, and the story of each cycle: {_near(place.page)}")
-    say(f"The loop file, its rewards, its gate and its trainer: {_near(place.loops)}\n\nTry now")
+    for chapter in chapters:
+        if chapter.outcome == "failed":
+            say(f"Cycle {chapter.number} failed: {chapter.why}")
+        elif not chapter.as_meant:
+            meant = chapter.act.meant.replace("_", " ")
+            say(f"Cycle {chapter.number} was meant to end as {meant}. Another --seed may do so.")
+    say(f"\nThe same with plots, and the story of each cycle: {_near(folders.page)}")
+    say(f"The loop file, its rewards, its gate and its trainer: {_near(folders.loops)}\n\nTry now")
     width = max(len(command) for command, _ in tries)
     for command, why in tries:
         say(f"   {penstock} {command:<{width}}   # {why}")
 
 
 def _own_name() -> str:
-    """As it can be called from here."""
+    """How to call penstock from here."""
     if shutil.which("penstock", path=_PATH) is not None:
         return "penstock"
     return shlex.quote(str(_near(Path(sys.executable).with_name("penstock"))))
 
 
 def _near(path: Path) -> Path:
-    """As it is named from here."""
+    """Relative to the working directory, where that is possible."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,4 +1,4 @@
-"""The story as one page: HTML with drawings in it, which needs nothing from elsewhere."""
+"""The story as one HTML page with plots, which loads nothing from elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,22 +6,22 @@ from importlib.resources import files
 from math import ceil, floor
 from pathlib import Path
 
-from penstock_jobs.demo.story import Chapter, Ending
+from penstock_jobs.demo.story import Chapter, StoryEnding
 
 _TEMPLATE = files("penstock_jobs.demo").joinpath("page.html.jinja")
-#: Of a drawing, in its own units: the whole, and what is left for the words around it.
+#: The size of a plot in its own units, and the margins for the text around it.
 WIDTH, HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 30
-#: The numbers beside a drawing: so far apart, and at least so many steps, in hundredths.
+#: The scale of a plot, in hundredths: from one number to the next, and at least so many steps.
 _STEP, _STEPS_MIN = 10, 3
 
-#: Of a line: its name, its kind, and a value for each column.
-_Values = tuple[str, str, Sequence[float | None]]
+#: The name and the kind of a line, and its value in each column.
+_Series = tuple[str, str, Sequence[float | None]]
 
 
 @dataclass(frozen=True)
-class Point:
-    """`outcome` is what became of the cycle, where it is one's."""
+class PlotPoint:
+    """`outcome` is that of the cycle, if the point stands for a checkpoint that a cycle made."""
 
     x: float
     y: float
@@ -30,30 +30,30 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A gap where nothing is known would be a lie as a line: points alone are drawn there."""
+class PlotLine:
+    """It has no point where a value is not known."""
 
     name: str
     kind: str
-    points: Sequence[Point]
+    points: Sequence[PlotPoint]
 
     @property
     def path(self) -> str:
-        return " ".join(f"{one.x:.1f},{one.y:.1f}" for one in self.points)
+        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
 
 
 @dataclass(frozen=True)
-class Drawing:
+class Plot:
     title: str
-    lines: Sequence[Line]
-    #: Where a number stands beside it, and below it.
+    lines: Sequence[PlotLine]
+    #: Numbers beside the plot and names below it, with their places.
     rungs: Sequence[tuple[float, str]]
     columns: Sequence[tuple[float, str]]
 
 
 @dataclass(frozen=True)
-class Bar:
-    """How long a stage took, as parts of the longest cycle."""
+class StageBar:
+    """How long a stage took; `left` and `width` are in hundredths of the longest cycle."""
 
     stage: str
     seconds: float
@@ -61,7 +61,7 @@ class Bar:
     width: float
 
 
-def write_page(path: Path, chapters: Sequence[Chapter], ending: Ending) -> None:
+def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> None:
     import jinja2
 
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
@@ -70,8 +70,8 @@ def write_page(path: Path, chapters: Sequence[Chapter], ending: Ending) -> None:
     page = template.render(
         chapters=chapters,
         ending=ending,
-        drawings=drawings(chapters, ending),
-        bars=[bars(one, chapters) for one in chapters],
+        plots=plots(chapters, ending),
+        bars=[bars(chapter, chapters) for chapter in chapters],
         width=WIDTH,
         height=HEIGHT,
         left=_LEFT,
@@ -80,83 +80,41 @@ def write_page(path: Path, chapters: Sequence[Chapter], ending: Ending) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def drawings(chapters: Sequence[Chapter], ending: Ending) -> list[Drawing]:
-    names = [one.parent for one in chapters] + [ending.checkpoint]
-    shares = [(one.measured, one.known) for one in chapters]
-    shares.append((ending.measured, ending.known))
-    below = [f"cycle {one.number}" for one in chapters] + ["after"]
+def plots(chapters: Sequence[Chapter], ending: StoryEnding) -> list[Plot]:
+    names = [chapter.parent for chapter in chapters] + [ending.checkpoint]
+    columns = [f"cycle {chapter.number}" for chapter in chapters] + ["after"]
+    measured = [chapter.measured for chapter in chapters] + [ending.measured]
+    known = [chapter.known for chapter in chapters] + [ending.known]
     kept = [
-        ("as Penstock measures it", "measured", [one.kept for one, _ in shares]),
-        ("as the simulator knows it", "known", [one.kept for _, one in shares]),
+        ("as Penstock measures it", "measured", [shares.kept for shares in measured]),
+        ("as the simulator knows it", "known", [shares.kept for shares in known]),
     ]
-    sorry = [
-        ("as Penstock measures it", "measured", [one.dissatisfied for one, _ in shares]),
-        ("as the simulator knows it", "known", [one.dissatisfied for _, one in shares]),
+    dissatisfied = [
+        ("as Penstock measures it", "measured", [shares.dissatisfied for shares in measured]),
+        ("as the simulator knows it", "known", [shares.dissatisfied for shares in known]),
     ]
-    made = [
-        ("the checkpoint that served", "known", [one.score_before for one in chapters]),
-        ("the one that the cycle made", "made", [one.score for one in chapters]),
+    scores = [
+        ("the checkpoint that served", "known", [chapter.score_before for chapter in chapters]),
+        ("the one that the cycle made", "made", [chapter.score for chapter in chapters]),
     ]
     return [
-        _draw("Edits that were still there ten minutes later", kept, below, names),
-        _draw("Turns that left the user dissatisfied", sorry, below, names),
-        _draw_scores(chapters, made, below[:-1]),
+        _plot("Edits that were still there ten minutes later", kept, columns, names),
+        _plot("Turns that left the user dissatisfied", dissatisfied, columns, names),
+        _plot_scores(chapters, scores, columns[:-1]),
     ]
 
 
-def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[Bar]:
-    longest = max(sum(seconds for _, seconds in one.stages) for one in chapters) or 1.0
-    found, begun = [], 0.0
+def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[StageBar]:
+    longest = max(sum(seconds for _, seconds in other.stages) for other in chapters) or 1.0
+    stages, started = [], 0.0
     for stage, seconds in chapter.stages:
-        found.append(Bar(stage, seconds, 100 * begun / longest, 100 * seconds / longest))
-        begun += seconds
-    return found
-
-
-def _draw_scores(
-    chapters: Sequence[Chapter], lines: Sequence[_Values], below: Sequence[str]
-) -> Drawing:
-    """Each point names the checkpoint whose score it is, and what the cycle made says what became
-    of it."""
-    drawn = _draw("Score at the benchmark", lines, below, [one.parent for one in chapters])
-    served, made = drawn.lines
-    known = [one for one in chapters if one.score is not None]
-    points = [
-        replace(point, title=f"{one.checkpoint}: {one.score:.1%}", outcome=one.outcome)
-        for point, one in zip(made.points, known, strict=True)
-    ]
-    return replace(drawn, lines=[served, replace(made, points=points)])
-
-
-def _draw(
-    title: str, lines: Sequence[_Values], below: Sequence[str], names: Sequence[str]
-) -> Drawing:
-    step = (WIDTH - _LEFT - _RIGHT) / len(below)
-    places = [_LEFT + step * (at + 0.5) for at in range(len(below))]
-    low, high = span([one for _, _, values in lines for one in values if one is not None])
-
-    def height(hundredths: float) -> float:
-        share = (hundredths - low) / (high - low)
-        return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)
-
-    drawn = [
-        Line(
-            name,
-            kind,
-            [
-                Point(x, height(100 * value), f"{who}: {value:.1%}")
-                for x, value, who in zip(places, values, names, strict=True)
-                if value is not None
-            ],
-        )
-        for name, kind, values in lines
-    ]
-    rungs = [(height(one), f"{one}%") for one in range(low, high + 1, _STEP)]
-    return Drawing(title, drawn, rungs, list(zip(places, below, strict=True)))
+        stages.append(StageBar(stage, seconds, 100 * started / longest, 100 * seconds / longest))
+        started += seconds
+    return stages
 
 
 def span(shares: Sequence[float]) -> tuple[int, int]:
-    """From which step to which, in hundredths, so that all of them are between."""
+    """The lowest and the highest step of a scale that holds all of them, in hundredths."""
     if not shares:
         return 0, 100
     low = floor(100 * min(shares) / _STEP) * _STEP
@@ -166,3 +124,45 @@ def span(shares: Sequence[float]) -> tuple[int, int]:
         low = max(0, high - least)
         high = max(high, low + least)
     return low, high
+
+
+def _plot_scores(
+    chapters: Sequence[Chapter], series: Sequence[_Series], columns: Sequence[str]
+) -> Plot:
+    """The points of checkpoints that a cycle made have their own names, and its outcome."""
+    parents = [chapter.parent for chapter in chapters]
+    plot = _plot("Score at the benchmark", series, columns, parents)
+    served, made = plot.lines
+    scored = [chapter for chapter in chapters if chapter.score is not None]
+    points = [
+        replace(point, title=f"{chapter.checkpoint}: {chapter.score:.1%}", outcome=chapter.outcome)
+        for point, chapter in zip(made.points, scored, strict=True)
+    ]
+    return replace(plot, lines=[served, replace(made, points=points)])
+
+
+def _plot(
+    title: str, series: Sequence[_Series], columns: Sequence[str], names: Sequence[str]
+) -> Plot:
+    step = (WIDTH - _LEFT - _RIGHT) / len(columns)
+    places = [_LEFT + step * (at + 0.5) for at in range(len(columns))]
+    low, high = span([value for _, _, values in series for value in values if value is not None])
+
+    def height(hundredths: float) -> float:
+        share = (hundredths - low) / (high - low)
+        return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)
+
+    lines = [
+        PlotLine(
+            name,
+            kind,
+            [
+                PlotPoint(x, height(100 * value), f"{checkpoint}: {value:.1%}")
+                for x, value, checkpoint in zip(places, values, names, strict=True)
+                if value is not None
+            ],
+        )
+        for name, kind, values in series
+    ]
+    rungs = [(height(value), f"{value}%") for value in range(low, high + 1, _STEP)]
+    return Plot(title, lines, rungs, list(zip(places, columns, strict=True)))

@@ -1,4 +1,4 @@
-"""What is told: the cycles of the demonstration, in their order."""
+"""The story of the demonstration: its cycles in their order, and how they are told."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,27 +10,28 @@ Outcome = Literal["promoted", "refused", "rolled_back", "failed"]
 
 @dataclass(frozen=True)
 class Act:
-    """A cycle: by which loop file, what is told before it, and how it is meant to end."""
+    """A cycle: its loop file, what the watching person is told before it, and how it should end."""
 
     loop: str
     title: str
     told: str
     meant: Outcome = "promoted"
-    #: Of a gate that is not as it should be.
+    #: What is wrong with the gate, if anything is.
     gate: str = ""
-    #: What is told instead where the act before did not end as it was meant to.
+    #: Told instead if the act before did not end as it should.
     otherwise: str = ""
 
     def behind(self, before: "Chapter | None") -> "Act":
-        """As it is told once it is known what became of the act before."""
+        """The act as it is told after `before`."""
         if before is None or before.as_meant or not self.otherwise:
             return self
         return replace(self, told=self.otherwise)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Shares between 0 and 1; None where nothing says anything."""
+class Reception:
+    """How users received the work of a checkpoint: the shares of its edits that they kept, and of
+    its turns that left them dissatisfied. None where there are none."""
 
     kept: float | None
     dissatisfied: float | None
@@ -38,18 +39,18 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """What became of an act. `measured` is what Penstock found of the sessions that the checkpoint
-    `parent` served, `known` what the simulator knows of the same."""
+    """What became of an act. `measured` is what Penstock says of the sessions that the checkpoint
+    `parent` served, `known` what the simulator knows of them."""
 
     number: int
     act: Act
     parent: str
     sessions: int
     events: int
-    measured: Measured
-    known: Measured
+    measured: Reception
+    known: Reception
     checkpoint: str | None
-    #: What the suite says of the new checkpoint, and of the one that it is compared with.
+    #: At the suite: of the new checkpoint, and of the one that it is compared with.
     score: float | None
     score_before: float | None
     verdict: str | None
@@ -70,12 +71,12 @@ class Chapter:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """The checkpoint that serves in the end, and what its users think of it."""
+class StoryEnding:
+    """The checkpoint that serves in the end, and how users receive it."""
 
     checkpoint: str
-    measured: Measured
-    known: Measured
+    measured: Reception
+    known: Reception
 
 
 LEARN = "learn.toml"
@@ -86,7 +87,7 @@ ACTS = (
     Act(
         "questions.toml",
         "A hole in the reward",
-        "Good agents ask, so somebody rewards questions. The trainer finds out what that pays.",
+        "Good agents ask, so somebody rewards questions. The trainer learns how well that pays.",
         "refused",
     ),
     Act(
@@ -104,7 +105,7 @@ ACTS = (
     Act(
         "careless.toml",
         "A bad day",
-        "The trainer has a bug, the gate was loosened, and half of the users try what comes of it.",
+        "The trainer has a bug, the gate was loosened, and half of the users get the result.",
         "rolled_back",
         "loosened",
     ),
@@ -115,28 +116,28 @@ ACTS = (
         otherwise="The strict gate is back.",
     ),
 )
-#: What each step is for, told when it is done for the first time.
-EXPLAINED = {
-    "production": "users work with the model, and what they and it do streams in over HTTP",
-    "rewards": "what users did next says what each session was worth",
-    "shard": "what a trainer reads: tokens with their rewards, and where each came from",
+#: What each stage is for, told when it is done for the first time.
+EXPLANATIONS = {
+    "production": "users work with the model, and what both do streams in over HTTP",
+    "rewards": "what users did next shows what each session was worth",
+    "shard": "what a trainer reads: tokens with their rewards and their origin",
     "train": "a small trainer makes the next checkpoint from the shard and the last one",
-    "register": "its files are what they are said to be",
-    "bench": "both checkpoints attempt tasks with hidden checks, in rooms without a network",
-    "gate": "is it shown that the new one is good enough, and hardly worse? Only PASS goes on",
+    "register": "the registry verifies the digest of its files",
+    "bench": "both checkpoints attempt tasks with hidden checks, isolated, without a network",
+    "gate": "is the new one shown to be good enough, and hardly worse? Only PASS goes on",
     "promote": "production points at it; the next sessions are sampled from it",
 }
 
-#: Sessions of the last checkpoint, for the end of the table.
+#: The title of the sessions of the last checkpoint.
 EPILOGUE = "What serves in the end"
-
 
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 
 
 @dataclass(frozen=True)
 class Narrator:
-    """`tell` takes a line; `scores` says what checkpoints scored by now."""
+    """Tells the story to the person who watches. `tell` takes a line; `scores` gives the scores of
+    checkpoints by now."""
 
     tell: Callable[[str], None]
     scores: Callable[[], Mapping[str, float]]
@@ -146,7 +147,7 @@ class Narrator:
         self.tell(f"\nCycle {number} of {acts}. {act.title}\n   {act.told}")
 
     def production(
-        self, checkpoint: str, sessions: int, measured: Measured, known: Measured
+        self, checkpoint: str, sessions: int, measured: Reception, known: Reception
     ) -> None:
         self._line(
             "production",
@@ -156,30 +157,30 @@ class Narrator:
         )
 
     def cycle(self, text: str) -> None:
-        """What the runner of a loop says, on lines of one shape: which stage, what came of it."""
-        who, _, said = text.partition(": ")
-        stage, done, told = said.partition(" is done: ")
+        """Tell a line of the loop's runner, such as `cycle 3: gate is done: PASS …`."""
+        subject, _, message = text.partition(": ")
+        stage, done, result = message.partition(" is done: ")
         if done:
-            self._line(stage, self._in_other_words(stage, told))
-        elif who.startswith("cycle") and " " in said:  # how it ends, or what goes wrong
-            self._line("", said.replace("_", " ", 1))
+            self._line(stage, self._result_text(stage, result))
+        elif subject.startswith("cycle") and " " in message:  # how it ends, or what goes wrong
+            self._line("", message.replace("_", " ", 1))
 
-    def _in_other_words(self, stage: str, told: str) -> str:
+    def _result_text(self, stage: str, result: str) -> str:
         if stage == "train":
-            address, _, digest = told.partition(", ")
+            address, _, digest = result.partition(", ")
             return f"{address.rpartition('/')[2]}, {digest}"
         if stage == "bench":
-            found = self.scores().items()
-            return "scores by now: " + ", ".join(f"{name} {score:.2f}" for name, score in found)
-        return told
+            scores = self.scores().items()
+            return "scores by now: " + ", ".join(f"{name} {score:.2f}" for name, score in scores)
+        return result
 
-    def _line(self, what: str, told: str) -> None:
-        if what in EXPLAINED and what not in self._explained:
-            self._explained.add(what)
-            self.tell(f"   {what:<11}{EXPLAINED[what]}:")
-            what = ""
-        short = _DIGEST.sub(r"\1…", told)
-        self.tell(f"   {what:<11}{short}")
+    def _line(self, stage: str, text: str) -> None:
+        if stage in EXPLANATIONS and stage not in self._explained:
+            self._explained.add(stage)
+            self.tell(f"   {stage:<11}{EXPLANATIONS[stage]}:")
+            stage = ""
+        short = _DIGEST.sub(r"\1…", text)
+        self.tell(f"   {stage:<11}{short}")
 
 
 def percent(share: float | None) -> str:

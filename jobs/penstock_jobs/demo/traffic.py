@@ -1,4 +1,5 @@
-"""Simulated users at work: their events go to the gateway while they happen."""
+"""Simulated users at work: their events go to the gateway while they happen. And how they received
+what the checkpoints did, as Penstock measures it and as the simulator knows it."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,39 +14,43 @@ from penstock.http.errors import ServerUnreachable
 from penstock.ingest.storing import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock_jobs.demo.story import Measured
+from penstock_jobs.demo.story import Reception
 from penstock_jobs.simulator.delivery import HttpSink
-from penstock_jobs.simulator.production import Checkpoint, Lived, Production
+from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
 
-#: An hour of the users' lives takes six seconds.
+#: An hour in the lives of users takes six seconds.
 COMPRESSION = 600
 SPACING_S = 2.0
-#: When the horizon of the rewards is over: ten minutes of theirs. And a little, for what is late.
+#: The horizon of the rewards in the lives of users, and after compression.
+_HORIZON_S = 600
 _HORIZON_US = 1_000_000
+#: For observations that come a little later than the horizon.
 _LATE_US = 50_000
 _BATCH_MAX = 200
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _STORED_SECONDS_MAX = 30.0
+_HERE = files("penstock_jobs.demo")
 
-Entry = tuple[int, str, bytes]
+#: When an event happens, its session, and its line.
+TimedLine = tuple[int, str, bytes]
 
 _now_us = SystemClock().now_us
 
 
 @dataclass(frozen=True)
-class Worked:
-    """What users did in a while, as the simulator knows it."""
+class TrafficTruth:
+    """What users did in a period, as the simulator knows it."""
 
     truths: Sequence[SessionTruth]
     events: int
-    #: From when to when their sessions began.
+    #: The period in which their sessions began.
     from_us: int
     until_us: int
 
 
 @dataclass(frozen=True)
-class Traffic:
+class DemoTraffic:
     """So many sessions at a time, through the gateway at `url`."""
 
     lake: Lake
@@ -53,103 +58,99 @@ class Traffic:
     key: str | None
     sessions: int
 
-    def work(
+    def run(
         self,
         name: str,
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
-    ) -> Worked:
-        """Let sessions happen, the same for the same name, until the horizon of the last edit is
-        over and all events are stored. Raises ServerUnreachable."""
-        begun_us = _now_us()
+    ) -> TrafficTruth:
+        """Send sessions, the same for the same name, until the horizon of the last edit is over and
+        all events are stored. Raises ServerUnreachable."""
+        from_us = _now_us()
         production = Production(
-            crc32(name.encode()), checkpoints, begun_us, COMPRESSION, SPACING_S, name, serve
+            crc32(name.encode()), checkpoints, from_us, COMPRESSION, SPACING_S, name, serve
         )
-        lived = [one for some in production.sessions(self.sessions) for one in some]
-        entries, until_us = _entries(lived)
+        sessions = [session for some in production.sessions(self.sessions) for session in some]
+        lines, until_us = _lines_until_horizon(sessions)
         sink = HttpSink(self.url, self.key)
         try:
-            _send(sink, entries)
+            _send(sink, lines)
         finally:
             sink.close()
-        _wait_until(until_us)
-        self._wait_until_stored()
-        return Worked([one.truth for one in lived], len(entries), begun_us, _now_us())
-
-    def _wait_until_stored(self) -> None:
+        _sleep_until(until_us)
         if not wait_until_stored(self.lake, _STORED_SECONDS_MAX):
-            why = f"it has not stored all events, and no more of them for {_STORED_SECONDS_MAX:g} s"
+            why = f"it stored no more events for {_STORED_SECONDS_MAX:g} s, and some are missing"
             raise ServerUnreachable(url=self.url, why=why)
+        return TrafficTruth([session.truth for session in sessions], len(lines), from_us, _now_us())
 
 
-def _entries(lived: Sequence[Lived]) -> tuple[list[Entry], int]:
-    """What happens until the horizon of the last edit is over, in its order, and when that is.
-    Looks at files hours and days later are nobody's in a demonstration."""
-    all_of_them = sorted(
-        (at_us, one.truth.session_id, line) for one in lived for at_us, _, line in one.lines
-    )
-    edits = [at_us for one in lived for at_us, kind, _ in one.lines if kind == "edit"]
-    until_us = max(edits, default=all_of_them[-1][0]) + _HORIZON_US + _LATE_US
-    return [one for one in all_of_them if one[0] < until_us], until_us
-
-
-def _send(sink: HttpSink, entries: Sequence[Entry]) -> None:
-    """Each when it has happened."""
-    sent = 0
-    while sent < len(entries):
-        now_us = _now_us()
-        due = sent
-        while due < len(entries) and due - sent < _BATCH_MAX and entries[due][0] <= now_us:
-            due += 1
-        if due == sent:
-            _wait_until(min(entries[sent][0], now_us + round(_LOOK_SECONDS * 1_000_000)))
-            continue
-        sink.send([(session, line) for _, session, line in entries[sent:due]])
-        sent = due
-
-
-def _wait_until(moment_us: int) -> None:
-    time.sleep(max(0.0, (moment_us - _now_us()) / 1_000_000))
-
-
-_HERE = files("penstock_jobs.demo")
-#: Of the simulated life of users: the horizon of the rewards.
-_TEN_MINUTES_S = 600
-
-
-def measured(lake: Lake, version: str, checkpoint: str, from_us: int, until_us: int) -> Measured:
-    """By a version of a definition, of the sessions that began in a while."""
-    facts = {
+def measured_reception(
+    lake: Lake, version: str, checkpoint: str, from_us: int, until_us: int
+) -> Reception:
+    """What rewards by a version of a definition say of the sessions that began in a period."""
+    parameters = {
         "version": version,
         "checkpoint": checkpoint,
         "from_us": from_us,
         "until_us": until_us,
     }
-    [row] = _ask(lake, "seen", ("rewards", "sessions"), facts)
-    return Measured(**row)
+    [row] = _query(lake, "reception", ("rewards", "sessions"), parameters)
+    return Reception(**row)
 
 
-def known(truths: Sequence[SessionTruth], checkpoint: str) -> Measured:
-    mine = [one for one in truths if one.checkpoint == checkpoint]
-    edits = [edit.survival.get(_TEN_MINUTES_S) for one in mine for edit in one.edits]
-    said = [turn.dissatisfied for one in mine for turn in one.turns]
-    return Measured(
-        _mean([kept[0] for kept in edits if kept is not None]),
-        _mean([one for one in said if one is not None]),
+def true_reception(truths: Sequence[SessionTruth], checkpoint: str) -> Reception:
+    sessions = [truth for truth in truths if truth.checkpoint == checkpoint]
+    survivals = [edit.survival.get(_HORIZON_S) for truth in sessions for edit in truth.edits]
+    reactions = [turn.dissatisfied for truth in sessions for turn in truth.turns]
+    return Reception(
+        _mean([shares[0] for shares in survivals if shares is not None]),
+        _mean([reaction for reaction in reactions if reaction is not None]),
     )
 
 
 def scores(lake: Lake) -> Mapping[str, float]:
-    """At the suite, by checkpoint."""
-    rows = _ask(lake, "scores", ("benchmark_scores",), {})
+    """The scores of checkpoints at the suite."""
+    rows = _query(lake, "scores", ("benchmark_scores",), {})
     return {row["checkpoint"]: row["score"] for row in rows}
 
 
-def _ask(
-    lake: Lake, name: str, views: Sequence[str], facts: Mapping[str, object]
+def _lines_until_horizon(sessions: Sequence[SimulatedSession]) -> tuple[list[TimedLine], int]:
+    """What happens until the horizon of the last edit is over, in its order, and when that is.
+    Later observations of files are left out: nobody waits for them in a demonstration."""
+    lines = sorted(
+        (at_us, session.truth.session_id, line)
+        for session in sessions
+        for at_us, _, line in session.lines
+    )
+    edits = [at_us for session in sessions for at_us, kind, _ in session.lines if kind == "edit"]
+    until_us = max(edits, default=lines[-1][0]) + _HORIZON_US + _LATE_US
+    return [line for line in lines if line[0] < until_us], until_us
+
+
+def _send(sink: HttpSink, lines: Sequence[TimedLine]) -> None:
+    """Send each event when it has happened."""
+    sent = 0
+    while sent < len(lines):
+        now_us = _now_us()
+        due = sent
+        while due < len(lines) and due - sent < _BATCH_MAX and lines[due][0] <= now_us:
+            due += 1
+        if due == sent:
+            _sleep_until(min(lines[sent][0], now_us + round(_POLL_SECONDS * 1_000_000)))
+            continue
+        sink.send([(session, line) for _, session, line in lines[sent:due]])
+        sent = due
+
+
+def _sleep_until(moment_us: int) -> None:
+    time.sleep(max(0.0, (moment_us - _now_us()) / 1_000_000))
+
+
+def _query(
+    lake: Lake, name: str, views: Sequence[str], parameters: Mapping[str, object]
 ) -> list[dict[str, Any]]:
     sql = _HERE.joinpath(f"{name}.sql").read_text(encoding="utf-8")
-    query = OwnQuery(sql, frozenset(views), facts)
+    query = OwnQuery(sql, frozenset(views), parameters)
     rows: list[dict[str, Any]] = lake.query(query).arrow().to_pylist()
     return rows
 

@@ -9,7 +9,7 @@ from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement, parse
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import COLUMNS
-from penstock_jobs.canary.watch import Round, lease_of, watch_once
+from penstock_jobs.canary.watch import WatchRound, lease_of, watch_once
 from penstock_jobs.loop.stage import Work
 from penstock_jobs.rewards import running
 from penstock_jobs.rewards.definition import Definition, parse_definition
@@ -17,7 +17,7 @@ from penstock_jobs.rewards.definitions import DEFAULT, find_definition, shipped
 from penstock_jobs.rewards.keeping import definition_known_as
 
 
-def look(work: Work) -> Round:
+def look(work: Work) -> WatchRound:
     """A round of the watcher, which rolls back what is worse; nothing where a watcher beside the
     loop is at it. Computes first what the metrics ask for, since rewards that nobody computes stay
     pending. Raises PromotionConflict, DatabaseUnreachable, and what computing rewards raises."""
@@ -28,7 +28,7 @@ def look(work: Work) -> Round:
         if mine:
             _compute_rewards(work)
             return watch_once(work.lake, work.tenant, work.loop.channel)
-    return Round("nothing", "another watcher is looking at this moment")
+    return WatchRound("nothing", "another watcher is looking at this moment")
 
 
 def state_of(work: Work) -> ChannelState:

@@ -22,7 +22,7 @@ from penstock_jobs.simulator.delivery import (
     FileSink,
     HttpSink,
     KafkaSink,
-    Pace,
+    SendRate,
     Sink,
     deliver,
 )
@@ -41,7 +41,7 @@ _IN_ORDER = ("weak", "fair", "good")
 
 
 @dataclass
-class Sent:
+class SimulationSummary:
     """What was made, and what was sent of it."""
 
     sessions: int = 0
@@ -107,7 +107,7 @@ def simulate(
     production = Production(
         seed, _checkpoints(checkpoint), _start_us(start), compress, spacing_s=spacing
     )
-    sent = Sent()
+    sent = SimulationSummary()
     with ExitStack() as closing:
         sink = closing.enter_context(_sink(out, to, key, kafka, json=json))
         told = closing.enter_context(_written(truth)) if truth is not None else None
@@ -123,14 +123,14 @@ def simulate(
             production, sessions, first=first, delivery=Delivery(late, repeated), learn=learn
         )
         with progress_of("sessions") as follow:
-            for batch in Pace(rate).batches(lines):
+            for batch in SendRate(rate).batches(lines):
                 sent.rejected += sink.send(batch)
                 sent.events += len(batch)
                 follow(sent.sessions, sessions)
     _show(sent, json=json)
 
 
-def _show(sent: Sent, *, json: bool) -> None:
+def _show(sent: SimulationSummary, *, json: bool) -> None:
     if json:
         show_json(sent)
     else:

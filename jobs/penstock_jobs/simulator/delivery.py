@@ -16,14 +16,14 @@ from penstock.http.errors import ServerUnreachable
 from penstock.settings import without_secrets
 from penstock_jobs.simulator.client import Client
 from penstock_jobs.simulator.grammar import Dice
-from penstock_jobs.simulator.production import Lived, Production
+from penstock_jobs.simulator.production import Production, SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
 
 _LATE_S = (60, 6 * 3_600)
 _AGAIN_S = (0, 3_600)
 
 #: The session, which is the key of a record, and the event as JSON.
-Line = tuple[str, bytes]
+EventLine = tuple[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def deliver(
     first: int = 0,
     delivery: Delivery | None = None,
     learn: Callable[[SessionTruth], None] = lambda _truth: None,
-) -> Iterator[Line]:
+) -> Iterator[EventLine]:
     """All events of so many sessions, in the order in which they arrive; `learn` is told the truth
     of each session before its first event comes. Holds no more than the sessions that are under
     way, those of one day."""
@@ -60,13 +60,13 @@ def deliver(
         yield _next(waiting)
 
 
-def _next(waiting: list[tuple[int, str, int, bytes]]) -> Line:
+def _next(waiting: list[tuple[int, str, int, bytes]]) -> EventLine:
     _, session_id, _, line = heapq.heappop(waiting)
     return session_id, line
 
 
 def _arrivals(
-    production: Production, lived: Lived, delivery: Delivery
+    production: Production, lived: SimulatedSession, delivery: Delivery
 ) -> Iterator[tuple[int, str, int, bytes]]:
     session_id = lived.truth.session_id
     dice = Dice(f"delivery:{production.seed}:{session_id}")
@@ -93,7 +93,7 @@ _BUSY = (429, 503)
 
 
 class Sink(Protocol):
-    def send(self, lines: Sequence[Line]) -> int:
+    def send(self, lines: Sequence[EventLine]) -> int:
         """Returns when all are where they should be; how many were refused."""
         ...
 
@@ -106,7 +106,7 @@ class FileSink:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def send(self, lines: Sequence[Line]) -> int:
+    def send(self, lines: Sequence[EventLine]) -> int:
         self._file.write(b"".join(line + b"\n" for _, line in lines))
         return 0
 
@@ -137,7 +137,7 @@ class HttpSink:
         self._tell = tell
         self._client = Client(url, key)
 
-    def send(self, lines: Sequence[Line]) -> int:
+    def send(self, lines: Sequence[EventLine]) -> int:
         body = b"\n".join(line for _, line in lines)
         deadline = time.monotonic() + self._patience_s
         told = False
@@ -210,7 +210,7 @@ class KafkaSink:
         except KafkaError as error:
             raise self._unreachable(error) from error
 
-    def send(self, lines: Sequence[Line]) -> int:
+    def send(self, lines: Sequence[EventLine]) -> int:
         try:
             sent = [
                 self._producer.send(
@@ -234,14 +234,14 @@ class KafkaSink:
         return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)
 
 
-class Pace:
+class SendRate:
     """So many lines a second, or as many as the sink takes. Nothing but the time depends on it."""
 
     def __init__(self, rate: float | None, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._rate = rate
         self._sleep = sleep
 
-    def batches(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+    def batches(self, lines: Iterable[EventLine]) -> Iterator[list[EventLine]]:
         size = _BATCH_MAX
         if self._rate is not None:
             size = max(1, min(_BATCH_MAX, round(self._rate * _BATCH_SECONDS)))

@@ -1,18 +1,136 @@
-"""Files line by line, each line the work of somebody: what is left of an edit is known by
-construction, without comparing any texts."""
+"""The files that sessions work on: source text in four languages, written by grammars, and each
+line with its author. What is left of an edit is known without comparing any texts."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from penstock_jobs.simulator.code import LANGUAGES, SourceFile, write_file
-from penstock_jobs.simulator.grammar import Dice
+from penstock_jobs.simulator.grammar import WORDS, Dice, Grammar, Names
 
 _FILES = 5
-_COMMENT = {"python": "#", "typescript": "//", "go": "//", "sql": "--"}
+
+
+# Source text
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    name: str
+    extension: str
+    root: str
+    comment: str
+    grammar: Grammar
+    #: How it writes an identifier such as `merge_pending_order`.
+    spell: Callable[[str], str]
+    #: A capital letter makes a name public.
+    exports: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceFile:
+    path: str
+    language: Language
+    names: Names
+    text: str
+
+    def new_piece(self, dice: Dice) -> str:
+        """Some lines of code that fit into the file."""
+        return self.language.grammar.expand("step", dice, self.names) + "\n"
+
+
+def write_file(dice: Dice, language: Language, blocks: int) -> SourceFile:
+    names = _names(dice, language)
+    stem = dice.pick(names["plain"])
+    folder = f"{language.root}/{dice.pick(WORDS['module'])}"
+    if dice.chance(0.4):
+        folder = f"{folder}/{dice.pick(WORDS['noun'])}"
+    head = language.grammar.expand("head", dice, names) + "\n\n"
+    text = [_write_block(dice, language, names, dice.between(2, 6)) for _ in range(blocks)]
+    path = f"{folder}/{stem}{language.extension}"
+    return SourceFile(path, language, names, head + "\n".join(text))
+
+
+def _write_block(dice: Dice, language: Language, names: Names, pieces: int) -> str:
+    """A function, or a type."""
+    grammar = language.grammar
+    if dice.chance(0.15):
+        return grammar.expand("record", dice, names) + "\n"
+    inner = grammar.expand_many("step", dice, names, pieces)
+    opening, closing = grammar.expand("open", dice, names), grammar.expand("close", dice, names)
+    return "\n".join([opening, *inner, closing, ""])
+
+
+def _names(dice: Dice, language: Language) -> Names:
+    """The few identifiers that one file uses again and again, in its language's spelling."""
+    plain = [_identifier(dice) for _ in range(18)]
+    functions = [_function(dice) for _ in range(11)]
+    names: dict[str, list[str] | tuple[str, ...]] = {
+        "plain": plain,
+        "table": [f"{name}s" for name in plain[:7]],
+        "name": list(map(language.spell, plain)),
+        "func": list(map(language.spell, functions)),
+        "type": [_pascal(_identifier(dice)) + dice.pick(WORDS["type_suffix"]) for _ in range(6)],
+        "key": dice.stride(WORDS["noun"], 40),
+        "word": dice.stride(WORDS["noun"], 40),
+        "qualifier": dice.stride(WORDS["quality"], 24),
+        "hash": [dice.hex(6) for _ in range(6)],
+        "module": dice.stride(WORDS["module"], 6),
+        "num": dice.stride(WORDS["number"], 30),
+        "error": dice.stride(WORDS["exception"], 4),
+        "base": dice.stride(WORDS["route"], 2),
+    }
+    if language.exports:
+        names["public"] = list(map(_pascal, functions))
+        names["field"] = list(map(_pascal, plain[8:]))
+    return names
+
+
+def _identifier(dice: Dice) -> str:
+    """Such as `merge_pending_order`."""
+    nouns, qualities = WORDS["noun"], WORDS["quality"]
+    draw = dice.random()
+    noun = dice.pick(nouns)
+    if draw < 0.3:
+        return noun
+    if draw < 0.55:
+        return f"{dice.pick(qualities)}_{noun}"
+    if draw < 0.85:
+        return f"{noun}_{dice.pick(nouns)}"
+    return f"{dice.pick(qualities)}_{noun}_{dice.pick(nouns)}"
+
+
+def _function(dice: Dice) -> str:
+    if dice.chance(0.3):
+        return f"{dice.pick(WORDS['act'])}_{dice.pick(WORDS['noun'])}"
+    return f"{dice.pick(WORDS['act'])}_{_identifier(dice)}"
+
+
+def _snake(identifier: str) -> str:
+    return identifier
+
+
+def _camel(identifier: str) -> str:
+    first, _, rest = identifier.partition("_")
+    return first + _pascal(rest)
+
+
+def _pascal(identifier: str) -> str:
+    return identifier.title().replace("_", "")
+
+
+LANGUAGES = (
+    Language("python", ".py", "src", "#", Grammar.load("code", "python"), _snake),
+    Language("typescript", ".ts", "web/src", "//", Grammar.load("code", "typescript"), _camel),
+    Language("go", ".go", "internal", "//", Grammar.load("code", "go"), _camel, exports=True),
+    Language("sql", ".sql", "db/queries", "--", Grammar.load("code", "sql"), _snake),
+)
+
+
+# Lines and their authors
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class CodeLine:
     """`written` are the characters of its author, white space aside; `left` those that nobody
     replaced."""
 
@@ -24,17 +142,17 @@ class Line:
     reworked: bool = False
 
     @classmethod
-    def of(cls, text: str, *, comment: bool = False) -> "Line":
+    def of(cls, text: str, *, comment: bool = False) -> "CodeLine":
         size = ink_of(text)
         return cls(text, size, size, comment)
 
 
 @dataclass(slots=True, eq=False)
-class File:
+class WorkingFile:
     """A file of a session, as it is now."""
 
     source: SourceFile
-    lines: list[Line]
+    lines: list[CodeLine]
 
     @property
     def path(self) -> str:
@@ -43,37 +161,38 @@ class File:
     def text(self) -> str:
         return "".join(f"{line.text}\n" for line in self.lines)
 
-    def new_lines(self, dice: Dice, count: int) -> list[Line]:
-        """So many lines of code that this file has not yet."""
+    def new_lines(self, dice: Dice, count: int) -> list[CodeLine]:
+        """So many lines of code that this file does not have yet."""
         known = {line.text for line in self.lines}
-        found: list[Line] = []
-        while len(found) < count:
+        lines: list[CodeLine] = []
+        while len(lines) < count:
             for text in self.source.new_piece(dice).splitlines():
                 if text.strip() and text not in known:
                     known.add(text)
-                    found.append(Line.of(text))
-        return found[:count]
+                    lines.append(CodeLine.of(text))
+        return lines[:count]
 
-    def comment_line(self, sentence: str) -> Line:
-        return Line.of(f"    {_COMMENT[self.source.language.name]} {sentence}", comment=True)
+    def comment_line(self, sentence: str) -> CodeLine:
+        return CodeLine.of(f"    {self.source.language.comment} {sentence}", comment=True)
 
 
 @dataclass(slots=True, eq=False)
-class Change:
+class FileChange:
     """What an edit did to a file: the lines that it wrote, in the place of those that it took."""
 
     edit_id: str
-    file: File
-    took: list[Line]
-    wrote: list[Line]
+    file: WorkingFile
+    took: list[CodeLine]
+    wrote: list[CodeLine]
     #: The line before it.
-    anchor: Line | None = None
+    anchor: CodeLine | None = None
 
     def survival(self) -> tuple[float, float] | None:
-        """The share of its characters and of its lines that are there now; None where the agent
-        itself replaced all of it: what it replaced is left out on both sides, and what somebody
-        else had taken before that is not. Of an edit that only took away: of what it took, the
-        share that has not come back."""
+        """The shares of its characters and of its lines that are in the file now.
+
+        What the agent itself replaced is left out on both sides, but for what somebody else had
+        taken before that; None where the agent replaced all of it. For an edit that only took
+        lines away it is the share of those that have not come back."""
         there = {id(line) for line in self.file.lines}
         if not self.wrote:
             gone = [line for line in self.took if id(line) not in there]
@@ -87,19 +206,19 @@ class Change:
         others_took = sum(line.written - line.left for line in self.wrote if line not in judged)
         return left / (_ink(judged) + others_took), whole / len(judged)
 
-    def stretch(self) -> list[Line]:
-        """Those of its lines that are there, in order."""
+    def stretch(self) -> list[CodeLine]:
+        """Those of its lines that are in the file, in order."""
         mine = {id(line) for line in self.wrote}
         return [line for line in self.file.lines if id(line) in mine]
 
     def revert(self) -> None:
-        """The file is as before the edit, what others changed beside it aside."""
+        """The file is as before the edit. What others changed beside it stays."""
         self.bring_back(self.took)
         mine = {id(line) for line in self.wrote}
         self.file.lines[:] = [line for line in self.file.lines if id(line) not in mine]
 
-    def bring_back(self, some: list[Line]) -> None:
-        """Put what it took to its old place, where it is not there already."""
+    def bring_back(self, some: list[CodeLine]) -> None:
+        """Put lines that it took to their old place, where they are not there already."""
         lines, there = self.file.lines, {id(line) for line in self.file.lines}
         mine = {id(line) for line in self.wrote}
         places = [at for at, line in enumerate(lines) if id(line) in mine]
@@ -108,12 +227,19 @@ class Change:
         lines[at:at] = [line for line in some if id(line) not in there]
 
 
+def check_out(repository: int) -> list[WorkingFile]:
+    """The files of a repository, the same for everybody, to be worked on."""
+    return [
+        WorkingFile(source, list(map(CodeLine.of, texts))) for source, texts in _sources(repository)
+    ]
+
+
 def ink_of(text: str) -> int:
     """Characters, white space aside."""
     return sum(map(len, text.split()))
 
 
-def _ink(lines: list[Line]) -> int:
+def _ink(lines: list[CodeLine]) -> int:
     return sum(line.written for line in lines)
 
 
@@ -121,13 +247,8 @@ def _ink(lines: list[Line]) -> int:
 def _sources(repository: int) -> tuple[tuple[SourceFile, tuple[str, ...]], ...]:
     dice = Dice(f"repository:{repository}")
     language = dice.pick(LANGUAGES)
-    found: dict[str, tuple[SourceFile, tuple[str, ...]]] = {}
-    while len(found) < _FILES:
-        source = write_file(dice, language if len(found) < _FILES - 1 else LANGUAGES[0], 4)
-        found.setdefault(source.path, (source, tuple(source.text().splitlines())))
-    return tuple(found.values())
-
-
-def check_out(repository: int) -> list[File]:
-    """The files of a repository, the same for everybody, to be worked on."""
-    return [File(source, list(map(Line.of, texts))) for source, texts in _sources(repository)]
+    sources: dict[str, tuple[SourceFile, tuple[str, ...]]] = {}
+    while len(sources) < _FILES:
+        source = write_file(dice, language if len(sources) < _FILES - 1 else LANGUAGES[0], 4)
+        sources.setdefault(source.path, (source, tuple(source.text.splitlines())))
+    return tuple(sources.values())

@@ -6,15 +6,21 @@ while two times `<name>` in one shape is the same draw, as a variable in real co
 
 import random
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from operator import itemgetter
 from typing import TypeVar
 
 T = TypeVar("T")
 
+#: Values for the slots that no rule fills.
 Names = Mapping[str, Sequence[str]]
+Rules = dict[str, tuple[str, ...]]
 
 _SLOT = re.compile(r"<([a-z_]+)([0-9]?)>")
+_SHAPES = files("penstock_jobs.simulator").joinpath("shapes")
 
 
 class Dice(random.Random):
@@ -68,6 +74,14 @@ class Grammar:
             for name, shapes in rules.items()
         }
 
+    @classmethod
+    def load(cls, *names: str) -> "Grammar":
+        """From files in `shapes/`, with the words that every grammar has."""
+        rules = dict(COMMON_RULES)
+        for name in names:
+            rules |= read_rules(_SHAPES.joinpath(f"{name}.toml"))
+        return cls(rules)
+
     def expand(self, rule: str, dice: Dice, names: Names) -> str:
         draw, rules = dice.random, self._rules
         shapes = rules[rule]
@@ -83,20 +97,28 @@ class Grammar:
                 values.append(own[int(draw() * len(own))])
         return template % arrange(values)
 
-
-def shapes(text: str) -> tuple[str, ...]:
-    """Shapes of several lines, written one below the other with `---` between them."""
-    return tuple(text.strip("\n").split("\n---\n"))
+    def expand_many(self, rule: str, dice: Dice, names: Names, count: int) -> list[str]:
+        return [self.expand(rule, dice, names) for _ in range(count)]
 
 
-def lines(text: str) -> tuple[str, ...]:
-    """Shapes of one line each."""
-    return tuple(text.strip().splitlines())
+def read_rules(file: Traversable) -> Rules:
+    """The tables `words`, `lines` and `shapes` of a TOML file: their alternatives are separated by
+    white space, by line ends, and by lines of `---`."""
+    tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    split: dict[str, Callable[[str], list[str]]] = {
+        "words": str.split,
+        "lines": str.splitlines,
+        "shapes": lambda text: text.strip("\n").split("\n---\n"),
+    }
+    return {
+        rule: tuple(split[kind](text))
+        for kind, rules in tables.items()
+        for rule, text in rules.items()
+    }
 
 
-def words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
+WORDS = read_rules(_SHAPES.joinpath("words.toml"))
+COMMON_RULES = {name: WORDS[name] for name in ("noun", "quality", "act", "complaint")}
 
 # A %-template; for each of its different slots the name that it draws from, and the words if
 # they are known; and what puts the values, one a slot, where the template wants them.
@@ -108,10 +130,10 @@ _Shape = tuple[
 
 
 def _compile(shape: str, fixed: Names) -> _Shape:
-    found = _SLOT.findall(shape)
-    slots = list(dict.fromkeys(found))
+    used = _SLOT.findall(shape)
+    slots = list(dict.fromkeys(used))
     arrange: Callable[[list[str]], tuple[str, ...]] = tuple
-    if len(slots) < len(found):
-        arrange = itemgetter(*map(slots.index, found))
+    if len(slots) < len(used):
+        arrange = itemgetter(*map(slots.index, used))
     template = _SLOT.sub("%s", shape.replace("%", "%%"))
     return template, tuple((name, fixed.get(name)) for name, _ in slots), arrange

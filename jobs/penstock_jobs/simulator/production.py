@@ -7,13 +7,11 @@ from functools import cached_property
 from hashlib import sha256
 
 from penstock_jobs.simulator.files import check_out
-from penstock_jobs.simulator.grammar import Dice
-from penstock_jobs.simulator.journal import Journal, Payload
+from penstock_jobs.simulator.grammar import WORDS, Dice
 from penstock_jobs.simulator.policy import POLICIES, Policy
-from penstock_jobs.simulator.session import Session
+from penstock_jobs.simulator.session import Journal, Payload, SessionSimulation
 from penstock_jobs.simulator.truth import SessionTruth
 from penstock_jobs.simulator.users import User
-from penstock_jobs.simulator.vocabulary import MODULES, NOUNS, ORGANISATIONS, VERBS
 
 START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
 REPOSITORIES = 12
@@ -35,7 +33,7 @@ CHECKPOINTS = tuple(
 
 
 @dataclass(frozen=True)
-class Lived:
+class SimulatedSession:
     """A session: what its client sends, in its order, and the truth. A subagent's session comes
     with the one that sent it."""
 
@@ -83,11 +81,11 @@ class Production:
     def _lived_us(self, index: int) -> int:
         return self.start_us + round(index * self.spacing_s * _SECOND_US)
 
-    def sessions(self, count: int, first: int = 0) -> Iterator[list[Lived]]:
+    def sessions(self, count: int, first: int = 0) -> Iterator[list[SimulatedSession]]:
         """By their number, each with that of its subagent where it has one."""
         return map(self.session, range(first, first + count))
 
-    def session(self, index: int) -> list[Lived]:
+    def session(self, index: int) -> list[SimulatedSession]:
         dice = Dice(f"simulation:{self.seed}:{index}")
         begin_us = self._lived_us(index) + dice.between(0, 50_000) * 1_000
         checkpoint = dice.pick(self.checkpoints)
@@ -106,14 +104,16 @@ class Production:
             "client": "harbor-editor",
             "client_version": dice.pick(("4.11.2", "4.12.0")),
             "repo": f"git@git.example.org:{truth.project}.git",
-            "branch": f"{dice.pick(VERBS)}-{dice.pick(NOUNS)}",
+            "branch": f"{dice.pick(WORDS['act'])}-{dice.pick(WORDS['noun'])}",
             "commit": dice.hex(40),
             "consent": truth.consent,
         }
         journal = self._journal(begin_us, truth)
-        session = Session(dice, journal, truth, checkpoint.policy, user, check_out(repository))
+        session = SessionSimulation(
+            dice, journal, truth, checkpoint.policy, user, check_out(repository)
+        )
         session.run(start)
-        lived = [Lived(truth, session.journal.lines)]
+        lived = [SimulatedSession(truth, session.journal.lines)]
         if dice.chance(0.05):
             errand = _errand(session)
             journal = self._journal(begin_us + _SECOND_US, errand)
@@ -131,7 +131,7 @@ class Production:
         )
 
 
-def _errand(parent: Session) -> SessionTruth:
+def _errand(parent: SessionSimulation) -> SessionTruth:
     """It ends as the session that sent it: what is done in both is one piece of work."""
     return replace(
         parent.truth,
@@ -142,13 +142,18 @@ def _errand(parent: Session) -> SessionTruth:
     )
 
 
-def _run_errand(parent: Session, truth: SessionTruth, journal: Journal, start: Payload) -> Lived:
-    session = Session(parent.dice, journal, truth, parent.policy, parent.user, parent.files)
+def _run_errand(
+    parent: SessionSimulation, truth: SessionTruth, journal: Journal, start: Payload
+) -> SimulatedSession:
+    session = SessionSimulation(
+        parent.dice, journal, truth, parent.policy, parent.user, parent.files
+    )
     link = {"parent_session": parent.truth.session_id, "link": "subagent"}
     session.run_errand(start | link)
-    return Lived(truth, session.journal.lines)
+    return SimulatedSession(truth, session.journal.lines)
 
 
 def _project(number: int) -> str:
-    organisation = ORGANISATIONS[number * 7 % len(ORGANISATIONS)]
-    return f"{organisation}/{MODULES[number * 11 % len(MODULES)]}-{NOUNS[number * 5 % len(NOUNS)]}"
+    organisations, modules, nouns = (WORDS[name] for name in ("organisation", "module", "noun"))
+    organisation = organisations[number * 7 % len(organisations)]
+    return f"{organisation}/{modules[number * 11 % len(modules)]}-{nouns[number * 5 % len(nouns)]}"

@@ -1,13 +1,16 @@
 """One session, lived through: a user asks, the agent samples what it does, the user reacts."""
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from penstock_jobs.simulator import outputs, prose
-from penstock_jobs.simulator.files import Change, File, ink_of
-from penstock_jobs.simulator.grammar import Dice
-from penstock_jobs.simulator.journal import Journal, Payload
+import msgspec
+
+from penstock_jobs.simulator import conversation
+from penstock_jobs.simulator.files import FileChange, WorkingFile, ink_of
+from penstock_jobs.simulator.grammar import Dice, Names
 from penstock_jobs.simulator.policy import (
     ANSWER,
     CLOSING,
@@ -31,57 +34,113 @@ from penstock_jobs.simulator.policy import (
 )
 from penstock_jobs.simulator.truth import EditTruth, SessionTruth, TurnTruth
 from penstock_jobs.simulator.users import User, act, meddle, seconds_until_acting
-from penstock_jobs.simulator.workspace import Workspace
 
+SOURCE = "simulator"
 HORIZONS_S = (600, 3_600, 86_400)
-#: How often somebody still looks at a file then.
-_LOOKED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
+#: How often somebody still observes a file then.
+_OBSERVED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
 _PROMPT_TOKENS_MAX = 110
+
+_encode = msgspec.json.Encoder().encode
+
+Payload = dict[str, Any]
+
+
+class Journal:
+    """The events of a session as its client sends them, and the time that passes in it.
+
+    `now_us` only moves forward, and what was planned for a moment happens then. `event_time_us`
+    gives the time that an event bears which happens at a moment."""
+
+    def __init__(self, start_us: int, event_time_us: Callable[[int], int], **fields: str) -> None:
+        self.now_us = start_us
+        self._event_time_us = event_time_us
+        #: The time that each event bears, its type, and its line.
+        self.lines: list[tuple[int, str, bytes]] = []
+        self._fields = fields
+        self._plans: list[tuple[int, int, Callable[[], None]]] = []
+        self._planned = 0
+
+    def record(self, kind: str, payload: Payload) -> None:
+        number, at_us = len(self.lines), self._event_time_us(self.now_us)
+        event = {
+            "session_id": self._fields["session_id"],
+            "seq": number,
+            "ts": at_us,
+            "type": kind,
+            "event_id": f"e{number:05}",
+            "source": SOURCE,
+            "checkpoint": self._fields["checkpoint"],
+            "user": self._fields["user"],
+            "project": self._fields["project"],
+            "payload": payload,
+        }
+        self.lines.append((at_us, kind, _encode(event)))
+        self.now_us += 1_000  # no two events of a session share a time
+
+    def wait(self, seconds: float) -> None:
+        self._advance_to(self.now_us + round(seconds * 1_000_000))
+
+    def finish(self) -> None:
+        """Let all time pass."""
+        while self._plans:
+            self._advance_to(self._plans[0][0])
+
+    def plan(self, at_us: int, action: Callable[[], None]) -> None:
+        self._planned += 1
+        heapq.heappush(self._plans, (at_us, self._planned, action))
+
+    def _advance_to(self, moment_us: int) -> None:
+        while self._plans and self._plans[0][0] <= moment_us:
+            due_us, _, action = heapq.heappop(self._plans)
+            self.now_us = max(self.now_us, due_us)
+            action()
+        self.now_us = max(self.now_us, moment_us)
 
 
 @dataclass
-class Session:
-    """Lived through once, by `run`. The truth is complete then, and the journal too."""
+class SessionSimulation:
+    """Runs once. Then the truth and the journal are complete."""
 
     dice: Dice
     journal: Journal
     truth: SessionTruth
     policy: Policy
     user: User
-    files: list[File]
-    _changes: list[Change] = field(default_factory=list)
+    files: list[WorkingFile]
+    _changes: list[FileChange] = field(default_factory=list)
     _prompt: list[int] = field(default_factory=lambda: [SYSTEM])
+    #: Of each tool call, whether it worked.
     _calls: list[bool] = field(default_factory=list)
     _generated: int = 0
     _edited_last: bool = False
     _stopped: bool = False
+    #: The user said something about the work.
     _heard: bool = False
 
     def run(self, start: Payload) -> None:
         self.journal.record("session_start", start)
-        self._names = self._spoken_of(self.dice.pick(self.files))
-        message = prose.request(self.dice, self._names)
+        self._names = self._names_of(self.dice.pick(self.files))
+        message = conversation.request(self.dice, self._names)
         for _ in range(self.dice.skewed(1, 4)):
             self.journal.wait(self.dice.skewed(5, 300))
             message = self._turn(message)
             if self._stopped:
                 break
         if self.truth.turns:
-            # Nobody wrote again; who stopped it has said enough.
+            # Nobody wrote again. A user who stopped the agent was dissatisfied.
             self.truth.turns[-1].dissatisfied = True if self._stopped else None
         self._end()
         self.journal.finish()
         self._conclude()
 
     def run_errand(self, start: Payload) -> None:
-        """What a subagent is sent to do: it looks something up, and says what it found."""
+        """What a subagent does: it looks something up, and reports."""
         self.journal.record("session_start", start)
-        self._names = self._spoken_of(self.dice.pick(self.files))
-        message = prose.request(self.dice, self._names)
-        self.journal.record("user_message", {"text": message})
-        self._prompt += [USER, *word_ids(message)]
+        self._names = self._names_of(self.dice.pick(self.files))
+        self._hear(conversation.request(self.dice, self._names))
         self._look()
-        self._say(ANSWER, CLOSING, prose.answer(self.dice, self._names).replace("?", "."))
+        self._say(ANSWER, CLOSING, self._answer())
         self.journal.record("session_end", {"reason": "completed"})
 
     # A turn
@@ -94,8 +153,7 @@ class Session:
             self._heard = True
         if len(self._prompt) > _PROMPT_TOKENS_MAX:
             self._compact()
-        self.journal.record("user_message", {"text": message})
-        self._prompt += [USER, *word_ids(message)]
+        self._hear(message)
         if dice.chance(0.5):
             self._look()
         style = self.policy.sample(dice, task)
@@ -106,36 +164,41 @@ class Session:
             self._say(STYLE_IDS[style.name], TASK_IDS[task], self._question())
         else:
             turn.worth = self._work(style, task, turn)
-            answer = prose.answer(dice, self._names).replace("?", ".")
-            self._say(ANSWER, CLOSING, answer)
+            self._say(ANSWER, CLOSING, self._answer())
         return self._react(turn)
+
+    def _hear(self, message: str) -> None:
+        self.journal.record("user_message", {"text": message})
+        self._prompt += [USER, *word_ids(message)]
 
     def _look(self) -> None:
         file = self.dice.pick(self.files)
         call = self._call(LOOK, LOOKING, "read_file", {"path": file.path})
         self.journal.wait(self.dice.skewed(1, 4))
-        self._result(call, "read_file", outputs.read(self.dice, file.source)[:1_500])
+        listing = conversation.file_listing(self.dice, file.source)
+        self._result(call, "read_file", listing[:1_500])
 
     def _work(self, style: Style, task: Task, turn: TurnTruth) -> float:
-        """One edit, or a call that nobody understands; what that was worth."""
+        """One edit, or a call that the tool does not understand; what it was worth."""
         dice = self.dice
         quality = style.mean_quality(task) + (dice.random() + dice.random() - 1) * 0.2
         quality = min(max(quality, 0.0), 1.0)
         self.journal.wait(dice.skewed(2, 30))
-        token, asked = STYLE_IDS[style.name], TASK_IDS[task]
+        token, prompt_end = STYLE_IDS[style.name], TASK_IDS[task]
         if dice.chance(style.breaks):
             turn.broken = True
-            call = self._call(token, asked, "edit_file", {"file": "", "changes": "all of it"})
-            output = outputs.failure(dice, self._names, "invalid_arguments")
+            arguments = {"file": "", "changes": "all of it"}
+            call = self._call(token, prompt_end, "edit_file", arguments)
+            output = conversation.invalid_arguments(dice, self._names)
             self._result(call, "edit_file", output, "invalid_arguments")
             return 0.0
         file = dice.pick(self.files)
-        self._names = self._spoken_of(file)
+        self._names = self._names_of(file)
         before = file.text()
         change = self._change(file, style)
         after = file.text()
-        said = {"path": file.path, "edit_id": change.edit_id}
-        call = self._call(token, asked, "edit_file", said)
+        arguments = {"path": file.path, "edit_id": change.edit_id}
+        call = self._call(token, prompt_end, "edit_file", arguments)
         self._result(call, "edit_file", f"{file.path}: +{len(change.wrote)} -{len(change.took)}")
         self.journal.record(
             "edit",
@@ -150,10 +213,10 @@ class Session:
         )
         self._edited_last = True
         self._changes.append(change)
-        self._follow(change, style, round(quality, 4))
+        self._plan_fate(change, style, round(quality, 4))
         return quality * style.done
 
-    def _change(self, file: File, style: Style) -> Change:
+    def _change(self, file: WorkingFile, style: Style) -> FileChange:
         dice, lines = self.dice, file.lines
         count = dice.between(*style.lines)
         at = self._place(file)
@@ -161,21 +224,22 @@ class Session:
         edit_id = f"edit-{len(self._changes) + 1}"
         anchor = lines[at - 1] if at else None
         if len(took) > 2 and dice.chance(0.15):
-            come = []
+            wrote = []
         else:
             comments = round(count * style.comment_share)
-            come = [
-                file.comment_line(prose.thinking(dice, self._names, 1)) for _ in range(comments)
+            wrote = [
+                file.comment_line(conversation.thinking(dice, self._names, 1))
+                for _ in range(comments)
             ]
-            come += file.new_lines(dice, count - comments)
+            wrote += file.new_lines(dice, count - comments)
         own = {id(line) for change in self._changes for line in change.wrote}
         for line in took:
             line.reworked = id(line) in own
-        lines[at : at + len(took)] = come
-        return Change(edit_id, file, took, come, anchor)
+        lines[at : at + len(took)] = wrote
+        return FileChange(edit_id, file, took, wrote, anchor)
 
-    def _place(self, file: File) -> int:
-        """Now and then where the agent was at work before."""
+    def _place(self, file: WorkingFile) -> int:
+        """The line to edit; now and then where the agent was at work before."""
         earlier = [change for change in self._changes if change.file is file and change.stretch()]
         if earlier and self.dice.chance(0.3):
             return file.lines.index(self.dice.pick(earlier[-1].stretch()))
@@ -183,9 +247,9 @@ class Session:
 
     # What becomes of it
 
-    def _follow(self, change: Change, style: Style, quality: float) -> None:
+    def _plan_fate(self, change: FileChange, style: Style, quality: float) -> None:
+        """What the user will do to the edit, and who observes it when."""
         dice, journal = self.dice, self.journal
-        reaction = self.user.reaction(dice, quality, style.comment_share)
         truth = EditTruth(
             change.edit_id,
             len(self.truth.turns),
@@ -194,7 +258,7 @@ class Session:
             quality,
             sum(ink_of(line.text) for line in change.wrote or change.took),
             len(change.wrote or change.took),
-            reaction,
+            self.user.reaction(dice, quality, style.comment_share),
         )
         self.truth.edits.append(truth)
         made_us = journal.now_us - 1_000  # the edit's own moment
@@ -205,15 +269,15 @@ class Session:
             journal.plan(when_us, lambda: meddle(dice, change))
         for horizon_s in HORIZONS_S:
             due_us = made_us + horizon_s * 1_000_000
-            journal.plan(due_us, partial(_weigh, change, truth, horizon_s))
-            if dice.chance(_LOOKED[horizon_s]):
+            journal.plan(due_us, partial(_measure_survival, change, truth, horizon_s))
+            if dice.chance(_OBSERVED[horizon_s]):
                 truth.looked.append(horizon_s)
                 seen_us = due_us + dice.between(1, 8_000) * 1_000
                 journal.plan(seen_us, lambda: self._observe(change))
             elif dice.chance(0.3):
                 journal.plan(due_us + 2_000_000, lambda: self._observe(change, elsewhere=True))
 
-    def _act(self, change: Change, truth: EditTruth, *, by_hand: bool) -> None:
+    def _act(self, change: FileChange, truth: EditTruth, *, by_hand: bool) -> None:
         if self._stopped:
             return
         act(self.dice, change, truth.reaction)
@@ -221,13 +285,14 @@ class Session:
             self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
             self._heard = True
 
-    def _observe(self, change: Change, *, elsewhere: bool = False) -> None:
+    def _observe(self, change: FileChange, *, elsewhere: bool = False) -> None:
         payload: Payload = {"path": change.file.path, "text": change.file.text()}
         if elsewhere:
             payload = {"path": change.file.path, "text": "", "branch_changed": True}
         self.journal.record("file_observed", payload | {"edit_ids": [change.edit_id]})
 
     def _react(self, turn: TurnTruth) -> str:
+        """The user judges the turn; the next message."""
         dice, names = self.dice, self._names
         turn.worth = round(turn.worth, 4)
         turn.dissatisfied = self.user.is_dissatisfied(dice, turn.worth)
@@ -239,17 +304,17 @@ class Session:
             self.journal.record("feedback", thumbs)
             self._heard = True
         if turn.dissatisfied:
-            return prose.dissatisfied(dice, names, "en")
+            return conversation.dissatisfied(dice, names)
         if turn.asked or turn.worth < 0.3:
-            return prose.request(dice, names)
-        return prose.satisfied(dice, names, "en")
+            return conversation.request(dice, names)
+        return conversation.satisfied(dice, names)
 
     def _is_bad(self, turn: TurnTruth) -> bool:
-        edits = [one for one in self.truth.edits if one.turn == turn.turn]
-        return turn.broken or any(one.quality < 0.35 for one in edits)
+        edits = [edit for edit in self.truth.edits if edit.turn == turn.turn]
+        return turn.broken or any(edit.quality < 0.35 for edit in edits)
 
     def _stop(self) -> None:
-        """The user has had enough: all of it goes back, at once."""
+        """The user has had enough, and takes everything back at once."""
         self._stopped = True
         self.journal.wait(self.dice.between(2, 20))
         self.journal.record("interrupt", {"reason": "user_stop"})
@@ -258,50 +323,50 @@ class Session:
             truth.reaction = "reverted"
 
     def _end(self) -> None:
-        dice = self.dice
-        self.journal.wait(dice.skewed(3, 600))
+        self.journal.wait(self.dice.skewed(3, 600))
         if self._stopped:
             self.journal.record("session_end", {"reason": "user_stop"})
-        elif dice.chance(0.95):
+        elif self.dice.chance(0.95):
             self.journal.record("session_end", {"reason": "completed"})
 
     def _conclude(self) -> None:
-        truth = self.truth
+        truth, calls = self.truth, self._calls
         if truth.consent == "no_train":
             truth.outcome, truth.reason = "excluded", "no_train"
-        elif self._calls and (not any(self._calls) or not (self._calls[-1] or self._edited_last)):
+        elif calls and (not any(calls) or not (calls[-1] or self._edited_last)):
             truth.outcome, truth.reason = "negative_by_rule", "invalid_tool_calls"
         elif self._stopped:
             truth.outcome, truth.reason = "negative_by_rule", "abandoned"
-        elif not (self._heard or any(HORIZONS_S[0] in one.looked for one in truth.edits)):
+        elif not (self._heard or any(HORIZONS_S[0] in edit.looked for edit in truth.edits)):
             truth.outcome = "censored"
 
     # What the agent says
 
-    def _call(self, token: int, asked: int, tool: str, arguments: Mapping[str, str]) -> str:
+    def _call(self, token: int, prompt_end: int, tool: str, arguments: Mapping[str, str]) -> str:
         """A model call with one tool call; the id of the tool call."""
         call_id = f"call-{len(self._calls) + 1}"
-        text = prose.lead(self.dice, self._names)
+        text = conversation.lead(self.dice, self._names)
         calls = [{"id": call_id, "name": tool, "arguments": dict(arguments)}]
-        self._sample(token, asked, {"text": text, "tool_calls": calls})
+        self._sample(token, prompt_end, {"text": text, "tool_calls": calls})
         return call_id
 
-    def _say(self, token: int, asked: int, text: str) -> None:
+    def _say(self, token: int, prompt_end: int, text: str) -> None:
         self.journal.wait(self.dice.skewed(2, 20))
-        self._sample(token, asked, {"text": text})
+        self._sample(token, prompt_end, {"text": text})
 
-    def _sample(self, token: int, asked: int, said: Payload) -> None:
-        self._prompt.append(asked)
+    def _sample(self, token: int, prompt_end: int, content: Payload) -> None:
+        """Record a model call that sampled `token` behind a prompt with that last token."""
+        self._prompt.append(prompt_end)
         tokens = tokens_of(self.policy, self._prompt, token)
         completion = len(tokens["completion_ids"])
         self._generated += 1
         payload = {
             "call_id": f"gen-{self._generated}",
             "model": self.truth.checkpoint,
-            **said,
+            **content,
             "usage": {"prompt": len(self._prompt), "completion": completion},
             "latency_ms": self.dice.skewed(300, 9_000),
-            "finish_reason": "tool_calls" if "tool_calls" in said else "stop",
+            "finish_reason": "tool_calls" if "tool_calls" in content else "stop",
             "tokens": tokens,
         }
         self.journal.record("model_call", payload)
@@ -318,7 +383,7 @@ class Session:
 
     def _compact(self) -> None:
         before = len(self._prompt)
-        self._say(SUMMARY, COMPACTING, prose.recap(self.dice, self._names))
+        self._say(SUMMARY, COMPACTING, conversation.recap(self.dice, self._names))
         self._prompt = [SYSTEM, SUMMARY, END]
         self.journal.record(
             "compaction",
@@ -330,15 +395,19 @@ class Session:
             },
         )
 
+    def _answer(self) -> str:
+        # A question would ask the user instead of doing the work.
+        return conversation.answer(self.dice, self._names).replace("?", ".")
+
     def _question(self) -> str:
         word = self.dice.pick(self._names["plain"])
         return f"Before I change anything: should {word} stay as it is for its other callers?"
 
-    def _spoken_of(self, file: File) -> Mapping[str, Sequence[str]]:
-        sources = [one.source for one in self.files]
-        return Workspace(self.dice, (), sources, file.source).names()
+    def _names_of(self, file: WorkingFile) -> Names:
+        sources = [other.source for other in self.files]
+        return conversation.names_of(self.dice, file.source, sources)
 
 
-def _weigh(change: Change, truth: EditTruth, horizon_s: int) -> None:
-    found = change.survival()
-    truth.survival[horizon_s] = None if found is None else (round(found[0], 4), round(found[1], 4))
+def _measure_survival(change: FileChange, truth: EditTruth, horizon_s: int) -> None:
+    shares = change.survival()
+    truth.survival[horizon_s] = shares and (round(shares[0], 4), round(shares[1], 4))

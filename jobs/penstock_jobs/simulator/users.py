@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock_jobs.simulator.files import Change, Line
+from penstock_jobs.simulator.files import CodeLine, FileChange
 from penstock_jobs.simulator.grammar import Dice
 
 Reaction = Literal["kept", "fixed", "partly_reverted", "reverted"]
@@ -46,7 +46,7 @@ def seconds_until_acting(dice: Dice) -> int:
     return dice.skewed(low, high)
 
 
-def act(dice: Dice, change: Change, reaction: Reaction) -> None:
+def act(dice: Dice, change: FileChange, reaction: Reaction) -> None:
     """Do to the file what the reaction says."""
     if reaction == "reverted":
         change.revert()
@@ -56,7 +56,7 @@ def act(dice: Dice, change: Change, reaction: Reaction) -> None:
         _fix(dice, change)
 
 
-def meddle(dice: Dice, change: Change) -> None:
+def meddle(dice: Dice, change: FileChange) -> None:
     """What happens to files and says nothing about the edit: it all stays."""
     lines = change.file.lines
     draw = dice.random()
@@ -70,7 +70,7 @@ def meddle(dice: Dice, change: Change) -> None:
         _move(dice, change)
 
 
-def _take_part(dice: Dice, change: Change) -> None:
+def _take_part(dice: Dice, change: FileChange) -> None:
     code = [line for line in change.stretch() if not line.comment]
     if not change.wrote:  # of what was taken away, some comes back
         change.bring_back(change.took[: (len(change.took) + 1) // 2])
@@ -80,7 +80,7 @@ def _take_part(dice: Dice, change: Change) -> None:
     _replace(change, code[at : at + size], [])
 
 
-def _fix(dice: Dice, change: Change) -> None:
+def _fix(dice: Dice, change: FileChange) -> None:
     """Put one or two of its lines otherwise, or a word in one of them."""
     code = [line for line in change.stretch() if not line.comment]
     if not code:
@@ -93,7 +93,7 @@ def _fix(dice: Dice, change: Change) -> None:
     _replace(change, gone, change.file.new_lines(dice, len(gone)))
 
 
-def _put_word(dice: Dice, line: Line) -> None:
+def _put_word(dice: Dice, line: CodeLine) -> None:
     """Another word of the line, at its own place; what was in the word is lost."""
     words = [word for word in line.text.split() if len(word) > 3]
     if not words:
@@ -103,7 +103,7 @@ def _put_word(dice: Dice, line: Line) -> None:
     line.left = max(0, line.left - len(word))
 
 
-def _replace(change: Change, gone: list[Line], come: list[Line]) -> None:
+def _replace(change: FileChange, gone: list[CodeLine], come: list[CodeLine]) -> None:
     lines, out = change.file.lines, {id(line) for line in gone}
     at = next((at for at, line in enumerate(lines) if id(line) in out), None)
     if at is None:
@@ -112,7 +112,7 @@ def _replace(change: Change, gone: list[Line], come: list[Line]) -> None:
     lines[:] = [line for line in lines if id(line) not in out]
 
 
-def _move(dice: Dice, change: Change) -> None:
+def _move(dice: Dice, change: FileChange) -> None:
     """The edit's lines go to another place of the file, all together."""
     mine = change.stretch()
     if not mine:

@@ -117,8 +117,8 @@ def _ask_gate(promotion: Promotion, candidate: Checkpoint, judge: Judge) -> Verd
     channel = promotion.channel
     verdict = judge(channel, candidate.name)
     if (verdict.channel, verdict.checkpoint) != (channel, candidate.name):
-        what = f"the gate was asked about {candidate.name} for {channel}, and answered about"
-        raise PenstockError(what=f"{what} {verdict.checkpoint} for {verdict.channel}")
+        what = f"a verdict on {verdict.checkpoint} for {verdict.channel} came instead"
+        raise PenstockError(what=f"{what} of one on {candidate.name} for {channel}")
     if verdict.outcome != "PASS" and not promotion.override:
         raise GateRefused(
             outcome=verdict.outcome, checkpoint=candidate.name, channel=channel, verdict=verdict

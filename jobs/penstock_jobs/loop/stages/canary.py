@@ -5,7 +5,7 @@ from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.gate.errors import GateRefused
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.watch import Round, step_once
+from penstock_jobs.canary.watch import WatchRound, step_once
 from penstock_jobs.loop.keeping import database_now
 from penstock_jobs.loop.live import look, state_of, why_gone
 from penstock_jobs.loop.loopfile import LoopFile
@@ -48,14 +48,14 @@ def _ended(work: Work, inputs: Facts) -> Answer | None:
     return Over("rolled_back", why_gone(work, inputs["version"]))
 
 
-def _round(work: Work) -> Round:
+def _round(work: Work) -> WatchRound:
     found = look(work)
     if found.did != "looked":
         return found
     try:
         return step_once(work.lake, work.tenant, work.loop.channel, actor=work.actor)
     except _NOT_NOW as error:
-        return Round("refused", " ".join(str(error).split()))
+        return WatchRound("refused", " ".join(str(error).split()))
 
 
 def _too_long(work: Work) -> bool:

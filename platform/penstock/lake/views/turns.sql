@@ -4,6 +4,28 @@
 -- Order:  session_id, turn.
 -- Filters on session_id reach the Parquet scan. Others cannot: the number of a turn depends on
 -- every earlier message of its session.
+--
+-- Columns:
+--   session_id         the session
+--   turn               0 is what precedes the first user message; then 1, 2, …
+--   ts                 time of the first event of the turn: its user message, except in turn 0
+--   last_ts            time of its last event
+--   seq                of the user message
+--   checkpoint         of the latest event of the turn that names one
+--   user               who worked in the session
+--   project            what they worked on
+--   consent            the session's consent: `train`, `no_train` or `unknown`
+--   text               the user message
+--   events             events of the turn, the message included
+--   model_calls        model calls
+--   tool_calls         tool results
+--   failed_tool_calls  tool results with `ok: false`
+--   edits              edits
+--   feedback           feedback events
+--   interrupts         interrupts
+--   errors             errors
+--   prompt_tokens      sum over the model calls, bounded as in sessions
+--   completion_tokens  likewise
 with parsed as (
     select session_id, ts, seq, key, type, checkpoint, "user", project, consent,
            case when type = 'user_message' then json_extract_string(payload, '$.text') end as text,

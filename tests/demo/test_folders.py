@@ -7,41 +7,43 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
-from penstock_jobs.demo.place import make_place
+from penstock_jobs.demo.folders import make_folders
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.loopfile import load_loop
 from penstock_jobs.loop.settings import LoopSettings
 
 
 def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
-    place = make_place(tmp_path / "demo")
-    loops = [load_loop(place.loops / f"{name}.toml") for name in ("learn", "questions", "careless")]
+    folders = make_folders(tmp_path / "demo")
+    loops = [
+        load_loop(folders.loops / f"{name}.toml") for name in ("learn", "questions", "careless")
+    ]
     assert {one.name for one in loops} == {"demo"}
     assert all(one.bench[0].isolated for one in loops)
-    assert load_settings(place.data).room(LoopSettings).loop_poll_seconds == 0.1
+    assert load_settings(folders.data).room(LoopSettings).loop_poll_seconds == 0.1
 
 
 def test_where_there_are_no_rooms_the_agent_runs_without(tmp_path: Path) -> None:
-    place = make_place(tmp_path / "demo", isolated=False)
-    assert not load_loop(place.loops / "learn.toml").bench[0].isolated
+    folders = make_folders(tmp_path / "demo", isolated=False)
+    assert not load_loop(folders.loops / "learn.toml").bench[0].isolated
 
 
-def test_another_one_takes_the_place_of_the_last(tmp_path: Path) -> None:
-    place = make_place(tmp_path / "demo")
-    for left in (place.data / "penstock.db", place.models / "demo-0001.json"):
+def test_another_demonstration_replaces_the_last(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path / "demo")
+    for left in (folders.data / "penstock.db", folders.models / "demo-0001.json"):
         left.write_text("of the last one")
-    again = make_place(tmp_path / "demo")
-    assert again == place
-    assert not (place.data / "penstock.db").exists()
-    assert not list(place.models.iterdir())
+    again = make_folders(tmp_path / "demo")
+    assert again == folders
+    assert not (folders.data / "penstock.db").exists()
+    assert not list(folders.models.iterdir())
 
 
 @pytest.mark.parametrize("name", ["penstock.db", "notes.txt"])
 def test_what_no_demonstration_made_stays(tmp_path: Path, name: str) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / name).write_text("mine")
-    with pytest.raises(InvalidInput, match="wants a directory that is empty"):
-        make_place(tmp_path / "demo")
+    with pytest.raises(InvalidInput, match="it is not empty and no demo made it"):
+        make_folders(tmp_path / "demo")
     assert (tmp_path / "demo" / name).read_text() == "mine"
 
 
@@ -49,30 +51,30 @@ def test_a_folder_beside_it_that_is_somebody_s_stays(tmp_path: Path) -> None:
     (tmp_path / "demo-story").mkdir()
     (tmp_path / "demo-story" / "novel.txt").write_text("mine")
     with pytest.raises(InvalidInput, match="demo-story"):
-        make_place(tmp_path / "demo")
+        make_folders(tmp_path / "demo")
     assert not (tmp_path / "demo").exists()
     assert (tmp_path / "demo-story" / "novel.txt").read_text() == "mine"
 
 
 def test_a_lake_on_which_a_service_runs_stays(tmp_path: Path) -> None:
-    place = make_place(tmp_path / "demo")
-    with running_server(place.data):
-        with pytest.raises(InvalidInput, match="a service runs on it"):
-            make_place(tmp_path / "demo")
-        assert (place.data / "penstock.db").exists()
-    assert make_place(tmp_path / "demo") == place
+    folders = make_folders(tmp_path / "demo")
+    with running_server(folders.data):
+        with pytest.raises(InvalidInput, match="a service uses it"):
+            make_folders(tmp_path / "demo")
+        assert (folders.data / "penstock.db").exists()
+    assert make_folders(tmp_path / "demo") == folders
 
 
-def test_there_is_no_place_beside_the_root() -> None:
-    with pytest.raises(InvalidInput, match="nothing can be put beside it"):
-        make_place(Path("/"))
+def test_the_root_cannot_hold_a_demonstration() -> None:
+    with pytest.raises(InvalidInput, match="cannot be beside it"):
+        make_folders(Path("/"))
 
 
 def test_commands_name_the_python_that_has_all_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "/opt/a folder/python3")
-    loop = load_loop(make_place(tmp_path / "my demo").loops / "learn.toml")
+    loop = load_loop(make_folders(tmp_path / "my demo").loops / "learn.toml")
     trainer = shlex.split(loop.here(loop.trainer.command or ""))
     assert trainer == [
         "/opt/a folder/python3",
@@ -82,7 +84,7 @@ def test_commands_name_the_python_that_has_all_it_takes(
     assert agent[:3] == ["exec", "/opt/a folder/python3", "-I"]
 
 
-def test_a_file_is_no_place(tmp_path: Path) -> None:
+def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "demo").write_text("mine")
     with pytest.raises(InvalidInput):
-        make_place(tmp_path / "demo")
+        make_folders(tmp_path / "demo")

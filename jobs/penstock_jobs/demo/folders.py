@@ -1,5 +1,4 @@
-"""Where the demonstration is: a lake, and a folder beside it with the loop files, the weights and
-the page."""
+"""The folders of a demonstration: a lake, and the loop files, weights and page beside it."""
 
 import fcntl
 import re
@@ -13,9 +12,9 @@ from penstock.errors import InvalidInput
 from penstock.settings import FILE_NAME
 
 DEFAULT = Path("penstock-demo")
-#: What a demonstration made says so: the next one may take its place.
+#: Marks a folder that a demonstration made, so that the next one may replace it.
 _MARK = "MADE-BY-PENSTOCK-DEMO"
-_MARKED = "`penstock demo` made this. The next one with the same --data takes its place.\n"
+_MARK_TEXT = "`penstock demo` made this. The next one with the same --data replaces it.\n"
 #: A demonstration is in a hurry.
 _SETTINGS = """\
 flush_seconds_max = 0.2
@@ -27,7 +26,7 @@ canary_quiet_seconds = 1
 
 
 @dataclass(frozen=True)
-class Place:
+class DemoFolders:
     """All paths are absolute."""
 
     data: Path
@@ -43,7 +42,7 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """What the service says."""
+        """What the service prints."""
         return self.story / "serve.log"
 
     @property
@@ -51,44 +50,47 @@ class Place:
         return self.story / "demo.html"
 
 
-def make_place(data: Path | None, *, isolated: bool = True) -> Place:
-    """Empty, but for the settings and what a user may change: the files of examples/demo. Raises
-    InvalidInput where there is anything that no demonstration made, or a service runs on it."""
+def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
+    """Empty folders, but for the settings and the files of examples/demo, which a user may change.
+
+    Raises InvalidInput if they hold anything that no demonstration made, or a service uses them."""
     lake = (data or DEFAULT).absolute()
     if not lake.name:
-        raise InvalidInput(what=f"The directory {lake}", why="nothing can be put beside it")
-    place = Place(lake, lake.with_name(f"{lake.name}-story"))
+        raise InvalidInput(
+            what=f"The directory {lake}", why="the folder of the story cannot be beside it"
+        )
+    folders = DemoFolders(lake, lake.with_name(f"{lake.name}-story"))
     try:
-        for folder in (place.data, place.story):
+        for folder in (folders.data, folders.story):
             _check_free(folder)
-        for folder in (place.data, place.story):
+        for folder in (folders.data, folders.story):
             _take_over(folder)
         (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
-        shutil.copytree(_files(), place.loops, ignore=shutil.ignore_patterns("__pycache__"))
-        place.models.mkdir()
-        for file in place.loops.glob("*.toml"):
+        shutil.copytree(_files(), folders.loops, ignore=shutil.ignore_patterns("__pycache__"))
+        folders.models.mkdir()
+        for file in folders.loops.glob("*.toml"):
             text = file.read_text(encoding="utf-8")
-            file.write_text(_made_to_run(text, isolated=isolated), encoding="utf-8")
+            file.write_text(_runnable(text, isolated=isolated), encoding="utf-8")
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The directory {error.filename}", why=why) from error
-    return place
+    return folders
 
 
 def _check_free(folder: Path) -> None:
-    """Raises InvalidInput where somebody may miss what is there, and OSError."""
+    """Raises InvalidInput where somebody else owns what is there, and OSError."""
     if not folder.exists():
         return
     what = f"The directory {folder}"
     if not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        why = "the demo wants a directory that is empty, or that it made itself"
+        why = "it is not empty and no demo made it: name an empty directory"
         raise InvalidInput(what=what, why=why)
     for lock in folder.glob("log/*/writer.lock"):
-        with lock.open("rb") as held:
+        with lock.open("rb") as file:
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                why = "a service runs on it: end it first, or name another directory"
+                why = "a service uses it: stop the service, or name another directory"
                 raise InvalidInput(what=what, why=why) from error
 
 
@@ -96,13 +98,13 @@ def _take_over(folder: Path) -> None:
     if (folder / _MARK).exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MARK).write_text(_MARKED, encoding="utf-8")
+    (folder / _MARK).write_text(_MARK_TEXT, encoding="utf-8")
 
 
-def _made_to_run(text: str, *, isolated: bool) -> str:
-    """The commands of a loop file as this Python runs them, which has what the trainer needs."""
+def _runnable(text: str, *, isolated: bool) -> str:
+    """A loop file whose commands use this Python, which has what the trainer needs."""
     python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')
-    text = re.sub(r'(?<=")(exec )?python3 ', lambda found: f"{found[1] or ''}{python} ", text)
+    text = re.sub(r'(?<=")(exec )?python3 ', lambda match: f"{match[1] or ''}{python} ", text)
     return text if isolated else text.replace("[[bench]]", "[[bench]]\nisolation = false")
 
 

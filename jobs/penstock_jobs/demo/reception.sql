@@ -1,4 +1,4 @@
--- What Penstock found of the sessions that a checkpoint served and that began in a while.
+-- How users received what a checkpoint did, by the sessions that it served and that began in a period.
 -- Grain:  one row.
 select avg(value) filter (where name = 'edit_persistence' and target_kind = 'edit')          as kept,
        -avg(value) filter (where name = 'dissatisfied_follow_up' and target_kind = 'turn')   as dissatisfied
