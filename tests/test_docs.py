@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.events.payloads import PAYLOADS
 from penstock.lake.views import view_names
 from penstock.metrics import CATALOGUE, PREFIX
-from penstock.server.routes import ROUTES
+from penstock.server.app import ROUTES
 from penstock.settings import declarations, room_kinds, variables
 from tests.support.lakes import hand_lake
 from tests.support.settings_page import settings_table

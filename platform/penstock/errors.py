@@ -24,6 +24,16 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         return inspect.cleandoc(type(self).__doc__ or "").format(**self.facts)
 
+    @property
+    def http_headers(self) -> dict[str, str]:
+        """Headers of the answer over HTTP."""
+        return {}
+
+    @property
+    def http_fields(self) -> dict[str, Any]:
+        """What stands in the answer beside the message, for programs."""
+        return {}
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors travel between processes with their facts."""
         return partial(type(self), **self.facts), ()
@@ -66,6 +76,10 @@ class Backlogged(PenstockError):
     def __init__(self, *, why: str, retry_after_s: int = 1) -> None:
         super().__init__(why=why, retry_after_s=retry_after_s)
         self.retry_after_s = retry_after_s
+
+    @property
+    def http_headers(self) -> dict[str, str]:
+        return {"Retry-After": str(self.retry_after_s)}
 
 
 class TooManyRequests(Backlogged):

@@ -15,7 +15,7 @@ from penstock.eventlog.settings import EventLogSettings
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.lake import TAILS_BYTES_MAX
 from penstock.lake.settings import LakeSettings
-from penstock.server.routes import ROUTES
+from penstock.server.app import ROUTES
 from penstock.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ from penstock.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
 from penstock.http import body
 from penstock.http.errors import BodyTooLarge
+from penstock.http.problems import on_penstock_error
 from penstock.ingest.acceptance import Acceptor
 from penstock.lake.directory import open_or_make
 from penstock.server import service
-from penstock.server.problems import on_penstock_error
 from penstock.server.service import Service
 from penstock.settings import Settings, load_settings
 
@@ -69,13 +69,13 @@ def test_queries_beyond_those_that_may_wait_are_429(
 
     async def ask() -> None:
         go = threading.Event()
-        asked = [asyncio.create_task(made.run_query(go.wait)) for _ in range(3)]
+        asked = [asyncio.create_task(made.queries.run(go.wait)) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(TooManyRequests, match="3 queries run or wait already"):
-            await made.run_query(go.wait)
+            await made.queries.run(go.wait)
         go.set()
         assert await asyncio.gather(*asked) == [True] * 3
-        assert await made.run_query(lambda: 7) == 7
+        assert await made.queries.run(lambda: 7) == 7
 
     asyncio.run(ask())
     made.stop()

@@ -9,6 +9,10 @@ class KeyRefused(PenstockError):
 
     http_status = 401
 
+    @property
+    def http_headers(self) -> dict[str, str]:
+        return {"WWW-Authenticate": "Bearer"}
+
 
 class RoleMissing(PenstockError):
     """The key is known, but this needs the role {role}."""

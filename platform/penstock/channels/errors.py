@@ -1,6 +1,7 @@
 """The errors of channels."""
 
 import inspect
+from typing import Any
 
 from penstock.errors import PenstockError
 
@@ -19,6 +20,10 @@ class PromotionConflict(PenstockError):
     anew."""
 
     http_status = 409
+
+    @property
+    def http_fields(self) -> dict[str, Any]:
+        return {name: self.facts[name] for name in ("expected", "found", "version")}
 
     def __str__(self) -> str:
         names = ("expected", "found")

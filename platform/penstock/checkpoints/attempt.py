@@ -1,4 +1,4 @@
-"""TODO: what this chapter is."""
+"""What an attempt is: the result of a checkpoint at one task of a suite."""
 
 from dataclasses import dataclass, fields
 from typing import Literal

@@ -9,6 +9,10 @@ class DatabaseUnreachable(PenstockError):
     exit_status = 3
     http_status = 503
 
+    @property
+    def http_headers(self) -> dict[str, str]:
+        return {"Retry-After": "5"}
+
 
 class DatabaseOutdated(PenstockError):
     """The metadata database is at revision {found}, this Penstock needs {needed}.

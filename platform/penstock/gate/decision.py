@@ -1,4 +1,9 @@
-"""TODO: what this chapter is."""
+"""What follows from the evidence: pure. The same evidence gives the same verdict, in any order.
+
+ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than it may be.
+INCONCLUSIVE: neither. PASS: all that the policy demands is shown. No number ever stands in for
+missing data.
+"""
 
 from dataclasses import asdict, replace
 from typing import Any

@@ -1,5 +1,7 @@
 """The errors of the gate."""
 
+from typing import Any
+
 from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
 
@@ -15,3 +17,12 @@ class GateRefused(PenstockError):
         verdict = self.facts["verdict"]
         assert isinstance(verdict, Verdict)
         return verdict
+
+    @property
+    def http_fields(self) -> dict[str, Any]:
+        verdict = self.verdict
+        return {
+            "outcome": verdict.outcome,
+            "verdict": dict(verdict.document),
+            "verdict_id": verdict.id,
+        }

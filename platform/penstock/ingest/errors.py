@@ -16,6 +16,10 @@ class EncodingUnknown(PenstockError):
     exit_status = 2
     http_status = 415
 
+    @property
+    def http_headers(self) -> dict[str, str]:
+        return {"Accept-Encoding": "gzip, zstd"}
+
 
 class LogTruncated(PenstockError):
     """Partition {partition} of the event log ends at {end}, but the lake has covered it up

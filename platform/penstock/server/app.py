@@ -1,20 +1,56 @@
-"""The ASGI application."""
+"""The ASGI application: the routes of all rooms, and whether the process is well."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
-from litestar import Litestar
+from litestar import Litestar, MediaType, Request, Response, get
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 import penstock
+from penstock.access.authorization import Authorizer
 from penstock.errors import PenstockError
-from penstock.server.problems import on_http_error, on_penstock_error, on_unexpected_error
-from penstock.server.routes import ROUTES
-from penstock.server.schema import SECURITY_SCHEMES
+from penstock.http.openapi import SECURITY_SCHEMES
+from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
+from penstock.ingest import routes as ingest
+from penstock.lake import routes as lake
+from penstock.server.registry_routes import REGISTRY_ROUTES
 from penstock.server.service import Service
+
+
+@get("/healthz", media_type=MediaType.TEXT, summary="Alive", sync_to_thread=False)
+def get_healthz() -> str:
+    return "alive\n"
+
+
+@get("/readyz", summary="Making progress", sync_to_thread=False)
+def get_readyz(service: Service) -> Response[dict[str, Any]]:
+    problems = list(service.problems())
+    body = {"ready": not problems, "problems": problems, "warnings": service.warnings()}
+    return Response(body, status_code=503 if problems else 200)
+
+
+@get("/metrics", media_type=MediaType.TEXT, summary="Prometheus", sync_to_thread=False)
+def get_metrics(service: Service) -> Response[bytes]:
+    return Response(service.exposition(), media_type="text/plain; version=0.0.4")
+
+
+ROUTES = [
+    *ingest.ROUTES,
+    *lake.ROUTES,
+    *REGISTRY_ROUTES,
+    get_healthz,
+    get_readyz,
+    get_metrics,
+]
+
+
+async def reading_tenant(request: Request[Any, Any, Any], authorizer: Authorizer) -> str:
+    """Whose rows the key of a request may read."""
+    return (await authorizer.authorize(request.headers.get("authorization"), "read")).tenant
 
 
 def make_app(service: Service) -> Litestar:
@@ -28,7 +64,14 @@ def make_app(service: Service) -> Litestar:
     return Litestar(
         ROUTES,
         lifespan=[lifespan],
-        dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
+        dependencies={
+            name: Provide(_part_of(service, name), sync_to_thread=False)
+            for name in ("gateway", "lake", "authorizer", "queries", "registry", "metrics")
+        }
+        | {
+            "reading_tenant": Provide(reading_tenant),
+            "service": Provide(lambda: service, sync_to_thread=False),
+        },
         exception_handlers={
             PenstockError: on_penstock_error,
             HTTPException: on_http_error,
@@ -44,3 +87,7 @@ def make_app(service: Service) -> Litestar:
         request_max_body_size=None,  # each route that reads a body has a limit of its own
         logging_config=None,
     )
+
+
+def _part_of(service: Service, name: str) -> Callable[[], Any]:
+    return lambda: getattr(service, name)

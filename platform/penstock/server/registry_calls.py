@@ -1,17 +1,22 @@
 """What the routes of the registry need beside the lake: threads, and somebody who watches."""
 
+from collections.abc import Awaitable
+from collections.abc import Callable
+from penstock.channels.settings import ChannelSettings
+from penstock.channels.watchers import ChannelKey
+from penstock.channels.watchers import ChannelNews
+from penstock.channels.watchers import POLL_SECONDS
+from penstock.channels.watchers import WatchOutcome
+from penstock.channels.watchers import Watcher
+from penstock.database.engine import Database
+from penstock.http.errors import CutOff
+from penstock.http.turns import Turns
+from penstock.settings import Settings
+from typing import Any
+from typing import TypeVar
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
 
-from penstock.channels.settings import ChannelSettings
-from penstock.channels.watchers import POLL_SECONDS, ChannelKey, ChannelNews, Watcher, WatchOutcome
-from penstock.database.engine import Database
-from penstock.errors import TooManyRequests
-from penstock.http.errors import CutOff
-from penstock.settings import Settings
 
 #: Calls that go on at the same time: each holds a connection to the database.
 _CALLS_MAX = 4
@@ -23,28 +28,6 @@ _REGISTRATIONS_WAITING_MAX = 16
 T = TypeVar("T")
 
 
-class _Turns:
-    """Threads on which so many calls run and wait at most."""
-
-    def __init__(self, running_max: int, waiting_max: int, name: str) -> None:
-        self._all_max = running_max + waiting_max
-        self._threads = ThreadPoolExecutor(running_max, name)
-        #: Some go on when nobody waits for the answer any more.
-        self._asked: set[Future[Any]] = set()
-
-    async def run(self, work: Callable[[], T]) -> T:
-        if len(self._asked) >= self._all_max:
-            raise TooManyRequests(why=f"{len(self._asked)} such requests run or wait already")
-        asked = self._threads.submit(work)
-        self._asked.add(asked)
-        asked.add_done_callback(self._asked.discard)
-        return await asyncio.wrap_future(asked)
-
-    def stop(self) -> bool:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return not self._asked
-
-
 class RegistryCalls:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._wait_s_max = settings.room(ChannelSettings).channel_wait_seconds_max
@@ -53,9 +36,11 @@ class RegistryCalls:
             poll_s=POLL_SECONDS,
             waiters_max=settings.room(ChannelSettings).channel_waiters_max,
         )
-        self._calls = _Turns(_CALLS_MAX, _CALLS_WAITING_MAX, "registry")
-        self._registrations = _Turns(
-            _REGISTRATIONS_MAX, _REGISTRATIONS_WAITING_MAX, "registrations"
+        self._calls = Turns("such requests", running_max=_CALLS_MAX, waiting_max=_CALLS_WAITING_MAX)
+        self._registrations = Turns(
+            "registrations",
+            running_max=_REGISTRATIONS_MAX,
+            waiting_max=_REGISTRATIONS_WAITING_MAX,
         )
 
     def start(self) -> None:

@@ -1,15 +1,14 @@
 """What OpenAPI says of the registry's routes beyond what their types say."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, RequestBody, Schema
+from litestar.openapi.spec import OpenAPIType, Schema
 
 from penstock.fleet.fleet import PARTS, STATES
 from penstock.fleet.replicas import LEFT
-from penstock.server.problems import ConflictProblem, GateProblem, Problem
-from penstock.server.schema import RefusableOperation, refusals
+from penstock.http.openapi import TEXT, operation_taking, refusals
+from penstock.http.problems import Problem
 
 _REFUSALS = {
     400: "The request cannot be used; the detail says why. Nothing was changed.",
@@ -20,11 +19,26 @@ _REFUSALS = {
     422: "The gate does not say PASS, and `verdict` is what it says; or the files have another "
     "digest. Nothing was changed.",
 }
-_TEXT = Schema(type=OpenAPIType.STRING)
 _WHOLE = Schema(type=OpenAPIType.INTEGER)
 _TRUTH = Schema(type=OpenAPIType.BOOLEAN)
 _SHARE = Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, exclusive_maximum=1)
 _TEXT_OR_NULL = Schema(type=[OpenAPIType.STRING, OpenAPIType.NULL])
+
+
+class ConflictProblem(Problem, kw_only=True):
+    """A compare-and-swap found something else: which checkpoint, at which version."""
+
+    expected: str | None
+    found: str | None
+    version: int
+
+
+class GateProblem(Problem, kw_only=True):
+    """The gate did not say PASS: its document, whole."""
+
+    outcome: str
+    verdict: dict[str, Any]
+    verdict_id: str
 
 
 #: The answer to who has it already.
@@ -41,52 +55,36 @@ def promotion_refusals(*statuses: int) -> dict[int, ResponseSpec]:
     return refusals(*statuses, said=_REFUSALS, kinds=kinds)
 
 
-def taking(required: list[str], **properties: Schema) -> type[Operation]:
-    """An operation with such a body, which is read as it comes and not by a type."""
-
-    @dataclass
-    class Taking(RefusableOperation):
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            schema = Schema(
-                type=OpenAPIType.OBJECT, required=required, properties=dict[str, Any](properties)
-            )
-            content = {"application/json": OpenAPIMediaType(schema=schema)}
-            self.request_body = RequestBody(required=True, content=content)
-
-    return Taking
-
-
-RegisterOperation = taking(
+RegisterOperation = operation_taking(
     ["name", "uri", "digest"],
-    name=_TEXT,
-    uri=_TEXT,
-    digest=_TEXT,
-    parent=_TEXT,
+    name=TEXT,
+    uri=TEXT,
+    digest=TEXT,
+    parent=TEXT,
     form=Schema(type=OpenAPIType.STRING, enum=["whole", "delta"]),
-    shards=Schema(type=OpenAPIType.ARRAY, items=_TEXT),
-    note=_TEXT,
+    shards=Schema(type=OpenAPIType.ARRAY, items=TEXT),
+    note=TEXT,
     look=_TRUTH,
 )
-PromoteOperation = taking(
+PromoteOperation = operation_taking(
     ["checkpoint", "reason"],
-    checkpoint=_TEXT,
-    reason=_TEXT,
+    checkpoint=TEXT,
+    reason=TEXT,
     expect=_TEXT_OR_NULL,
     expect_version=_WHOLE,
     share=_SHARE,
     override=_TRUTH,
 )
-RollbackOperation = taking(
-    ["reason"], reason=_TEXT, to=_TEXT, expect=_TEXT_OR_NULL, expect_version=_WHOLE
+RollbackOperation = operation_taking(
+    ["reason"], reason=TEXT, to=TEXT, expect=_TEXT_OR_NULL, expect_version=_WHOLE
 )
-ReleaseOperation = taking(["reason"], reason=_TEXT)
-ReportOperation = taking(
+ReleaseOperation = operation_taking(["reason"], reason=TEXT)
+ReportOperation = operation_taking(
     ["replica", "state", "sidecar"],
-    replica=_TEXT,
+    replica=TEXT,
     part=Schema(type=OpenAPIType.STRING, enum=list(PARTS)),
     state=Schema(type=OpenAPIType.STRING, enum=[*STATES, LEFT]),
-    sidecar=_TEXT,
+    sidecar=TEXT,
     wanted=_TEXT_OR_NULL,
     version=_WHOLE,
     loaded=_TEXT_OR_NULL,

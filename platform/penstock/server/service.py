@@ -1,27 +1,24 @@
 """What a server process holds: the lake, keys, the gateway's and the writer's threads."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
-
-import structlog
-
-from penstock.access.errors import KeyRefused
-from penstock.access.keys import Grant, KeyRing, Role, may_be_key
+from collections.abc import AsyncIterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field
+from penstock.access.authorization import Authorizer
+from penstock.access.keys import KeyRing
 from penstock.access.settings import AccessSettings
 from penstock.channels.delivery import Deliverer
-from penstock.clock import Clock, SystemClock
-from penstock.errors import PenstockError, TooManyRequests
+from penstock.clock import Clock
+from penstock.clock import SystemClock
+from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.gauges import FleetGauges
 from penstock.fleet.settings import FleetSettings
-from penstock.http.errors import CutOff
-from penstock.ingest.acceptance import Acceptor
-from penstock.ingest.group_commit import GroupCommit, Inflight
+from penstock.http.turns import Turns
+from penstock.ingest.group_commit import GroupCommit
+from penstock.ingest.group_commit import Inflight
 from penstock.ingest.partition_writer import Parts
+from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
@@ -30,6 +27,11 @@ from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
 from penstock.server.registry_calls import RegistryCalls
 from penstock.settings import Settings
+from typing import Literal
+import asyncio
+import contextlib
+import structlog
+
 
 #: A writer without progress for so long is not ready.
 _STUCK_SECONDS_MAX = 30.0
@@ -41,18 +43,7 @@ ServerRole = Literal["all", "gateway", "writer", "console"]
 #: Queries that wait for their turn, beside those that run.
 _QUERIES_WAITING_MAX = 64
 
-T = TypeVar("T")
-
 log_line = structlog.get_logger()
-
-
-@contextlib.contextmanager
-def telling_cut_off() -> Iterator[None]:
-    """Raises CutOff: a request is cancelled when the time is over that it has at the end."""
-    try:
-        yield
-    except asyncio.CancelledError:
-        raise CutOff from None
 
 
 @dataclass
@@ -67,22 +58,27 @@ class Service:
         self.metrics = Metrics()
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
-        self._looking = asyncio.Lock()
-        self.inflight = Inflight(
-            self.settings.room(IngestSettings).inflight_bytes_max,
-            self.settings.room(IngestSettings).tenant_inflight_bytes_max,
-            self.metrics,
+        self.authorizer = Authorizer(self.keys, self.clock)
+        limits = self.settings.room(IngestSettings)
+        self.gateway = Gateway(
+            settings=self.settings,
+            authorizer=self.authorizer,
+            lake=self.lake,
+            inflight=Inflight(
+                limits.inflight_bytes_max, limits.tenant_inflight_bytes_max, self.metrics
+            ),
+            metrics=self.metrics,
+            clock=self.clock,
         )
-        # Not the threads of the event loop: slow queries must not keep keys from being refreshed.
-        self._query_threads = ThreadPoolExecutor(
-            self.settings.room(LakeSettings).queries_max, "query"
+        self.queries = Turns(
+            "queries",
+            running_max=self.settings.room(LakeSettings).queries_max,
+            waiting_max=_QUERIES_WAITING_MAX,
+            retry_after_s=5,
         )
-        #: Some go on when nobody waits for the answer any more.
-        self._asked: set[Future[Any]] = set()
         self._started = False
         #: False when a thread did not end in time: it uses the lake still.
         self.ended = True
-        self.commits: GroupCommit | None = None
         self.writer: Writer | None = None
         self.upkeep: Upkeep | None = None
         self.registry = RegistryCalls(self.lake.database, self.settings)
@@ -103,7 +99,7 @@ class Service:
     def _open(self) -> None:
         self.keys.refresh()
         if self.role in ("all", "gateway"):
-            self.commits = GroupCommit(
+            self.gateway.commits = GroupCommit(
                 self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics
             )
         if self.role in ("all", "writer"):
@@ -122,15 +118,15 @@ class Service:
 
     def stop(self) -> None:
         """Finish what was begun: acknowledge what is on disk, store what is in the log."""
-        if self.commits is not None:
-            self.commits.close()
+        if self.gateway.commits is not None:
+            self.gateway.commits.close()
         found = (self.deliverer, self.upkeep, self.writer, self.registry)
         parts = [one for one in found if one is not None]
         for one in parts:
             one.end_soon()
         stopped = [one.stop() for one in parts]
-        self._query_threads.shutdown(wait=False, cancel_futures=True)
-        self.ended = all(stopped) and not self._asked
+        stopped.append(self.queries.stop())
+        self.ended = all(stopped)
         if self.ended:
             self.lake.close()
 
@@ -149,43 +145,9 @@ class Service:
                 one.cancel()
             await asyncio.to_thread(self.stop)
 
-    async def authorize(self, authorization: str | None, *roles: Role) -> Grant:
-        """A key with one of the roles. Raises KeyRefused, RoleMissing."""
-        try:
-            grant = self.keys.grant(authorization)
-        except KeyRefused:
-            if not may_be_key(authorization):
-                raise
-            await self._look_for_new_keys()
-            grant = self.keys.grant(authorization)
-        grant.require(*roles)
-        return grant
-
-    async def _look_for_new_keys(self) -> None:
-        """One look serves all that wait for it: whoever guesses keys waits, and costs little."""
-        asked_s = self.clock.elapsed_s()
-        async with self._looking:
-            if not self.keys.looked_since(asked_s):
-                await asyncio.sleep(self.keys.pause_s())
-                await asyncio.to_thread(self.keys.refresh)
-
-    async def run_query(self, ask: Callable[[], T]) -> T:
-        """What it returns, from a thread, when its turn has come. Raises TooManyRequests."""
-        if len(self._asked) >= self.settings.room(LakeSettings).queries_max + _QUERIES_WAITING_MAX:
-            raise TooManyRequests(
-                why=f"{len(self._asked)} queries run or wait already", retry_after_s=5
-            )
-        asked = self._query_threads.submit(ask)
-        self._asked.add(asked)
-        asked.add_done_callback(self._asked.discard)
-        return await asyncio.wrap_future(asked)
-
-    def acceptor(self, tenant: str) -> Acceptor:
-        return Acceptor.of(tenant, self.settings, self.lake.log)
-
     def problems(self) -> Iterator[str]:
         """What keeps this process from making progress; nothing when it is ready."""
-        if self.commits is not None and (problem := self.commits.problem()):
+        if self.gateway.commits is not None and (problem := self.gateway.commits.problem()):
             yield problem
         if self.writer is None:
             return
@@ -197,7 +159,7 @@ class Service:
 
     def exposition(self) -> bytes:
         """For Prometheus."""
-        self.metrics.set("queries_running", len(self._asked))
+        self.metrics.set("queries_running", self.queries.under_way)
         self.metrics.set("channel_waiters", self.registry.watcher.waiting)
         return self.metrics.exposition()
 

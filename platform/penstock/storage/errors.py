@@ -10,6 +10,10 @@ class StoreUnreachable(PenstockError):
     exit_status = 3
     http_status = 503
 
+    @property
+    def http_headers(self) -> dict[str, str]:
+        return {"Retry-After": "5"}
+
 
 class StoreRefused(PenstockError):
     """The object store {where} refused: {why}. {hint}."""

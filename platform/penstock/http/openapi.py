@@ -1,0 +1,90 @@
+"""What OpenAPI says of the routes beyond what their types say: bodies, errors, keys."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import (
+    Components,
+    OpenAPIHeader,
+    OpenAPIMediaType,
+    OpenAPIResponse,
+    OpenAPIType,
+    Operation,
+    RequestBody,
+    Schema,
+    SecurityScheme,
+)
+
+from penstock.http.problems import PROBLEM, Problem
+
+SECURITY_SCHEMES = Components(
+    security_schemes={
+        "bearer": SecurityScheme(
+            type="http", scheme="bearer", description="A key from `penstock keys create`."
+        )
+    }
+)
+KEY_NEEDED: list[dict[str, list[str]]] = [{"bearer": []}]
+
+TEXT = Schema(type=OpenAPIType.STRING)
+_REFUSALS = {
+    400: "The body or the query cannot be read; the detail says why. Nothing was accepted.",
+    401: "No key, or one that is not known.",
+    403: "The key has another role.",
+    404: "There is no such snapshot.",
+    408: "No more of the body came. Nothing was accepted.",
+    410: "The lake as it was then can no longer be read.",
+    413: "The body is too large, as sent or after decompression. Nothing was accepted.",
+    415: "A content encoding other than gzip and zstd. Nothing was accepted.",
+    422: "The query reached its limit of time, memory or answer.",
+    429: "This key has too much under way: send it again after `Retry-After` seconds.",
+    503: "No room now, or an outage: send it again after `Retry-After` seconds.",
+}
+_RETRY_AFTER = OpenAPIHeader(schema=Schema(type=OpenAPIType.INTEGER), description="Seconds.")
+
+
+def refusals(
+    *statuses: int,
+    said: Mapping[int, str] | None = None,
+    kinds: Mapping[int, type[Problem]] | None = None,
+) -> dict[int, ResponseSpec]:
+    """The answers with these statuses, as problems. `said` tells what a status means where that is
+    another thing here, `kinds` which have fields of their own."""
+    texts, types = _REFUSALS | dict(said or {}), dict(kinds or {})
+    return {
+        status: ResponseSpec(
+            types.get(status, Problem),
+            description=texts[status],
+            media_type=PROBLEM,
+            generate_examples=False,
+        )
+        for status in statuses
+    }
+
+
+@dataclass
+class RefusableOperation(Operation):
+    def __post_init__(self) -> None:
+        for status in ("429", "503"):
+            answer = (self.responses or {}).get(status)
+            if isinstance(answer, OpenAPIResponse):
+                answer.headers = {"Retry-After": _RETRY_AFTER}
+
+
+def operation_taking(required: list[str], **properties: Schema) -> type[Operation]:
+    """An operation whose body is such a JSON document, which is read as it comes and not by a
+    type."""
+
+    @dataclass
+    class Taking(RefusableOperation):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            schema = Schema(
+                type=OpenAPIType.OBJECT, required=required, properties=dict[str, Any](properties)
+            )
+            content = {"application/json": OpenAPIMediaType(schema=schema)}
+            self.request_body = RequestBody(required=True, content=content)
+
+    return Taking

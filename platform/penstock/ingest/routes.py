@@ -1,0 +1,164 @@
+"""`POST /v1/events`, as docs/http.md describes it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from litestar import MediaType, Request, Response, post
+from litestar.openapi.spec import (
+    OpenAPIFormat,
+    OpenAPIMediaType,
+    OpenAPIType,
+    RequestBody,
+    Schema,
+)
+
+from penstock.access.authorization import Authorizer
+from penstock.clock import Clock
+from penstock.errors import InvalidInput, PenstockError
+from penstock.http.body import read_body
+from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
+from penstock.http.turns import cut_off_when_cancelled
+from penstock.ingest.acceptance import Acceptance, Acceptor
+from penstock.ingest.bodies import decompress
+from penstock.ingest.group_commit import GroupCommit, Inflight
+from penstock.ingest.settings import IngestSettings
+from penstock.lake.lake import Lake
+from penstock.metrics import Metrics
+from penstock.settings import Settings
+
+
+@dataclass
+class Gateway:
+    """What takes events in."""
+
+    settings: Settings
+    authorizer: Authorizer
+    lake: Lake
+    inflight: Inflight
+    metrics: Metrics
+    clock: Clock
+    #: None in a process without the gateway role.
+    commits: GroupCommit | None = None
+
+
+class Refused(msgspec.Struct):
+    """A line that was not accepted; lines count from 1."""
+
+    line: int
+    error: str
+
+
+class Accepted(msgspec.Struct):
+    """What became of the lines of a body: the accepted ones are on disk."""
+
+    accepted: int
+    rejected: list[Refused]
+
+
+@dataclass
+class EventsOperation(RefusableOperation):
+    """`POST /v1/events`, whose body is read as it comes and not by a type."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        event = Schema(
+            type=OpenAPIType.OBJECT,
+            required=["session_id", "ts", "type", "payload"],
+            properties={
+                "session_id": TEXT,
+                "ts": Schema(
+                    description="RFC 3339 with a zone, or microseconds since 1970.",
+                    one_of=[
+                        Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.DATE_TIME),
+                        Schema(type=OpenAPIType.INTEGER),
+                    ],
+                ),
+                "type": TEXT,
+                "payload": Schema(type=OpenAPIType.OBJECT),
+                "seq": Schema(type=OpenAPIType.INTEGER, minimum=0),
+                **dict.fromkeys(
+                    ("event_id", "source", "source_key", "checkpoint", "user", "project"), TEXT
+                ),
+            },
+        )
+        self.request_body = RequestBody(
+            required=True,
+            description="Plain, or with `Content-Encoding` gzip or zstd.",
+            content={
+                "application/x-ndjson": OpenAPIMediaType(
+                    schema=Schema(type=OpenAPIType.STRING, description="An event a line.")
+                ),
+                "application/json": OpenAPIMediaType(
+                    schema=Schema(type=OpenAPIType.ARRAY, items=event)
+                ),
+            },
+        )
+
+
+@post(
+    "/v1/events",
+    status_code=200,
+    summary="Send events",
+    description="NDJSON, or a JSON array; plain, gzip or zstd. Answers when all is on disk.",
+    media_type=MediaType.JSON,
+    operation_class=EventsOperation,
+    responses=refusals(400, 401, 403, 408, 413, 415, 429, 503),
+    security=KEY_NEEDED,
+)
+async def post_events(request: Request[Any, Any, Any], gateway: Gateway) -> Response[Accepted]:
+    started = time.perf_counter()
+    try:
+        with cut_off_when_cancelled():
+            acceptance = await _take_in(request, gateway)
+    except PenstockError as error:
+        gateway.metrics.add("requests_refused_total", status=str(error.http_status))
+        raise
+    gateway.metrics.observe("request_seconds", time.perf_counter() - started)
+    return Response(acceptance.answer())  # type: ignore[arg-type]  # Accepted, as it is encoded
+
+
+async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Acceptance:
+    grant = await gateway.authorizer.authorize(request.headers.get("authorization"), "ingest")
+    if gateway.commits is None:
+        raise InvalidInput(what="This process", why="it was started without the gateway role")
+    settings = gateway.settings
+    limits = settings.room(IngestSettings)
+    with gateway.inflight.holding(grant.tenant) as hold:
+        sent = await read_body(request, limits.body_bytes_max, hold)
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        body = await _decompress(sent, encoding, limits.body_decoded_bytes_max, hold)
+        del sent
+        whole = Acceptance()
+        for piece in Acceptor.of(grant.tenant, settings, gateway.lake.log).accept(
+            body, gateway.clock.now_us()
+        ):
+            whole.add(piece)
+            await asyncio.sleep(0)  # a large body must not keep the others waiting
+        del body
+        if whole.values:
+            await gateway.commits.append(whole.values)
+    gateway.metrics.add("events_accepted_total", whole.accepted, tenant=grant.tenant)
+    gateway.metrics.add("events_rejected_total", len(whole.rejections), tenant=grant.tenant)
+    return whole
+
+
+async def _decompress(
+    sent: bytes, encoding: str, bytes_max: int, hold: Callable[[int], None]
+) -> bytes:
+    """Holds the larger of the two forms, so that any body within the limits fits when no other
+    is there."""
+    parts, size = [], 0
+    for part in decompress(sent, encoding, bytes_max):
+        before, size = max(size, len(sent)), size + len(part)
+        hold(max(size, len(sent)) - before)
+        parts.append(part)
+        if len(parts) > 1:
+            await asyncio.sleep(0)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+ROUTES = [post_events]
