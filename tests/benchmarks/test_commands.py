@@ -11,7 +11,7 @@ import pytest
 from penstock.cli import main
 from penstock.lake.lake import Lake
 from tests.benchmarks.making import SOLVE, make_suite
-from tests.registry.promoting import set_policy
+from tests.support.promotions import set_policy
 
 
 @dataclass(frozen=True)

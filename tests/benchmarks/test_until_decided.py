@@ -13,7 +13,7 @@ from penstock.gate.decision import decide
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.deciding import Ended, UntilDecided
 from tests.benchmarks.conftest import TENANT
-from tests.registry.promoting import promote, says, set_policy
+from tests.support.promotions import promote, says, set_policy
 
 ALONE = """
 [[require]]

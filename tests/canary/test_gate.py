@@ -28,8 +28,8 @@ from tests.canary.traffic import (
     state,
     store,
 )
-from tests.registry.promoting import TENANT, add, promote, set_policy
 from tests.support.lakes import HandLake, hand_lake
+from tests.support.promotions import TENANT, add, promote, set_policy
 
 POLICY = f"""
 [[require]]

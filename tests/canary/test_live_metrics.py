@@ -30,8 +30,8 @@ from tests.canary.traffic import (
     session,
     store,
 )
-from tests.registry.promoting import TENANT
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.promotions import TENANT
 
 
 @pytest.fixture

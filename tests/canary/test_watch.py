@@ -38,8 +38,8 @@ from tests.canary.traffic import (
     state,
     store,
 )
-from tests.registry.promoting import TENANT, promote, release, rollback, says
 from tests.support.lakes import HandLake, hand_lake
+from tests.support.promotions import TENANT, promote, release, rollback, says
 
 WORSE = {NEW: Behaviour(pleased=0.2)}
 AUTO = POLICY + "auto_step = true\n"

@@ -10,8 +10,8 @@ from penstock.channels.channel import ChannelState, channel_state, choose_arm
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.running import Work, run
-from tests.registry.promoting import TENANT, add, promote, set_policy
 from tests.support.lakes import Event, HandLake, make_event
+from tests.support.promotions import TENANT, add, promote, set_policy
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

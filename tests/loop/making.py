@@ -18,10 +18,10 @@ from penstock_jobs.loop.loopfile import load_loop
 from penstock_jobs.loop.running import Runner
 from penstock_jobs.loop.tables import loop_stage
 from tests.benchmarks.making import make_suite
-from tests.registry.promoting import PASS, digest_of
 from tests.rewards.lakes import answered, said
 from tests.rewards.runs import thumbs
 from tests.support.lakes import START_US, Event, HandLake, hand_lake
+from tests.support.promotions import PASS, digest_of
 
 TENANT, CHANNEL = "default", "production"
 DAY_US = 86_400_000_000

@@ -16,7 +16,7 @@ from penstock.checkpoints.tables import benchmark_attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.loop.keeping import Cycle, cycles_of
 from tests.loop.making import AGENT, CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
-from tests.registry.promoting import add, promote
+from tests.support.promotions import add, promote
 from tests.support.servers.asked import serving as serving_somewhere
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.database.engine import Database
 from penstock_jobs.simulator.client import Reply
-from tests.registry.promoting import add, promote
+from tests.support.promotions import add, promote
 
 
 @dataclass

@@ -11,10 +11,10 @@ from penstock.channels.webhooks import add_webhook, remove_webhook
 from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.settings import load_settings
-from tests.registry.promoting import add, digest_of, promote, rollback
-from tests.registry.receiver import receiving
 from tests.server.registering import Registry, problem
+from tests.support.promotions import add, digest_of, promote, rollback
 from tests.support.waiting import eventually
+from tests.support.webhook_receiver import receiving
 
 
 def test_a_channel_as_it_is(registry: Registry) -> None:

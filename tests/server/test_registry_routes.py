@@ -10,8 +10,8 @@ from penstock.channels import promotion
 from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
-from tests.registry.promoting import digest_of
 from tests.server.registering import Registry, problem
+from tests.support.promotions import digest_of
 
 POLICY = """
 [[require]]

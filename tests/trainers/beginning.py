@@ -6,7 +6,7 @@ from penstock.channels.promotion import Promotion, promote
 from penstock.checkpoints.digests import digest_files
 from penstock.checkpoints.registration import register
 from tests.loop.making import CHANNEL, RECIPE, TENANT, World
-from tests.registry.promoting import PASS
+from tests.support.promotions import PASS
 
 PARENT = "tiny"
 

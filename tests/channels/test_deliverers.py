@@ -21,12 +21,18 @@ from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.database.tables import lease
 from penstock.settings import Settings, load_settings
-from tests.registry.conftest import OpenDatabase
-from tests.registry.promoting import TENANT, set_policy
-from tests.registry.receiver import TAKEN, Receiver, answers
-from tests.registry.telling import change_times, deliverer, standing, tell_now, with_limits
+from tests.channels.watching_watchers import (
+    change_times,
+    deliverer,
+    standing,
+    tell_now,
+    with_limits,
+)
+from tests.support.promotions import TENANT, set_policy
+from tests.support.registry_fixtures import OpenDatabase
 from tests.support.servers.asked import Answer
 from tests.support.waiting import eventually
+from tests.support.webhook_receiver import TAKEN, Receiver, answers
 
 # Several deliverers
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.gate.decision import decide
 from penstock.gate.evidence import CheckpointIdentity, SideEvidence
-from tests.registry.gate_cases import (
+from tests.support.gate_cases import (
     HOUR,
     MINUTE,
     NOW,

@@ -27,16 +27,8 @@ from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
-from tests.registry.linearizability import Call, Told, problems
-from tests.registry.promoting import (
-    PASS,
-    POLICY,
-    TENANT,
-    promote,
-    release,
-    rollback,
-    set_policy,
-)
+from tests.channels.linearizability import Call, Told, problems
+from tests.support.promotions import PASS, POLICY, TENANT, promote, release, rollback, set_policy
 
 _PATIENCE_SECONDS = 60
 _REFUSED = (AlreadyServing, NothingToRollBackTo, NotPinned, ChannelUnknown)

@@ -13,15 +13,8 @@ from penstock.channels.errors import (
 from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
 from penstock.checkpoints.registration import withdraw
 from penstock.database.engine import Database
-from tests.registry.channels_seen import states
-from tests.registry.promoting import (
-    TENANT,
-    add,
-    promote,
-    release,
-    rollback,
-    set_policy,
-)
+from tests.channels.channels_seen import states
+from tests.support.promotions import TENANT, add, promote, release, rollback, set_policy
 
 
 def test_a_rollback_goes_to_the_last_good_one_and_pins(database: Database) -> None:

@@ -23,9 +23,8 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.gate.errors import GateRefused
 from penstock.gate.tables import verdict
 from penstock.gate.verdict import Verdict
-from tests.registry.channels_seen import at, states, versions
-from tests.registry.conftest import OpenDatabase
-from tests.registry.promoting import (
+from tests.channels.channels_seen import at, states, versions
+from tests.support.promotions import (
     PASS,
     POLICY,
     TENANT,
@@ -37,6 +36,7 @@ from tests.registry.promoting import (
     says,
     set_policy,
 )
+from tests.support.registry_fixtures import OpenDatabase
 from tests.support.servers.interleaving import Running, Stopped
 
 # What a promotion does

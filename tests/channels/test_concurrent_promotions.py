@@ -9,9 +9,9 @@ from penstock.channels.change import Change
 from penstock.channels.channel import list_channels
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
-from tests.registry.contending import SWAPS, at_once, check, contend
-from tests.registry.linearizability import Call, Told, problems
-from tests.registry.promoting import TENANT, add
+from tests.channels.contending import SWAPS, at_once, check, contend
+from tests.channels.linearizability import Call, Told, problems
+from tests.support.promotions import TENANT, add
 
 PROCESSES = 3
 

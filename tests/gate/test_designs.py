@@ -25,7 +25,7 @@ from penstock.gate.designs import (
     parse_design,
     read_design,
 )
-from tests.registry.gate_cases import TASKS, even, judged, side
+from tests.support.gate_cases import TASKS, even, judged, side
 
 ALPHA = 0.05
 NOISY = {f"t-{at}": [0.0, 1.0, 0.0, 1.0] for at in range(4)}

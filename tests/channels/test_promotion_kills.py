@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.registry.dying import ACTIONS
+from tests.channels.dying import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,7 +14,7 @@ def test_a_change_that_is_killed_anywhere_happened_as_a_whole_or_not_at_all(
     database_url: str,
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.registry.dying", database_url],
+        [sys.executable, "-m", "tests.channels.dying", database_url],
         cwd=ROOT,
         capture_output=True,
         text=True,

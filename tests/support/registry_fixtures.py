@@ -1,3 +1,5 @@
+"""Databases of the kinds that there are, for the tests of checkpoints, gate and channels."""
+
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,8 +10,8 @@ from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.database.upgrade import upgrade
 from penstock.settings import Settings, load_settings
-from tests.registry.receiver import Receiver, receiving
 from tests.support.servers.postgres import PostgresServer
+from tests.support.webhook_receiver import Receiver, receiving
 
 OpenDatabase = Callable[[], Database]
 

@@ -15,10 +15,10 @@ from penstock.channels.webhooks import (
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.settings import Settings
-from tests.registry.promoting import TENANT, add, promote, release, rollback, set_policy
-from tests.registry.receiver import TAKEN, Receiver
-from tests.registry.telling import change_times, standing, tell_now
+from tests.channels.watching_watchers import change_times, standing, tell_now
+from tests.support.promotions import TENANT, add, promote, release, rollback, set_policy
 from tests.support.servers.asked import Answer
+from tests.support.webhook_receiver import TAKEN, Receiver
 
 # What is sent
 

@@ -12,11 +12,17 @@ from penstock.channels.webhooks import add_webhook
 from penstock.database.engine import Database, now_us
 from penstock.metrics import Metrics
 from penstock.settings import Settings, load_settings
-from tests.registry.promoting import TENANT
-from tests.registry.receiver import Receiver, answers, receiving
-from tests.registry.telling import change_times, deliverer, standing, tell_now, with_limits
+from tests.channels.watching_watchers import (
+    change_times,
+    deliverer,
+    standing,
+    tell_now,
+    with_limits,
+)
+from tests.support.promotions import TENANT
 from tests.support.servers.asked import Answer, Hang
 from tests.support.waiting import eventually
+from tests.support.webhook_receiver import Receiver, answers, receiving
 
 # When it fails
 
