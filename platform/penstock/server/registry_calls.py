@@ -1,22 +1,16 @@
 """What the routes of the registry need beside the lake: threads, and somebody who watches."""
 
-from collections.abc import Awaitable
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
 from penstock.channels.settings import ChannelSettings
-from penstock.channels.watchers import ChannelKey
-from penstock.channels.watchers import ChannelNews
-from penstock.channels.watchers import POLL_SECONDS
-from penstock.channels.watchers import WatchOutcome
-from penstock.channels.watchers import Watcher
+from penstock.channels.watchers import POLL_SECONDS, ChannelKey, ChannelNews, Watcher, WatchOutcome
 from penstock.database.engine import Database
 from penstock.http.errors import CutOff
 from penstock.http.turns import Turns
 from penstock.settings import Settings
-from typing import Any
-from typing import TypeVar
-import asyncio
-import contextlib
-
 
 #: Calls that go on at the same time: each holds a connection to the database.
 _CALLS_MAX = 4

@@ -1,74 +1,66 @@
 """Checkpoints and channels over HTTP, as docs/http.md and docs/delivery.md describe them."""
 
 from functools import partial
-from litestar import Request
-from litestar import Response
-from litestar import get
-from litestar import post
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar import Request, Response, get, post
 from litestar.params import Parameter
-from msgspec import UNSET
-from msgspec import UnsetType
-from penstock.access.keys import Grant
-from penstock.access.keys import Role
+from msgspec import UNSET, UnsetType
+
+from penstock.access.keys import Grant, Role
 from penstock.channels import promotion
 from penstock.channels.change import Change
-from penstock.channels.channel import assign
-from penstock.channels.channel import channel_state
-from penstock.channels.channel import list_channels
-from penstock.channels.held_channel import ANY
-from penstock.channels.held_channel import Expected
-from penstock.channels.notices import Notice
-from penstock.channels.notices import notices_after
+from penstock.channels.channel import assign, channel_state, list_channels
+from penstock.channels.held_channel import ANY, Expected
+from penstock.channels.notices import Notice, notices_after
 from penstock.channels.promotion import Promotion
-from penstock.channels.rollback import Rollback
-from penstock.channels.rollback import roll_back
+from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints import registration
 from penstock.checkpoints.digests import can_read_files
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.fleet.documents import FleetAnswer
-from penstock.fleet.documents import ReportAnswer
-from penstock.fleet.documents import ReportRequest
-from penstock.fleet.documents import fleet_answer
-from penstock.fleet.documents import standing_answer
-from penstock.fleet.replicas import Report
-from penstock.fleet.replicas import fleet
-from penstock.fleet.replicas import report
+from penstock.fleet.documents import (
+    FleetAnswer,
+    ReportAnswer,
+    ReportRequest,
+    fleet_answer,
+    standing_answer,
+)
+from penstock.fleet.replicas import Report, fleet, report
 from penstock.gate.verdict import Verdict
 from penstock.http.body import read_body
-from penstock.http.openapi import KEY_NEEDED
-from penstock.http.openapi import RefusableOperation
+from penstock.http.openapi import KEY_NEEDED, RefusableOperation
 from penstock.http.turns import cut_off_when_cancelled
-from penstock.server.registry_documents import AssignmentAnswer
-from penstock.server.registry_documents import ChangeAnswer
-from penstock.server.registry_documents import ChannelAnswer
-from penstock.server.registry_documents import ChannelsAnswer
-from penstock.server.registry_documents import CheckpointAnswer
-from penstock.server.registry_documents import CheckpointsAnswer
-from penstock.server.registry_documents import HistoryAnswer
-from penstock.server.registry_documents import PromoteRequest
-from penstock.server.registry_documents import RegisterRequest
-from penstock.server.registry_documents import ReleaseRequest
-from penstock.server.registry_documents import RollbackRequest
-from penstock.server.registry_documents import change_answer
-from penstock.server.registry_documents import change_since_answer
-from penstock.server.registry_documents import channel_answer
-from penstock.server.registry_documents import checkpoint_answer
-from penstock.server.registry_schema import PromoteOperation
-from penstock.server.registry_schema import RegisterOperation
-from penstock.server.registry_schema import ReleaseOperation
-from penstock.server.registry_schema import ReportOperation
-from penstock.server.registry_schema import RollbackOperation
-from penstock.server.registry_schema import UNCHANGED
-from penstock.server.registry_schema import promotion_refusals
-from penstock.server.registry_schema import registry_refusals
+from penstock.server.registry_documents import (
+    AssignmentAnswer,
+    ChangeAnswer,
+    ChannelAnswer,
+    ChannelsAnswer,
+    CheckpointAnswer,
+    CheckpointsAnswer,
+    HistoryAnswer,
+    PromoteRequest,
+    RegisterRequest,
+    ReleaseRequest,
+    RollbackRequest,
+    change_answer,
+    change_since_answer,
+    channel_answer,
+    checkpoint_answer,
+)
+from penstock.server.registry_schema import (
+    UNCHANGED,
+    PromoteOperation,
+    RegisterOperation,
+    ReleaseOperation,
+    ReportOperation,
+    RollbackOperation,
+    promotion_refusals,
+    registry_refusals,
+)
 from penstock.server.service import Service
-from typing import Annotated
-from typing import Any
-from typing import TypeVar
-from urllib.parse import urlsplit
-import msgspec
-
 
 _BODY_BYTES_MAX = 1024 * 1024
 _KEY_CHARS_MAX = 1_024
