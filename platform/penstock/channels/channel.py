@@ -1,4 +1,4 @@
-"""Channels as they are: where each points, and how it came to that."""
+"""A channel as it is now: where it points, and which checkpoint serves a key."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

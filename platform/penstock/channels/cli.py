@@ -1,4 +1,4 @@
-"""`penstock channels`."""
+"""`penstock channels`: where channels point, their history, their policy, and watching them."""
 
 import sys
 import time

@@ -1,8 +1,5 @@
-"""The history of a channel, as it is told and proved: pure.
-
-Each change holds the whole state of its channel after it, and the hash of the change before: who
-alters one breaks all that follow.
-"""
+"""The history of a channel in the database: its changes are read here, and proved to be as they
+were written."""
 
 from collections.abc import Iterator
 from dataclasses import fields

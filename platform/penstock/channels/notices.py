@@ -1,7 +1,8 @@
-"""Notices of changes of channels: written with the change, read in order by whoever is told of it.
+"""Notices of changes: written with the change, and read in order by whoever is told of it.
 
-A notice is the change as JSON, the same text for everybody: in the answer to a long poll, in a
-webhook's body, in a record of the topic."""
+A notice is the change as JSON, the same text for everybody: in the answer to a long poll, in the
+body of a webhook, in a record of the topic.
+"""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime

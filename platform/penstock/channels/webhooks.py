@@ -1,7 +1,8 @@
-"""Addresses that are told of changes, and how their messages are signed.
+"""Webhooks: the addresses that get each change, what is sent to them, and how it is signed.
 
-Messages follow the Standard Webhooks specification: `webhook-id`, `webhook-timestamp` and
-`webhook-signature`, so that receivers check them with a library that is there already.
+A message is a notice (see `notices`). It follows the Standard Webhooks specification:
+`webhook-id`, `webhook-timestamp` and `webhook-signature`, so that receivers check it with a library
+that is there already.
 """
 
 import base64

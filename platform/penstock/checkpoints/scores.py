@@ -1,4 +1,4 @@
-"""Attempts of checkpoints at tasks: kept once, read whole."""
+"""What checkpoints scored: attempts and runs in the database, written once."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence

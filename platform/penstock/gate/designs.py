@@ -1,8 +1,18 @@
-"""How strict each of several looks has to be, so that all of them together err with at most alpha.
+"""Benchmarks that run until they are decided: which attempts come next, how strict each look is.
 
+A design is fixed before a candidate's first attempt: at how many attempts of each task somebody
+looks, and how strict the looks are. The database keeps one for a checkpoint at a version of a
+suite, for ever. All tasks take part from the first look on, so that every verdict is about the
+whole suite. Tasks on which the incumbent always does the same are tried less often. The
+candidate's own results never say where its attempts go, they only say when to stop: so no task's
+mean is biased. Looks are counted in attempts, never in time: an interrupted run goes on as if
+nothing had happened.
+
+A look uses the test of a single sample (`statistics`), with a level of its own. The levels follow
 Lan and DeMets: a look at the part t of all information may have spent alpha · t^exponent by then.
 The bound of each look follows from those before by the joint distribution of Brownian motion at
-these parts. Looks that resemble each other more than that err less."""
+these parts. Looks that resemble each other more than that err less.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass

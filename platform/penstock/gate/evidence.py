@@ -1,5 +1,5 @@
-"""What the database knows of a checkpoint and of the one that it is to follow: all of it as it was
-at one moment."""
+"""Everything that a verdict rests on: the results of a checkpoint and of the incumbent, the policy,
+the newest look at the canary. All of it is read as it was at one moment."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence

@@ -1,5 +1,5 @@
-"""Quality against cost of the checkpoints that were scored on a suite, and which of them none other
-beats in both. As text for a terminal, and as one HTML page that needs nothing else."""
+"""Quality against cost: the checkpoints that were scored on a suite, and those that none beats in
+both. Drawn as text for a terminal, or as one HTML page that needs nothing else."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

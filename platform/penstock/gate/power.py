@@ -1,7 +1,9 @@
-"""What a policy can show before anybody spends on it, and what it takes where it could not decide.
+"""The power of a policy on a suite: how likely it decides, and how many tasks or attempts it takes.
 
 The differences between tasks come from two sources: attempts at one task differ, which more
-attempts average out, and tasks differ in what a checkpoint changes, which only more tasks do."""
+attempts average out, and checkpoints change some tasks more than others, which only more tasks
+average out.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,9 @@
-"""Whether a requirement is met: pure."""
+"""Whether a requirement of the policy is met, and whether a guard holds: pure.
+
+A guard relative to the incumbent is a limit on a mean over tasks as well: `candidate − (1 + limit)
+× incumbent` is at most 0. So no ratio of two uncertain numbers has to be bounded, and tasks stay
+paired.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,8 +11,14 @@ from typing import Any
 from penstock.gate.policy import SHARES, TASKS_LEAST, Guard, Requirement
 from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
 from penstock.gate.results import Amounts, SuiteResults, metric_values, task_values
-from penstock.gate.statistics import Comparison, Estimate, Values, compare_values, estimate
-from penstock.gate.statistics import reach as reach_of
+from penstock.gate.statistics import (
+    Comparison,
+    Estimate,
+    Values,
+    compare_values,
+    estimate,
+    reach_of,
+)
 from penstock.gate.verdict import Finding, Outcome, PartVerdict, worst_of
 
 

@@ -1,4 +1,7 @@
-"""What the attempts at a suite say of one metric, task by task."""
+"""The results of a suite: which attempts count, what is wrong with them, and a metric by task.
+
+Pure. No statistics happen here: what cannot be compared is said before anything is compared.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

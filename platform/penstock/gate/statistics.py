@@ -108,7 +108,7 @@ def compare_values(
     differences = ours - theirs if direction == "max" else theirs - ours
     worst, best = -1.0, 1.0
     if scale is not None:
-        reach = reach(differences, scale)
+        reach = reach_of(differences, scale)
         worst, best = differences.mean() - reach, differences.mean() + reach
     found = estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha)
     return Comparison(
@@ -144,7 +144,7 @@ def estimate(values: Values, *, worst: float, best: float, limit: float, alpha: 
     )
 
 
-def reach(values: Values, scale: float) -> float:
+def reach_of(values: Values, scale: float) -> float:
     """How far a task that was not seen may lie from the mean, where a metric has no end: as far as
     the furthest one that was seen, or as the scale."""
     far = float(np.abs(values - values.mean()).max(initial=0.0))
