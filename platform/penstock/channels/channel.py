@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 from penstock.channels.change import Change
 from penstock.channels.errors import ChannelUnknown, HistoryDamaged, NothingServed
 from penstock.channels.history import _COLUMNS, change_of, first_version_since, newest_change
+from penstock.channels.notices import checkpoint_places, time_text
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.tables import gate_policy
@@ -45,6 +45,14 @@ class ChannelState:
     #: Of the newest change.
     hash: str
     changed_at: int
+
+
+def channel_document(state: ChannelState) -> dict[str, Any]:
+    """A channel as JSON, in the answers of commands and of HTTP."""
+    document = {"channel": state.name} | asdict(state)
+    del document["tenant"], document["name"]
+    since = time_text(state.since) if state.since is not None else None
+    return document | {"since": since, "changed_at": time_text(state.changed_at)}
 
 
 def channel_state(database: Database, tenant: str, name: str) -> ChannelState:
@@ -130,32 +138,14 @@ def _newest_of_all(connection: Connection, tenant: str) -> Iterator[Change]:
 
 
 def _state_of(connection: Connection, change: Change) -> ChannelState:
-    places = {
-        row.name: row
-        for row in connection.execute(
-            sa.select(checkpoint.c.name, checkpoint.c.digest, checkpoint.c.uri).where(
-                checkpoint.c.tenant == change.tenant,
-                checkpoint.c.name.in_([change.checkpoint or "", change.canary or ""]),
-            )
-        )
-    }
-    current, canary = places.get(change.checkpoint or ""), places.get(change.canary or "")
+    places = checkpoint_places(connection, change)
+    shared = ("version", "checkpoint", "digest", "previous", "canary", "canary_share", "pinned")
     return ChannelState(
         tenant=change.tenant,
         name=change.channel,
-        version=change.version,
-        checkpoint=change.checkpoint,
-        digest=change.digest,
-        uri=current.uri if current is not None else None,
+        **{name: getattr(change, name) for name in (*shared, "policy", "hash")},
+        **places,
         since=_serving_since(connection, change),
-        previous=change.previous,
-        canary=change.canary,
-        canary_digest=canary.digest if canary is not None else None,
-        canary_uri=canary.uri if canary is not None else None,
-        canary_share=change.canary_share,
-        pinned=change.pinned,
-        policy=change.policy,
-        hash=change.hash,
         changed_at=change.at,
     )
 

@@ -41,12 +41,12 @@ def list_(
 
     Example: penstock channels list
     """
-    from penstock.channels.channel import list_channels
+    from penstock.channels.channel import channel_document, list_channels
 
     with open_existing(data) as lake:
         found = list_channels(lake.database, tenant)
     if json:
-        show_json([_document(one) for one in found])
+        show_json([channel_document(one) for one in found])
         return
     columns = ["channel", "version", "checkpoint", "since (UTC)", "canary", "share", "pinned"]
     show_table(columns, [_row(one) for one in found])
@@ -63,14 +63,14 @@ def show(
 
     Example: penstock channels show production
     """
-    from penstock.channels.channel import channel_state
+    from penstock.channels.channel import channel_document, channel_state
 
     with open_existing(data) as lake:
-        found = channel_state(lake.database, tenant, name)
+        document = channel_document(channel_state(lake.database, tenant, name))
     if json:
-        show_json(_document(found))
+        show_json(document)
     else:
-        rows = [(what, value) for what, value in _document(found).items() if value is not None]
+        rows = [(what, value) for what, value in document.items() if value is not None]
         show_table(["what", "value"], rows)
 
 
@@ -197,26 +197,6 @@ def _show_policy(name: str, data: Path | None, tenant: str, *, json: bool) -> No
         say(f"{name} has no policy: nothing can be promoted to it without an override")
     else:
         typer.echo(text.rstrip("\n"))
-
-
-def _document(at: "ChannelState") -> dict[str, Any]:
-    return {
-        "channel": at.name,
-        "version": at.version,
-        "checkpoint": at.checkpoint,
-        "digest": at.digest,
-        "uri": at.uri,
-        "since": time_of(at.since).isoformat() if at.since is not None else None,
-        "previous": at.previous,
-        "canary": at.canary,
-        "canary_digest": at.canary_digest,
-        "canary_uri": at.canary_uri,
-        "canary_share": at.canary_share,
-        "pinned": at.pinned,
-        "policy": at.policy,
-        "hash": at.hash,
-        "changed_at": time_of(at.changed_at).isoformat(),
-    }
 
 
 def _row(at: "ChannelState") -> list[object]:

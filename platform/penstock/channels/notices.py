@@ -5,7 +5,6 @@ body of a webhook, in a record of the topic.
 """
 
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -45,27 +44,29 @@ def put_notice(connection: Connection, change: Change) -> None:
 
 def notice_document(connection: Connection, change: Change) -> dict[str, Any]:
     """A change as others are told of it: what it points at, and where that lies."""
-    found = asdict(change)
-    found["at"] = time_text(change.at)
-    found["uri"] = None
-    found["canary_digest"] = found["canary_uri"] = None
+    return change_document(change) | checkpoint_places(connection, change)
+
+
+def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
+    """Where the files of a channel's checkpoint and of its canary lie."""
     rows = connection.execute(
         sa.select(checkpoint.c.name, checkpoint.c.digest, checkpoint.c.uri).where(
             checkpoint.c.tenant == change.tenant,
             checkpoint.c.name.in_([change.checkpoint or "", change.canary or ""]),
         )
     )
-    for row in rows:
-        if row.name == change.checkpoint:
-            found["uri"] = row.uri
-        if row.name == change.canary:
-            found["canary_digest"], found["canary_uri"] = row.digest, row.uri
-    return found
+    places = {row.name: row for row in rows}
+    current, canary = places.get(change.checkpoint), places.get(change.canary)
+    return {
+        "uri": current.uri if current is not None else None,
+        "canary_digest": canary.digest if canary is not None else None,
+        "canary_uri": canary.uri if canary is not None else None,
+    }
 
 
 def time_text(us: int) -> str:
     """RFC 3339."""
-    return datetime.fromtimestamp(us / 1_000_000, tz=UTC).isoformat()
+    return time_of(us).isoformat()
 
 
 def notices_after(
@@ -103,7 +104,7 @@ _SHORT = len("sha256:") + 12
 
 def change_document(change: Change) -> dict[str, Any]:
     """For JSON."""
-    return asdict(change) | {"at": time_of(change.at).isoformat()}
+    return asdict(change) | {"at": time_text(change.at)}
 
 
 def describe_change(change: Change, before: Change | None = None) -> str:

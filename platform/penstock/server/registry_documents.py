@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.channels.channel import ChannelState
+from penstock.channels.channel import ChannelState, channel_document
 from penstock.channels.notices import Notice, time_text
 from penstock.channels.watchers import ChannelNews
 from penstock.checkpoints.checkpoint import Checkpoint, Form
@@ -156,12 +156,7 @@ def change_answer(notice: Notice) -> ChangeAnswer:
 
 
 def channel_answer(state: ChannelState) -> ChannelAnswer:
-    facts = _facts(state) | {
-        "channel": state.name,
-        "since": time_text(state.since) if state.since is not None else None,
-        "changed_at": time_text(state.changed_at),
-    }
-    return msgspec.convert(facts, ChannelAnswer)
+    return msgspec.convert(channel_document(state), ChannelAnswer)
 
 
 def change_since_answer(seen: ChannelNews) -> ChannelAnswer:
