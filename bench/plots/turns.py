@@ -15,8 +15,8 @@ from penstock_jobs.rewards.measures.reasoning_in_comments import Parameters as C
 from penstock_jobs.rewards.measures.reasoning_in_comments import reasoning_in_comments
 from penstock_jobs.rewards.registry import all_rewards
 from penstock_jobs.rewards.rows import Bucket
-from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.support.lakes import Event, make_event
+from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 _COUNTS = range(11)
 #: A session in which so many of ten are so.

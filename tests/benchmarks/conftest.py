@@ -6,15 +6,20 @@ import pytest
 
 from penstock.checkpoints.registration import register
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks import running
-from penstock_jobs.benchmarks.attempting import Conditions, Outcome, Work, attempt_task
+from penstock_jobs.benchmarks import run
+from penstock_jobs.benchmarks.attempt import (
+    AttemptOutcome,
+    AttemptTask,
+    RunConditions,
+    attempt_task,
+)
 from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.sandbox import Bounds, Ended, Program, Views
-from penstock_jobs.benchmarks.sandbox.files import File
-from penstock_jobs.benchmarks.sandbox.isolated import IsolatedRoom
+from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
+from penstock_jobs.benchmarks.rooms.room import PathRules, ProgramEnd, RoomLimits, RoomProgram
 from penstock_jobs.benchmarks.suite import load_files, read_suite
-from tests.benchmarks.making import make_suite, need_isolation
 from tests.support.lakes import hand_lake
+from tests.support.suite_factory import make_suite, need_isolation
 
 MIB = 1024 * 1024
 TENANT = "default"
@@ -29,7 +34,7 @@ def isolation() -> None:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     """With two registered checkpoints, `old` and `new`."""
-    monkeypatch.setattr(running, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(run, "RETRY_SECONDS", 0)
     with hand_lake(tmp_path / "data") as hand:
         for name in ("old", "new"):
             register(
@@ -44,7 +49,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
         yield hand.lake
 
 
-RunIn = Callable[..., Ended]
+RunIn = Callable[..., ProgramEnd]
 
 
 @pytest.fixture
@@ -58,11 +63,11 @@ def open_room(
     processes: int = 32,
     memory_mib: int = 512,
     disk_mib: int = 16,
-    views: Views | None = None,
+    views: PathRules | None = None,
     tree: Sequence[File] = (),
 ) -> IsolatedRoom:
-    bounds = Bounds(memory_mib * MIB, processes, disk_mib * MIB)
-    room = IsolatedRoom(bounds, views or Views(), 64 * 1024)
+    bounds = RoomLimits(memory_mib * MIB, processes, disk_mib * MIB)
+    room = IsolatedRoom(bounds, views or PathRules(), 64 * 1024)
     try:
         room.put("tree", tree, writable=True)
         for folder in ("out", "home", "scratch"):
@@ -75,16 +80,16 @@ def open_room(
 
 def run_in(
     room: IsolatedRoom, command: str, seconds: float = 20.0, addresses: Sequence[str] = ()
-) -> Ended:
+) -> ProgramEnd:
     environment = {"PATH": os.environ["PATH"], "HOME": room.path("home")}
     folders = {"tree": True, "out": True}
     shell = ["sh", "-c", command]
     return room.run(
-        Program(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
+        RoomProgram(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
     )
 
 
-Attempting = Callable[..., Outcome]
+Attempting = Callable[..., AttemptOutcome]
 
 
 @pytest.fixture
@@ -93,18 +98,18 @@ def attempt(isolation: None, tmp_path: Path) -> Attempting:
 
     def attempt_once(
         agent: str, files: Mapping[str, str] | None = None, toml: str = "", **conditions: object
-    ) -> Outcome:
+    ) -> AttemptOutcome:
         folder = tmp_path / "suite"
         suite = read_suite(make_suite(folder, {"one": files or {}}, toml))
         task = suite.task("one")
-        how = Conditions(
+        how = RunConditions(
             agent=agent,
             suite=suite.name,
             checkpoint="new",
             retry_seconds=0,
-            views=Views(hidden=[str(folder)]),
+            views=PathRules(hidden=[str(folder)]),
             **conditions,  # type: ignore[arg-type]
         )
-        return attempt_task(Work(how, task, load_files(task, MIB), "one", 0))
+        return attempt_task(AttemptTask(how, task, load_files(task, MIB), "one", 0))
 
     return attempt_once

@@ -12,22 +12,22 @@ import pyarrow as pa
 
 from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import FORMATS, format_of
-from penstock_jobs.benchmarks.importers.found import Asked, Found
+from penstock_jobs.benchmarks.importers.trials import ReadOptions, ReadResults
 
 Facts = Mapping[str, Any]
 
 
-def asked(**facts: Any) -> Asked:
+def asked(**facts: Any) -> ReadOptions:
     limits = {"document_bytes_max": 2**20, "unpacked_bytes_max": 2**24, "attempts_max": 1000}
-    return Asked(**(limits | facts))
+    return ReadOptions(**(limits | facts))
 
 
-def read(path: Path, form: str | None = None, **facts: Any) -> Found:
+def read(path: Path, form: str | None = None, **facts: Any) -> ReadResults:
     chosen = FORMATS[form] if form else format_of(path)
     return chosen.read(path, asked(**facts))
 
 
-def told(found: Found) -> dict[tuple[str, int], float | str]:
+def told(found: ReadResults) -> dict[tuple[str, int], float | str]:
     """By task and number: the score, or the error."""
     return {(one.task, one.attempt): _one(one) for one in found.attempts}
 

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.benchmarks.attempting import seed_of
-from penstock_jobs.benchmarks.errors import AgentMissing
-from penstock_jobs.benchmarks.report import read_report
-from penstock_jobs.benchmarks.sandbox import Ended
-from penstock_jobs.benchmarks.scoring import score_of
+from penstock_jobs.benchmarks.attempt import read_report, score_of, seed_of
+from penstock_jobs.benchmarks.errors import AgentUnusable
+from penstock_jobs.benchmarks.rooms.room import ProgramEnd
 from tests.benchmarks.conftest import Attempting
-from tests.benchmarks.making import SOLVE
+from tests.support.suite_factory import SOLVE
 
 NO_EDIT = {"task.toml": 'prompt = "Why?"\nexpect = "no_edit"\n'}
 GRADED = """
@@ -119,24 +117,24 @@ def test_a_graded_score(attempt: Attempting) -> None:
 @pytest.mark.parametrize(
     ("ended", "result", "score"),
     [
-        (Ended(0, None, 1, ""), None, 1.0),
-        (Ended(1, None, 1, ""), None, 0.0),
-        (Ended(2, None, 1, "usage"), None, None),
-        (Ended(137, None, 1, ""), b'{"score": 1.0}', None),
-        (Ended(None, "time", 1, ""), b'{"score": 1.0}', None),
-        (Ended(None, "memory", 1, ""), None, None),
-        (Ended(0, None, 1, ""), b'{"score": 0.5}', 0.5),
-        (Ended(1, None, 1, ""), b'{"score": 1}', 1.0),
-        (Ended(0, None, 1, ""), b'{"score": "1"}', None),
-        (Ended(0, None, 1, ""), b'{"score": true}', None),
-        (Ended(0, None, 1, ""), b'{"score": null}', None),
-        (Ended(0, None, 1, ""), b"{}", None),
-        (Ended(0, None, 1, ""), b"\xff", None),
-        (Ended(0, None, 1, ""), b'{"score": 1e999}', None),
-        (Ended(0, None, 1, ""), b'{"a": ' + b"[" * 60_000, None),
+        (ProgramEnd(0, None, 1, ""), None, 1.0),
+        (ProgramEnd(1, None, 1, ""), None, 0.0),
+        (ProgramEnd(2, None, 1, "usage"), None, None),
+        (ProgramEnd(137, None, 1, ""), b'{"score": 1.0}', None),
+        (ProgramEnd(None, "time", 1, ""), b'{"score": 1.0}', None),
+        (ProgramEnd(None, "memory", 1, ""), None, None),
+        (ProgramEnd(0, None, 1, ""), b'{"score": 0.5}', 0.5),
+        (ProgramEnd(1, None, 1, ""), b'{"score": 1}', 1.0),
+        (ProgramEnd(0, None, 1, ""), b'{"score": "1"}', None),
+        (ProgramEnd(0, None, 1, ""), b'{"score": true}', None),
+        (ProgramEnd(0, None, 1, ""), b'{"score": null}', None),
+        (ProgramEnd(0, None, 1, ""), b"{}", None),
+        (ProgramEnd(0, None, 1, ""), b"\xff", None),
+        (ProgramEnd(0, None, 1, ""), b'{"score": 1e999}', None),
+        (ProgramEnd(0, None, 1, ""), b'{"a": ' + b"[" * 60_000, None),
     ],
 )
-def test_how_a_check_ends(ended: Ended, result: bytes | None, score: float | None) -> None:
+def test_how_a_check_ends(ended: ProgramEnd, result: bytes | None, score: float | None) -> None:
     found = score_of(ended, result)
     assert found.score == score
     assert (found.error is None) == (score is not None)
@@ -188,7 +186,7 @@ def test_a_serving_address_that_is_gone_says_nothing_about_the_model(attempt: At
 
 
 def test_an_agent_that_is_not_there_is_nobodys_failure(attempt: Attempting) -> None:
-    with pytest.raises(AgentMissing, match="not found"):
+    with pytest.raises(AgentUnusable, match=r"(?s)could not be run.*not found"):
         attempt("no-such-agent --model x")
 
 
@@ -240,5 +238,5 @@ def test_without_isolation_it_works_alike(attempt: Attempting) -> None:
     slow = attempt(f"{SOLVE}; sleep 60 & sleep 60", {}, limits, **plain)
     assert (slow.result.score, slow.marks) == (1.0, ("timed out",))
     assert attempt("exit 75", **plain).result.retries == 2
-    with pytest.raises(AgentMissing):
+    with pytest.raises(AgentUnusable, match="could not be run"):
         attempt("no-such-agent", **plain)

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.cli import main
 from penstock.lake.lake import Lake
-from tests.benchmarks.making import SOLVE, make_suite
-from tests.support.promotions import set_policy
+from tests.support.checkpoint_factory import set_policy
+from tests.support.suite_factory import SOLVE, make_suite
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.lake.directory import open_or_make
 from penstock.settings import Settings, load_settings
-from penstock_jobs.benchmarks.importing import Imported, Wanted, import_results
+from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, import_results
 from tests.benchmarks.import_folders import harbor_job, harbor_trial
 
 TENANT = "default"
@@ -34,8 +34,10 @@ class Registry:
             digest="sha256:" + "1" * 64, actor="test",
         )  # fmt: skip
 
-    def take(self, path: Path, *, dry_run: bool = False, **facts: Any) -> Imported:
-        wanted = Wanted(**({"tenant": TENANT, "suite": "core", "checkpoint": "ckpt-1"} | facts))
+    def take(self, path: Path, *, dry_run: bool = False, **facts: Any) -> ImportReport:
+        wanted = ImportRequest(
+            **({"tenant": TENANT, "suite": "core", "checkpoint": "ckpt-1"} | facts)
+        )
         return import_results(self.database, self.settings, path, wanted, dry_run=dry_run)
 
     def kept(self, version: str = "imported") -> dict[tuple[str, int], float | str | None]:

@@ -7,9 +7,9 @@ import pytest
 
 from penstock.execution.inline import InlineExecutor
 from penstock.settings import load_settings
-from penstock_jobs.benchmarks.lint import lint
+from penstock_jobs.benchmarks.lint import lint_suite
 from penstock_jobs.benchmarks.suite import read_suite
-from tests.benchmarks.making import CHECK, make_suite
+from tests.support.suite_factory import CHECK, make_suite
 
 NO_EDIT = 'prompt = "Why?"\nexpect = "no_edit"\n'
 #: Passes when the agent asked; so does a solution of which the report says so.
@@ -25,7 +25,7 @@ def problems_of(isolation: None, tmp_path: Path) -> object:
         suite = read_suite(make_suite(tmp_path / "s", tasks))
         problems: dict[str, list[str]] = {}
         with InlineExecutor() as executor:
-            for one in lint(executor, suite, load_settings(tmp_path, {})):
+            for one in lint_suite(executor, suite, load_settings(tmp_path, {})):
                 problems.setdefault(one.task, []).append(one.problem)
         return problems
 

@@ -15,11 +15,11 @@ from uuid import uuid4
 import pytest
 
 from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.sandbox import Views
-from penstock_jobs.benchmarks.sandbox.files import File
-from penstock_jobs.benchmarks.sandbox.isolated import IsolatedRoom
+from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
+from penstock_jobs.benchmarks.rooms.room import PathRules
 from tests.benchmarks.conftest import MIB, open_room, run_in
-from tests.benchmarks.making import PYTHON
+from tests.support.suite_factory import PYTHON
 
 TREE = [File("a.txt", b"one\n"), File("run.sh", b"#!/bin/sh\necho ran\n", "program")]
 
@@ -102,7 +102,7 @@ def test_hidden_folders_and_the_history_of_their_repository(
         place.mkdir(parents=True)
         (place / "blob").write_text("the answer is 42")
     (repository / "sources").write_text("to be seen")
-    views = Views(hidden=[str(suite)], visible=[str(tmp_path)])
+    views = PathRules(hidden=[str(suite)], visible=[str(tmp_path)])
     with open_room(views=views) as room:
         ended = run_in(room, f"grep -r . {tmp_path}")
     assert "to be seen" in ended.output
@@ -122,7 +122,7 @@ def test_hidden_folders_and_the_history_of_their_repository(
 
 def test_it_reveals_nothing_by_mounts_of_its_own(isolation: None, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the answer is 42")
-    views = Views(hidden=[str(tmp_path)], visible=[str(tmp_path.parent)])
+    views = PathRules(hidden=[str(tmp_path)], visible=[str(tmp_path.parent)])
     with open_room(views=views) as room:
         tries = f"umount {tmp_path}; umount -l /tmp; cat {tmp_path}/secret"
         for command in (tries, f"unshare -Urm sh -c '{tries}'", "mknod disk b 8 0"):
@@ -148,7 +148,7 @@ def test_no_sockets_of_the_machine_either(isolation: None, tmp_path: Path) -> No
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(where))
         server.listen()
-        with open_room(views=Views(visible=[str(tmp_path)])) as room:
+        with open_room(views=PathRules(visible=[str(tmp_path)])) as room:
             assert "connected" not in run_in(room, python(code)).output
 
 
@@ -274,7 +274,7 @@ def test_nothing_runs_on(isolation: None, tmp_path: Path) -> None:
     os.mkfifo(lock)
     # Whoever has the reading end open lets a writer in.
     daemon = f"(setsid nohup sh -c 'exec 9< {lock}; sleep 1000' >/dev/null 2>&1 &) ; sleep 0.2"
-    with open_room(views=Views(visible=[str(tmp_path)])) as room:
+    with open_room(views=PathRules(visible=[str(tmp_path)])) as room:
         assert run_in(room, daemon).status == 0
         with pytest.raises(OSError, match="No such device"):  # nobody reads
             os.open(lock, os.O_WRONLY | os.O_NONBLOCK)

@@ -14,20 +14,15 @@ import pytest
 from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.scores import attempts_of, checkpoints_tried, runs_of
 from penstock.checkpoints.suites import suite_versions
+from penstock.errors import InvalidInput
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks import running
-from penstock_jobs.benchmarks.errors import (
-    AgentMissing,
-    AgentSilent,
-    BenchmarkStopped,
-    ServingUnreachable,
-    SuiteUnfit,
-)
-from penstock_jobs.benchmarks.running import Options, Report, Wanted, run
+from penstock_jobs.benchmarks import run
+from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
+from penstock_jobs.benchmarks.run import PlannedAttempt, RunOptions, RunReport, run_suite
 from penstock_jobs.benchmarks.suite import Suite, read_suite
 from tests.benchmarks.conftest import TENANT
-from tests.benchmarks.making import SOLVE, make_suite
+from tests.support.suite_factory import SOLVE, make_suite
 
 ROOT = Path(__file__).parents[2]
 #: Solves what the seed says, so that results differ by attempt and are the same again.
@@ -39,11 +34,11 @@ def suite(isolation: None, tmp_path: Path) -> Suite:
     return read_suite(make_suite(tmp_path / "suite", 3, "attempts = 2"))
 
 
-def run_here(lake: Lake, suite: Suite, options: Options | str, **more: object) -> Report:
+def run_here(lake: Lake, suite: Suite, options: RunOptions | str, **more: object) -> RunReport:
     if isinstance(options, str):
-        options = Options(agent=options)
+        options = RunOptions(agent=options)
     with InlineExecutor() as executor:
-        return run(lake, executor, suite, "new", options, tenant=TENANT, **more)  # type: ignore[arg-type]
+        return run_suite(lake, executor, suite, "new", options, tenant=TENANT, **more)  # type: ignore[arg-type]
 
 
 def results(lake: Lake, suite: Suite, checkpoint: str = "new") -> list[Attempt]:
@@ -70,7 +65,7 @@ def test_each_attempt_is_there_once(lake: Lake, suite: Suite) -> None:
     again = run_here(lake, suite, "exit 75")
     assert (again.made, again.known) == (0, 6)
     assert results(lake, suite) == found
-    more = run_here(lake, suite, Options(agent=BY_SEED, attempts=3, tasks=("task-1",)))
+    more = run_here(lake, suite, RunOptions(agent=BY_SEED, attempts=3, tasks=("task-1",)))
     assert (more.made, more.known) == (1, 6)
     assert checkpoints_tried(lake.database, TENANT, "mini") == ["new"]
 
@@ -90,14 +85,14 @@ def test_killed_at_any_point_and_started_again(lake: Lake, suite: Suite) -> None
 from pathlib import Path
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.lake import open_lake
-from penstock_jobs.benchmarks.running import Options, run
+from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
 executor = ProcessExecutor(workers=2, attempts_max=3)
 with open_lake({str(lake.settings.data)!r}) as lake, executor:
     suite = read_suite(Path({str(suite.folder)!r}))
     print("begun", flush=True)
-    run(lake, executor, suite, "new", Options(agent={BY_SEED!r}, attempts=4), tenant={TENANT!r},
-        follow=lambda done, of: print(done, flush=True))
+    run_suite(lake, executor, suite, "new", RunOptions(agent={BY_SEED!r}, attempts=4),
+        tenant={TENANT!r}, follow=lambda done, of: print(done, flush=True))
 """
     kills = 0
     for wait_for in ("begun", "1", "6"):  # of 12
@@ -116,18 +111,18 @@ with open_lake({str(lake.settings.data)!r}) as lake, executor:
     between = results(lake, suite)
     assert 4 <= len(between) < 12
 
-    last = run_here(lake, suite, Options(agent=BY_SEED, attempts=4))
+    last = run_here(lake, suite, RunOptions(agent=BY_SEED, attempts=4))
     assert last.made == 12 - len(between)
     whole = results(lake, suite)
     assert [one for one in whole if one in between] == between
     with InlineExecutor() as executor:
-        options = Options(agent=BY_SEED, attempts=4)
-        run(lake, executor, suite, "old", options, tenant=TENANT)
+        options = RunOptions(agent=BY_SEED, attempts=4)
+        run_suite(lake, executor, suite, "old", options, tenant=TENANT)
     assert table(results(lake, suite, "old")) == table(whole)
 
 
 def test_two_runs_at_once_make_one_table(lake: Lake, suite: Suite) -> None:
-    reports: list[Report] = []
+    reports: list[RunReport] = []
     work = lambda: reports.append(run_here(lake, suite, BY_SEED))  # noqa: E731
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -142,12 +137,12 @@ def test_which_attempts_come_next_is_asked_again(lake: Lake, suite: Suite) -> No
     """Until each task was solved once, or tried four times."""
     asked: list[int] = []
 
-    def choose(known: Sequence[Attempt]) -> list[Wanted]:
+    def choose(known: Sequence[Attempt]) -> list[PlannedAttempt]:
         asked.append(len(known))
         solved = {one.task for one in known if one.score == 1}
         tried = [one.task for one in known]
         return [
-            Wanted(tried.count(task.name), task.name)
+            PlannedAttempt(tried.count(task.name), task.name)
             for task in suite.tasks
             if task.name not in solved and tried.count(task.name) < 4
         ]
@@ -173,7 +168,7 @@ def test_errors_are_recorded_and_never_tried_anew(lake: Lake, suite: Suite) -> N
 
 
 def test_how_it_was_run_is_recorded(lake: Lake, suite: Suite) -> None:
-    options = Options(
+    options = RunOptions(
         agent="sleep 9; exit 0", isolated=False, environment={"KEY": "secret"}, attempts=1,
         tasks=("task-0",),
     )  # fmt: skip
@@ -191,18 +186,18 @@ def test_how_it_was_run_is_recorded(lake: Lake, suite: Suite) -> None:
 def test_what_is_wrong_with_the_caller_costs_no_attempt(lake: Lake, suite: Suite) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    gone = Options(agent=SOLVE, serving=f"http://127.0.0.1:{port}/v1")
+    gone = RunOptions(agent=SOLVE, serving=f"http://127.0.0.1:{port}/v1")
     with pytest.raises(ServingUnreachable):
         run_here(lake, suite, gone)
-    with pytest.raises(AgentMissing):
+    with pytest.raises(AgentUnusable, match="could not be run"):
         run_here(lake, suite, "no-such-agent")
-    with pytest.raises(SuiteUnfit, match="did you mean task-0"):
-        run_here(lake, suite, Options(agent=SOLVE, tasks=("taks-0",)))
+    with pytest.raises(InvalidInput, match="did you mean task-0"):
+        run_here(lake, suite, RunOptions(agent=SOLVE, tasks=("taks-0",)))
     assert results(lake, suite) == []
 
 
 def test_an_agent_that_is_called_wrongly_costs_no_attempt(lake: Lake, suite: Suite) -> None:
-    with pytest.raises(AgentSilent, match=r"first 5 attempts ended alike: .*status 3"):
+    with pytest.raises(AgentUnusable, match=r"first 5 attempts ended alike: .*status 3"):
         run_here(lake, suite, "echo what is this; exit 3")
     assert results(lake, suite) == []
     # One that fails now and then is as bad as it is, also where it begins so.
@@ -210,7 +205,7 @@ def test_an_agent_that_is_called_wrongly_costs_no_attempt(lake: Lake, suite: Sui
     run_here(lake, suite, sometimes)
     assert [one.score for one in results(lake, suite)] == [0, 0, 0, 0, 1, 1]
     # Once there are results, it is known how it is called.
-    run_here(lake, suite, Options(agent="exit 3", attempts=4))
+    run_here(lake, suite, RunOptions(agent="exit 3", attempts=4))
     assert len(results(lake, suite)) == 12
 
 
@@ -227,7 +222,7 @@ def test_an_agent_is_found_wherever_it_lies(lake: Lake, suite: Suite, tmp_path: 
 def test_a_run_of_nothing_but_errors_stops(
     lake: Lake, suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "ERRORS_MAX", 4)
+    monkeypatch.setattr(run, "ERRORS_MAX", 4)
     with pytest.raises(BenchmarkStopped, match="status 75"):
         run_here(lake, suite, "exit 75")
     assert len(results(lake, suite)) == 4
@@ -253,7 +248,7 @@ def test_the_serving_address_is_reached_from_the_room(lake: Lake, suite: Suite) 
             'at = u.urlsplit(os.environ["PENSTOCK_MODEL_URL"]); '
             "print(socket.create_connection((at.hostname, at.port)).recv(9).decode())' > answer"
         )
-        options = Options(agent=ask, serving=f"http://localhost:{port}/v1", attempts=1)
+        options = RunOptions(agent=ask, serving=f"http://localhost:{port}/v1", attempts=1)
         run_here(lake, suite, options)
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
@@ -267,6 +262,6 @@ def test_an_agent_sees_neither_the_suite_nor_the_lake(
     (tmp_path / "repository" / "notes").write_text("to be seen")
     look = f"ls -R {tmp_path} > all; grep -q notes all || exit 3; "
     look += "grep -q 'check.py\\|penstock.db\\|suite.toml' all || echo 42 > answer"
-    report = run_here(lake, suite, Options(agent=look, visible=(str(tmp_path),)))
+    report = run_here(lake, suite, RunOptions(agent=look, visible=(str(tmp_path),)))
     assert report.made == 1
     assert results(lake, suite)[0].score == 1

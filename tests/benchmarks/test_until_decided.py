@@ -11,9 +11,9 @@ from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import InvalidInput
 from penstock.gate.decision import decide
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.deciding import Ended, UntilDecided
+from penstock_jobs.benchmarks.until_decided import LookResult, UntilDecided
 from tests.benchmarks.conftest import TENANT
-from tests.support.promotions import promote, says, set_policy
+from tests.support.checkpoint_factory import promote, says, set_policy
 
 ALONE = """
 [[require]]
@@ -54,7 +54,7 @@ def known(lake: Lake) -> list[Attempt]:
     return [one.result for one in attempts_of(lake.database, NEW)]
 
 
-def until(lake: Lake, scores: Mapping[str, float], *, most: int | None = None) -> Ended:
+def until(lake: Lake, scores: Mapping[str, float], *, most: int | None = None) -> LookResult:
     """To the end; each time that attempts are wanted, only half of them come to be."""
     while True:
         choose = UntilDecided(lake.database, NEW, "production", most=most)
@@ -94,7 +94,7 @@ def test_where_nothing_can_be_shown_it_ends(ready: Lake) -> None:
     assert ended.stopped in {"hopeless", "all looks taken"}
     assert ended.verdict is not None
     assert ended.verdict.outcome == "INCONCLUSIVE"
-    assert "more tasks may" in ended.told or "no more attempts" in ended.told
+    assert "more tasks may" in ended.text or "no more attempts" in ended.text
 
 
 def test_attempts_beyond_the_plan_change_nothing(ready: Lake) -> None:

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.benchmarks.sandbox import views
-from penstock_jobs.benchmarks.sandbox.views import named_places
+from penstock_jobs.benchmarks.rooms import visible_files
+from penstock_jobs.benchmarks.rooms.visible_files import named_places
 
 
 @pytest.mark.parametrize("name", ["agent", "an agent", "it's an agent"])
 def test_the_folder_of_a_program_that_a_command_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(views, "_SCRATCH", (f"{tmp_path.resolve()}/",))
+    monkeypatch.setattr(visible_files, "_SCRATCH", (f"{tmp_path.resolve()}/",))
     folder = tmp_path.resolve() / name
     folder.mkdir()
     agent = folder / "agent.py"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli import app
 from penstock.clock import SystemClock
-from tests.canary.traffic import (
+from tests.support.canary_traffic import (
     OLD,
     POLICY,
     Behaviour,

@@ -14,7 +14,7 @@ from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
 from penstock_jobs.canary.step import JudgeOf, gate
 from penstock_jobs.canary.watch import WatchRound, watch_once
-from tests.canary.traffic import (
+from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
     MINUTE,
@@ -28,8 +28,8 @@ from tests.canary.traffic import (
     state,
     store,
 )
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.lakes import HandLake, hand_lake
-from tests.support.promotions import TENANT, add, promote, set_policy
 
 POLICY = f"""
 [[require]]

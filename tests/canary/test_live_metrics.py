@@ -20,7 +20,7 @@ from penstock_jobs.canary.look import situation_of
 from penstock_jobs.canary.trial import Trial
 from penstock_jobs.rewards.rates import RATES
 from penstock_jobs.rewards.registry import all_rewards
-from tests.canary.traffic import (
+from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
     MINUTE,
@@ -30,8 +30,8 @@ from tests.canary.traffic import (
     session,
     store,
 )
+from tests.support.checkpoint_factory import TENANT
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
-from tests.support.promotions import TENANT
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from penstock_jobs.canary import watch as watcher
 from penstock_jobs.canary.look import newest_look, situation_of
 from penstock_jobs.canary.step import JudgeOf
 from penstock_jobs.canary.watch import WatchRound, lease_of, step_once, watch_once
-from tests.canary.traffic import (
+from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
     MINUTE,
@@ -38,8 +38,8 @@ from tests.canary.traffic import (
     state,
     store,
 )
+from tests.support.checkpoint_factory import TENANT, promote, release, rollback, says
 from tests.support.lakes import HandLake, hand_lake
-from tests.support.promotions import TENANT, promote, release, rollback, says
 
 WORSE = {NEW: Behaviour(pleased=0.2)}
 AUTO = POLICY + "auto_step = true\n"

@@ -4,7 +4,7 @@ from penstock.channels.channel import ChannelState, channel_state
 from penstock.channels.errors import ChannelUnknown
 from penstock.checkpoints.registration import find
 from penstock.database.engine import Database
-from tests.support.promotions import TENANT
+from tests.support.checkpoint_factory import TENANT
 
 
 def at(database: Database, name: str = "production") -> ChannelState:

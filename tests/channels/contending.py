@@ -28,7 +28,15 @@ from penstock.database.limits import Limits
 from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
 from tests.channels.linearizability import Call, Told, problems
-from tests.support.promotions import PASS, POLICY, TENANT, promote, release, rollback, set_policy
+from tests.support.checkpoint_factory import (
+    PASS,
+    POLICY,
+    TENANT,
+    promote,
+    release,
+    rollback,
+    set_policy,
+)
 
 _PATIENCE_SECONDS = 60
 _REFUSED = (AlreadyServing, NothingToRollBackTo, NotPinned, ChannelUnknown)

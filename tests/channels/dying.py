@@ -22,7 +22,15 @@ from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
 from penstock.database.limits import Limits
 from penstock.gate.tables import gate_policy, verdict
-from tests.support.promotions import TENANT, add, promote, release, rollback, says, set_policy
+from tests.support.checkpoint_factory import (
+    TENANT,
+    add,
+    promote,
+    release,
+    rollback,
+    says,
+    set_policy,
+)
 
 _TABLES = (channel, channel_change, checkpoint, checkpoint_move, gate_policy, notice, verdict)
 _POINTS_MAX = 200

@@ -13,8 +13,8 @@ from penstock.channels.channel import channel_state
 from penstock.channels.errors import ChannelUnknown, NothingServed
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from tests.support.checkpoint_factory import TENANT, add, promote, rollback, set_policy
 from tests.support.lakes import hand_lake
-from tests.support.promotions import TENANT, add, promote, rollback, set_policy
 
 _KEYS = [f"user-{number}" for number in range(20_000)]
 

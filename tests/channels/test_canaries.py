@@ -6,7 +6,7 @@ from penstock.channels.errors import AlreadyServing
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from tests.channels.channels_seen import at, states
-from tests.support.promotions import add, digest_of, promote, rollback
+from tests.support.checkpoint_factory import add, digest_of, promote, rollback
 
 
 def test_a_canary_grows_and_takes_over(database: Database) -> None:

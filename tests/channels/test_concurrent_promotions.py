@@ -11,7 +11,7 @@ from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
 from tests.channels.contending import SWAPS, at_once, check, contend
 from tests.channels.linearizability import Call, Told, problems
-from tests.support.promotions import TENANT, add
+from tests.support.checkpoint_factory import TENANT, add
 
 PROCESSES = 3
 

@@ -28,9 +28,9 @@ from tests.channels.watching_watchers import (
     tell_now,
     with_limits,
 )
-from tests.support.promotions import TENANT, set_policy
+from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase
-from tests.support.servers.asked import Answer
+from tests.support.servers.scripted_server import Answer
 from tests.support.waiting import eventually
 from tests.support.webhook_receiver import TAKEN, Receiver, answers
 

@@ -19,8 +19,8 @@ from tests.channels.watching_watchers import (
     tell_now,
     with_limits,
 )
-from tests.support.promotions import TENANT
-from tests.support.servers.asked import Answer, Hang
+from tests.support.checkpoint_factory import TENANT
+from tests.support.servers.scripted_server import Answer, Hang
 from tests.support.waiting import eventually
 from tests.support.webhook_receiver import Receiver, answers, receiving
 

@@ -23,7 +23,7 @@ from penstock.checkpoints.tables import checkpoint_move
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.gate.tables import verdict
-from tests.support.promotions import (
+from tests.support.checkpoint_factory import (
     TENANT,
     add,
     digest_of,

@@ -24,7 +24,7 @@ from penstock.gate.errors import GateRefused
 from penstock.gate.tables import verdict
 from penstock.gate.verdict import Verdict
 from tests.channels.channels_seen import at, states, versions
-from tests.support.promotions import (
+from tests.support.checkpoint_factory import (
     PASS,
     POLICY,
     TENANT,

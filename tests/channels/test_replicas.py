@@ -16,7 +16,7 @@ from penstock.fleet.replicas import Fleet, Report, fleet, fleets, report
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.settings import Settings
-from tests.support.promotions import TENANT, add, digest_of, promote, rollback
+from tests.support.checkpoint_factory import TENANT, add, digest_of, promote, rollback
 
 SETTINGS = Settings(data=Path("/nonexistent"))
 CHANNEL = "production"

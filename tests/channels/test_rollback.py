@@ -14,7 +14,7 @@ from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
 from penstock.checkpoints.registration import withdraw
 from penstock.database.engine import Database
 from tests.channels.channels_seen import states
-from tests.support.promotions import TENANT, add, promote, release, rollback, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 
 
 def test_a_rollback_goes_to_the_last_good_one_and_pins(database: Database) -> None:

@@ -18,7 +18,7 @@ from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.metrics import Metrics
 from penstock.settings import Settings, load_settings
 from tests.channels.watching_watchers import deliverer, tell_now
-from tests.support.promotions import TENANT, add, promote, rollback, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, rollback, set_policy
 from tests.support.servers.broker import Broker
 
 Record = tuple[str, dict[str, Any]]

@@ -21,7 +21,7 @@ from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.upgrade import upgrade
 from penstock.errors import TooManyRequests
-from tests.support.promotions import TENANT, add, promote, release, rollback, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 from tests.support.waiting import eventually
 
 KEY = (TENANT, "production")

@@ -16,8 +16,8 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from tests.channels.watching_watchers import change_times, standing, tell_now
-from tests.support.promotions import TENANT, add, promote, release, rollback, set_policy
-from tests.support.servers.asked import Answer
+from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
+from tests.support.servers.scripted_server import Answer
 from tests.support.webhook_receiver import TAKEN, Receiver
 
 # What is sent

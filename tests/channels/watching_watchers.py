@@ -8,7 +8,7 @@ from penstock.channels.delivery import Deliverer
 from penstock.database.engine import Database
 from penstock.metrics import Metrics
 from penstock.settings import Settings, load_settings
-from tests.support.promotions import TENANT, set_policy
+from tests.support.checkpoint_factory import TENANT, set_policy
 
 
 @contextmanager

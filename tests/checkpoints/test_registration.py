@@ -28,7 +28,7 @@ from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard, shard_mark
 from penstock.storage.opening import open_store
 from penstock.storage.settings import StorageSettings
-from tests.support.promotions import NOWHERE, TENANT, add, digest_of, promote, rollback
+from tests.support.checkpoint_factory import NOWHERE, TENANT, add, digest_of, promote, rollback
 from tests.support.servers.s3 import S3Server
 
 EMPTY = f"sha256:{hashlib.sha256(b'').hexdigest()}"

@@ -11,7 +11,7 @@ from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.lake.directory import open_or_make
 from penstock.settings import load_settings
-from tests.support.promotions import PASS, TENANT, add, promote, set_policy
+from tests.support.checkpoint_factory import PASS, TENANT, add, promote, set_policy
 
 Run = Callable[..., Any]
 POLICY = """

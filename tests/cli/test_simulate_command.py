@@ -68,9 +68,9 @@ def test_checkpoints_have_the_policies_that_are_named(run: Run, tmp_path: Path) 
     [
         (("--out", "a", "--to", "http://127.0.0.1:1"), "name one of them"),
         (("--json",), "the events go there"),
-        (("--key", "k"), "for --to alone"),
-        (("--start", "yesterday"), "no time with a zone"),
-        (("--start", "2026-01-05T09:00"), "no time with a zone"),
+        (("--key", "k"), "needs --to"),
+        (("--start", "yesterday"), "not a time with a zone"),
+        (("--start", "2026-01-05T09:00"), "not a time with a zone"),
         (("--checkpoint", "=good"), "has no name"),
         (("--checkpoint", "a=nonsense"), "none of weak"),
         (("--truth", "missing/truth.jsonl"), "No such file"),

@@ -17,7 +17,7 @@ from penstock_jobs.demo.folders import make_folders
 from penstock_jobs.demo.player import CHANNEL, Player
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.demo.story import ACTS, Chapter
-from tests.benchmarks.making import need_isolation
+from tests.support.suite_factory import need_isolation
 
 
 def test_it_learns_and_the_gate_stops_what_a_hole_in_the_reward_teaches(

@@ -9,7 +9,7 @@ from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock_jobs.demo.folders import make_folders
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.loop.loopfile import load_loop
+from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.settings import LoopSettings
 
 

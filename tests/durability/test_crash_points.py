@@ -25,8 +25,8 @@ from penstock.lake.merging import merge, swap, write_merged
 from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
 from penstock.lake.verification import verify
-from tests.durability.load import is_whole
 from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.producers import is_whole
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

@@ -10,8 +10,8 @@ import pytest
 from penstock.lake.lake import Lake
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import start_server
-from tests.durability.load import BATCH, Producer, holds_exactly, is_whole
 from tests.support.lakes import HandLake
+from tests.support.producers import BATCH, Producer, holds_exactly, is_whole
 
 SETTINGS = {
     "PENSTOCK_FLUSH_SECONDS_MAX": "0.1",

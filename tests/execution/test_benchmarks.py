@@ -7,10 +7,10 @@ from penstock.checkpoints.attempt import Attempt
 from penstock.checkpoints.scores import attempts_of
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
-from penstock_jobs.benchmarks.running import Options, run
+from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
-from tests.benchmarks.making import make_suite, need_isolation
 from tests.support.lakes import hand_lake
+from tests.support.suite_factory import make_suite, need_isolation
 
 #: Solves what the seed says, so that results differ by attempt and are the same again.
 BY_SEED = "expr $PENSTOCK_SEED % 2 > /dev/null && echo 42 > answer; true"
@@ -22,8 +22,8 @@ def test_a_suite_has_the_same_table_on_every_executor(tmp_path: Path, executor: 
     tables: list[list[Attempt]] = []
     for name, runs_on in (("here", InlineExecutor()), ("there", executor)):
         with hand_lake(tmp_path / name) as hand:
-            options = Options(agent=BY_SEED, attempts=2)
-            report = run(hand.lake, runs_on, suite, "any", options, tenant="default")
+            options = RunOptions(agent=BY_SEED, attempts=2)
+            report = run_suite(hand.lake, runs_on, suite, "any", options, tenant="default")
             assert report.made == 6
             kept = attempts_of(hand.lake.database, report.place)
         tables.append([replace(one.result, latency_s=None) for one in kept])

@@ -9,7 +9,7 @@ from penstock.execution.inline import InlineExecutor
 from penstock_jobs.shards import plan
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.recipe import load_recipe
-from tests.shards.engine_lake import QUERY, RECIPE, fill
+from tests.support.engine_lake import QUERY, RECIPE, fill
 from tests.support.lakes import hand_lake
 
 

@@ -14,10 +14,10 @@ from penstock.lake.deep_verification import verify_deep
 from penstock.lake.lake import Lake
 from penstock.lake.tables import reader_lease, segment
 from penstock_jobs.simulator.truth import SessionTruth
-from tests.durability.load import Identity, holds_exactly, is_whole
 from tests.faults.cluster import READER_LEASE_SECONDS
 from tests.faults.serving import Serving
 from tests.support.lakes import HandLake
+from tests.support.producers import Identity, holds_exactly, is_whole
 from tests.support.waiting import eventually
 
 _DRAIN_SECONDS = 90.0

@@ -6,8 +6,8 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from tests.durability.load import Identity, Looping, batch_of, identities, keep
 from tests.support.lakes import Event, body_of
+from tests.support.producers import Identity, Looping, batch_of, identities, keep
 
 _PAUSE_SECONDS = 0.1
 _RETRY_SECONDS = 0.1

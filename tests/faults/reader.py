@@ -9,7 +9,7 @@ from typing import Any
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.lake.catalog import create_snapshot, drop_snapshot
-from tests.durability.load import Looping, Sender
+from tests.support.producers import Looping, Sender
 
 _PAUSE_SECONDS = 0.2
 _SNAPSHOTS_MAX = 8

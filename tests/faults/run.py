@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.durability.load import Identity, Looping, Producer, Sender
 from tests.faults import checks
 from tests.faults.cluster import LEASE_SECONDS, Cluster
 from tests.faults.direct import DirectProducer
@@ -24,6 +23,7 @@ from tests.faults.reader import Reader
 from tests.faults.schedule import cards, schedule
 from tests.faults.serving import Serving, each
 from tests.faults.simulated import Simulated
+from tests.support.producers import Identity, Looping, Producer, Sender
 
 _CLIENTS, _DIRECT = 4, 2
 _CLIENT_PAUSE_SECONDS = 0.03

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from penstock_jobs.simulator.production import Production, SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
-from tests.durability.load import BATCH, Identity, Looping, Sender, keep
+from tests.support.producers import BATCH, Identity, Looping, Sender, keep
 
 _AGAIN = 0.2
 

@@ -20,7 +20,7 @@ from penstock.fleet.fleet import PartName
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.sidecar import Plan, Sidecar
 from penstock.settings import Settings
-from tests.support.promotions import TENANT, promote
+from tests.support.checkpoint_factory import TENANT, promote
 from tests.support.waiting import eventually
 
 #: Keeps what it is told, a line a run: what it loads, and what was loaded before.

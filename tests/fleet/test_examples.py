@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fleet.following import Fleet, add_files
-from tests.support.promotions import rollback
+from tests.support.checkpoint_factory import rollback
 from tests.support.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "serving"

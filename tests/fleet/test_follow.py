@@ -13,7 +13,7 @@ from penstock.fleet.replicas import Replica
 from penstock.fleet.replicas import fleet as fleet_of
 from penstock.fleet.sidecar import RETRY_SECONDS_MAX
 from tests.fleet.following import JOURNAL, Fleet, Follower, add_large
-from tests.support.promotions import TENANT, add, digest_of, release, rollback, set_policy
+from tests.support.checkpoint_factory import TENANT, add, digest_of, release, rollback, set_policy
 from tests.support.waiting import eventually
 
 #: Takes its time with `two`.

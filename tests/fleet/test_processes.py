@@ -14,7 +14,7 @@ from penstock.database.upgrade import upgrade
 from penstock.settings import Settings
 from penstock_jobs.demo.server import running_server
 from tests.fleet.following import JOURNAL, Fleet, add_large, next_event, process
-from tests.support.promotions import rollback
+from tests.support.checkpoint_factory import rollback
 from tests.support.servers.postgres import PostgresServer
 from tests.support.waiting import eventually
 

@@ -23,7 +23,7 @@ from penstock_jobs.demo.server import running_server
 from tests.fleet import vllm_server
 from tests.fleet.following import Fleet, add_files, next_event, process
 from tests.fleet.vllm_server import ADAPTER, Vllm
-from tests.support.promotions import rollback
+from tests.support.checkpoint_factory import rollback
 
 PYTHON = vllm_server.python()
 # In CI too, where there is no such environment.

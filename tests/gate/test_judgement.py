@@ -16,7 +16,7 @@ from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
 from penstock.gate.tables import live_look
 from penstock.gate.verdict import Verdict
-from tests.support.promotions import TENANT, add, promote, set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 
 POLICY = """
 [[require]]

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds, Exchange, Heard
-from tests.support.servers.asked import Answer, Hang, Server, one_after_the_other, serving
+from tests.support.servers.scripted_server import Answer, Hang, Server, one_after_the_other, serving
 from tests.support.waiting import eventually
 
 LONG = Bounds(seconds_max=30, bytes_max=100)

@@ -26,12 +26,20 @@ from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoin
 from penstock.clock import SystemClock
 from penstock.execution.inline import InlineExecutor
 from penstock.shards.tables import shard
-from penstock_jobs.loop.keeping import cycles_of
+from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.loop.stages import STAGES
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work as Rewards
 from penstock_jobs.rewards.running import run as rewards
-from tests.loop.making import CHANNEL, TENANT, TRAINER, World, expire_leases, open_world, talk
+from tests.support.loop_world import (
+    CHANNEL,
+    TENANT,
+    TRAINER,
+    World,
+    expire_leases,
+    open_world,
+    talk,
+)
 from tests.support.servers.ports import free_port
 from tests.support.waiting import eventually
 
@@ -41,7 +49,7 @@ STEPS = '[canary]\nsteps = [0.5]\nmin_age = "0s"\n'
 MORE = '[canary]\nshare = 0.5\n[watch]\nfor = "0s"\n'
 POINTS = [
     "opened",
-    *(f"{stage.NAME}:{at}" for stage in STAGES for at in ("claimed", "worked", "kept")),
+    *(f"{stage.name}:{at}" for stage in STAGES for at in ("claimed", "worked", "kept")),
     "ending",
 ]
 SERVER = Path(__file__).parents[2] / "examples" / "trainers" / "http_trainer.py"

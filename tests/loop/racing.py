@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.loop.making import World
 from tests.support.lakes import hand_lake
+from tests.support.loop_world import World
 
 
 def main(folder: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from penstock.channels.channel import channel_state
 from penstock.errors import InvalidInput
-from penstock_jobs.loop.keeping import cycles_of
-from tests.loop.making import CHANNEL, TENANT, World, open_world, outcomes
+from penstock_jobs.loop.cycles import cycles_of
+from tests.support.loop_world import CHANNEL, TENANT, World, open_world, outcomes
 from tests.support.servers.child import end_child, start_child
 from tests.support.servers.ports import free_port
 from tests.support.waiting import eventually

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from tests.loop.making import World, is_alive, open_world
+from tests.support.loop_world import World, is_alive, open_world
 from tests.support.waiting import eventually
 
 

@@ -18,12 +18,12 @@ import penstock
 from penstock.checkpoints.digests import digest_files
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
+from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.loop.errors import TrainerFailed
-from penstock_jobs.loop.keeping import cycles_of
-from penstock_jobs.loop.training import Made
+from penstock_jobs.loop.trainers import TrainedCheckpoint
 from tests.loop.clusters import JOBS, end_all, install
-from tests.loop.making import TENANT, World, open_world
 from tests.loop.trainers import by_command, task
+from tests.support.loop_world import TENANT, World, open_world
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ class Cluster:
     def jobs(self) -> Path:
         return self.folder / "jobs"
 
-    def train(self, attempt: int = 1) -> Made:
+    def train(self, attempt: int = 1) -> TrainedCheckpoint:
         return by_command(self.folder, self.command).train(task(attempt=attempt), Event())
 
     @property

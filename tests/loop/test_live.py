@@ -9,9 +9,9 @@ from penstock.channels.channel import channel_state, choose_arm
 from penstock.channels.history import channel_changes
 from penstock.channels.rollback import Rollback, roll_back
 from penstock.errors import InvalidInput
-from tests.canary.traffic import HOUR, session
-from tests.loop.making import CHANNEL, POLICY, TENANT, World, open_world, outcomes
+from tests.support.canary_traffic import HOUR, session
 from tests.support.lakes import Event
+from tests.support.loop_world import CHANNEL, POLICY, TENANT, World, open_world, outcomes
 
 
 @pytest.fixture

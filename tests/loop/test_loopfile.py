@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.loop.loopfile import Canary, Retry, Start, Trainer, load_loop
-from tests.benchmarks.making import make_suite
-from tests.loop.making import LOOP, POLICY, QUERY, RECIPE
+from penstock_jobs.loop.loop_file import (
+    CanarySection,
+    CycleStart,
+    RetryPolicy,
+    TrainerSection,
+    load_loop,
+)
+from tests.support.loop_world import LOOP, POLICY, QUERY, RECIPE
+from tests.support.suite_factory import make_suite
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,14 +38,14 @@ def changed(folder: Path, old: str, new: str, file: str = "loop.toml") -> Path:
 def test_what_it_says_and_what_it_leaves_out(folder: Path) -> None:
     loop = load_loop(folder / "loop.toml")
     assert (loop.name, loop.channel, loop.budget_s) == ("mini", "production", 5 * 3_600)
-    assert loop.start == Start(400, None)
-    assert loop.retry == Retry(2, 0, 0)
+    assert loop.start == CycleStart(400, None)
+    assert loop.retry == RetryPolicy(2, 0, 0)
     assert (loop.canary, loop.watch_s, loop.policy) == (None, None, POLICY)
     assert loop.here(loop.bench[0].agent) == f"sh {folder}/agent.sh"
     more = '[canary]\nshare = 0.1\nlimit = "2h"\n[watch]\nfor = "1h"\n[rewards]\n'
     (folder / "loop.toml").write_text('budget = "90m"\n' + LOOP + more)
     loop = load_loop(folder / "loop.toml")
-    assert (loop.canary, loop.watch_s, loop.budget_s) == (Canary(0.1, 7_200), 3_600, 5_400)
+    assert (loop.canary, loop.watch_s, loop.budget_s) == (CanarySection(0.1, 7_200), 3_600, 5_400)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,7 @@ def test_an_address_with_a_key_is_refused_and_not_shown(folder: Path, url: str) 
 def test_a_trainer_that_is_asked_by_http(folder: Path) -> None:
     told = 'url = "https://gpu-1/train?queue=2"\ntoken_env = "TOKEN"'
     trainer = load_loop(changed(folder, 'command = "sh trainer.sh"', told)).trainer
-    assert trainer == Trainer(None, "https://gpu-1/train?queue=2", "TOKEN", limit_s=60)
+    assert trainer == TrainerSection(None, "https://gpu-1/train?queue=2", "TOKEN", limit_s=60)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.checkpoints.attempt import Attempt, RecordedAttempt
-from penstock_jobs.benchmarks.running import Wanted
-from penstock_jobs.loop.missing import missing, oldest_us
+from penstock_jobs.benchmarks.run import PlannedAttempt
+from penstock_jobs.loop.stages.promotion import missing_attempts, oldest_accepted_us
 
 TASKS = ["a", "b"]
 OLD, NEW = 50, 200
@@ -28,18 +28,18 @@ def kept(task: str, attempt: int, at: int = NEW) -> RecordedAttempt:
 def test_so_many_that_are_not_too_old(
     known: list[RecordedAttempt], wanted: list[tuple[int, str]]
 ) -> None:
-    found = missing(known, TASKS, 2, 100)
-    assert found == [Wanted(attempt, task) for attempt, task in wanted]
+    found = missing_attempts(known, TASKS, 2, 100)
+    assert found == [PlannedAttempt(attempt, task) for attempt, task in wanted]
     # Whoever is killed on the way asks for the rest.
     for one in range(len(found)):
         made = [kept(each.task, each.attempt) for each in found[:one]]
-        assert missing([*known, *made], TASKS, 2, 100) == found[one:]
+        assert missing_attempts([*known, *made], TASKS, 2, 100) == found[one:]
 
 
 def test_without_an_age_nothing_is_too_old() -> None:
-    assert missing([kept(task, 0, OLD) for task in TASKS], TASKS, 1, None) == []
-    assert oldest_us(None, 5) is None
+    assert missing_attempts([kept(task, 0, OLD) for task in TASKS], TASKS, 1, None) == []
+    assert oldest_accepted_us(None, 5) is None
 
 
 def test_what_will_be_too_old_before_long_is_so_already() -> None:
-    assert oldest_us(1_000, 10**9) == 10**9 - 900 * 10**6
+    assert oldest_accepted_us(1_000, 10**9) == 10**9 - 900 * 10**6

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.channels.history import channel_changes
 from penstock.database.errors import DatabaseUnreachable
-from penstock_jobs.loop.keeping import cycles_of
-from tests.loop.making import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
+from penstock_jobs.loop.cycles import cycles_of
+from tests.support.loop_world import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
 from tests.support.servers.postgres import PostgresServer
 
 STAGES = ("rewards", "shard", "train", "register", "bench", "gate", "promote")

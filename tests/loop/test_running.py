@@ -14,10 +14,19 @@ from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.errors import InvalidInput
-from penstock_jobs.loop.keeping import Cycle, cycles_of
-from tests.loop.making import AGENT, CHANNEL, POLICY, RECIPE, TENANT, World, open_world, outcomes
-from tests.support.promotions import add, promote
-from tests.support.servers.asked import serving as serving_somewhere
+from penstock_jobs.loop.cycles import Cycle, cycles_of
+from tests.support.checkpoint_factory import add, promote
+from tests.support.loop_world import (
+    AGENT,
+    CHANNEL,
+    POLICY,
+    RECIPE,
+    TENANT,
+    World,
+    open_world,
+    outcomes,
+)
+from tests.support.servers.scripted_server import serving as serving_somewhere
 
 
 @pytest.fixture
@@ -77,7 +86,7 @@ def test_a_trainer_that_fails_is_tried_again_and_given_up(world: World) -> None:
     world.write("trainer.sh", "echo no memory; exit 7\n")
     done = world.run_once()
     assert done.outcome == "failed"
-    assert "train: The trainer ended with status 7" in done.why
+    assert "train: The trainer made no checkpoint: it ended with status 7" in done.why
     assert "no memory" in done.why
     assert (stage(done, "train").failures, stage(done, "train").epoch) == (2, 2)
     assert serving(world) == "first"

@@ -7,9 +7,9 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
-from penstock_jobs.loop.errors import StageLost, TrainerAnswerUnfit, TrainerFailed
-from tests.loop.making import is_alive
+from penstock_jobs.loop.errors import StageLost, TrainerFailed
 from tests.loop.trainers import by_command, task
+from tests.support.loop_world import is_alive
 from tests.support.waiting import eventually
 
 DIGEST = "sha256:" + "a" * 64
@@ -36,7 +36,7 @@ def test_a_trainer_may_read_the_settings_of_penstock(tmp_path: Path) -> None:
 
 
 def test_no_answer_is_none(tmp_path: Path) -> None:
-    with pytest.raises(TrainerAnswerUnfit, match="it is not there"):
+    with pytest.raises(TrainerFailed, match=r"answer\.json cannot be used: it is not there"):
         by_command(tmp_path, "true").train(task(), Event())
 
 

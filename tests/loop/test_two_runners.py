@@ -11,9 +11,9 @@ from threading import Barrier
 import pytest
 
 from penstock.channels.history import channel_changes
+from penstock_jobs.loop.cycles import LoopKey, StageClaim, claimed, cycles_of, finish, open_cycle
 from penstock_jobs.loop.errors import StageLost
-from penstock_jobs.loop.keeping import Held, Place, claimed, cycles_of, finish, open_cycle
-from tests.loop.making import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
+from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,7 +74,7 @@ def test_what_a_fenced_runner_finishes_late_is_not_taken(world: World) -> None:
 
 
 def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
-    database, place, claimers = world.database, Place(TENANT, "by-hand"), 6
+    database, place, claimers = world.database, LoopKey(TENANT, "by-hand"), 6
     facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
     assert open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
     at_once = Barrier(claimers)
@@ -93,14 +93,14 @@ def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
 
 
 def test_a_stage_is_held_by_one_until_its_lease_has_run_out(world: World) -> None:
-    database, place = world.database, Place(TENANT, "by-hand")
+    database, place = world.database, LoopKey(TENANT, "by-hand")
     facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
     assert open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
     assert not open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
     [cycle] = cycles_of(database, TENANT, "by-hand")
     seen = cycle.stage("rewards")
 
-    def claim(lease_s: float = 60.0) -> "Iterator[Held | None]":
+    def claim(lease_s: float = 60.0) -> "Iterator[StageClaim | None]":
         with claimed(database, place, 1, seen, owner="me", lease_s=lease_s) as held:
             yield held
 

@@ -4,15 +4,13 @@ from pathlib import Path
 
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds
-from penstock_jobs.loop.trainers.command import CommandTrainer
-from penstock_jobs.loop.trainers.http import HttpTrainer, Pace
-from penstock_jobs.loop.training import Task
+from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, TrainingTask
 
 BYTES_MAX = 1_000
 PACE = Pace(seconds=0.01, seconds_max=0.05, silence_s=60)
 
 
-def task(*, attempt: int = 1, limit_s: float = 60) -> Task:
+def task(*, attempt: int = 1, limit_s: float = 60) -> TrainingTask:
     facts: dict[str, str | int] = {
         "checkpoint": "mini-0001",
         "cycle": 1,
@@ -24,7 +22,7 @@ def task(*, attempt: int = 1, limit_s: float = 60) -> Task:
         "shard_folder": "/lake/shards/1",
         "lake": "file:///lake",
     }
-    return Task(key="mini-0001-abc", attempt=attempt, limit_s=limit_s, facts=facts)
+    return TrainingTask(key="mini-0001-abc", attempt=attempt, limit_s=limit_s, facts=facts)
 
 
 def by_command(folder: Path, command: str) -> CommandTrainer:

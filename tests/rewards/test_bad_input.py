@@ -11,9 +11,9 @@ import pytest
 
 from penstock_jobs.rewards.registry import all_rewards
 from penstock_jobs.rewards.showing import compute, show_session
-from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.rewards.test_large_files import LINES, MINIFIED
 from tests.support.lakes import START_US, Event, body_of, hand_lake, make_event
+from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 BEFORE = "a = 1\n"
 AFTER = "a = 1\nresult = compute(a)\n"

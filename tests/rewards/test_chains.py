@@ -14,9 +14,9 @@ from penstock_jobs.rewards.credit import Part, Place, credit_rows, share, standi
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rows import REWARD_ROWS, State
-from tests.rewards.lakes import answered, said, tool
-from tests.rewards.runs import run_at, thumbs, whole
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.reward_events import answered, said, tool
+from tests.support.reward_runs import run_at, thumbs, whole
 
 LIKED = parse_definition(
     'name = "liked"\n[[reward]]\nname = "explicit_feedback"\nweight = 1.0\n', "liked"

@@ -6,9 +6,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.rewards.lakes import answered, edited, said
 from tests.support.commands import penstock
 from tests.support.lakes import hand_lake, make_event
+from tests.support.reward_events import answered, edited, said
 
 
 def rewards(*arguments: str) -> CompletedProcess[str]:

@@ -10,8 +10,8 @@ from penstock_jobs.rewards.measures.dissatisfied_follow_up import (
     Parameters,
     dissatisfied_follow_up,
 )
-from tests.rewards.lakes import answered, bucket_of, said
 from tests.support.lakes import Event, make_event
+from tests.support.reward_events import answered, bucket_of, said
 
 PRAISE = "perfect, thanks! Next: add a button that exports the table as CSV"
 REPROACH = "no, that is wrong, you broke the login. revert it"

@@ -17,11 +17,11 @@ from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.gathering import as_bucket, later
 from penstock_jobs.rewards.rows import TABLES, latest_due
-from tests.rewards.lakes import edited, rows_of, said
 from tests.rewards.measures import MEASURES, PARAMETERS
 from tests.rewards.stories import SECOND, START_US, Story, bucket, found
 from tests.support.lakes import START_US as LAKE_START_US
 from tests.support.lakes import make_event
+from tests.support.reward_events import edited, rows_of, said
 
 DEFAULT = find_definition()
 TEXTS = ("a = 1\n", "a = 1\nb = two()\n", "b = two()\nc = 3\n", "")

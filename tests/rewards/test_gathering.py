@@ -16,8 +16,8 @@ from penstock_jobs.rewards.gathering import as_bucket, columns_of
 from penstock_jobs.rewards.registry import Reward
 from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
 from penstock_jobs.rewards.scoring import score
-from tests.rewards.lakes import DAY_US
 from tests.support.lakes import START_US, hand_lake
+from tests.support.reward_events import DAY_US
 from tests.support.traffic import batches, generate_sessions
 
 DEFINITION = find_definition()

@@ -20,10 +20,10 @@ from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
 from penstock_jobs.rewards.measures.line_survival import line_survival
 from penstock_jobs.rewards.registry import all_rewards
 from penstock_jobs.rewards.rows import Parameters
-from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.rewards.measures import state, value
 from tests.rewards.stories import Story, bucket, found
 from tests.support.lakes import Event, make_event
+from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 ALPHA, BRAVO, CHARLIE = "alpha = 10\n", "bravo = 20\n", "charlie = 30\n"
 WRITTEN = ALPHA + BRAVO + CHARLIE

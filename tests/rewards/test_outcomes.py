@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from penstock_jobs.rewards.combine import UNKNOWN, Standing
 from penstock_jobs.rewards.outcomes import RULES, Facts, Limits, Outcome, decide, outcomes
 from penstock_jobs.rewards.rows import Bucket
-from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.support.lakes import START_US, Event, make_event
+from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
 GOOD = Standing("scored", 0.5)

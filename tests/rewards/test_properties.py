@@ -17,10 +17,10 @@ from penstock.lake.catalog import current
 from penstock_jobs.rewards.gathering import as_bucket
 from penstock_jobs.rewards.rows import Bucket
 from penstock_jobs.rewards.showing import compute
-from tests.rewards.lakes import DAY_US
 from tests.rewards.measures import MEASURES, PARAMETERS
 from tests.rewards.stories import Story, bucket, found
 from tests.support.lakes import START_US, Event, hand_lake
+from tests.support.reward_events import DAY_US
 
 TEXT = st.text("ab(=. \n\té𝄞", max_size=80)
 SAMPLES = Path(__file__).parents[2] / "examples" / "sessions"

@@ -26,8 +26,8 @@ from penstock_jobs.rewards.rates import (
     tallies,
     welch,
 )
-from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.support.lakes import Event, make_event
+from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
 Random = np.random.Generator

@@ -15,7 +15,8 @@ from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.planning import Wanted
 from penstock_jobs.rewards.running import Work, commit, run
-from tests.rewards.runs import (
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
+from tests.support.reward_runs import (
     CURRENT,
     DAY_US,
     DEFINITION,
@@ -27,7 +28,6 @@ from tests.rewards.runs import (
     whole,
     worked,
 )
-from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

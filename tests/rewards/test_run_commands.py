@@ -14,10 +14,10 @@ import pytest
 
 from penstock.lake.collection import collect
 from penstock.lake.verification import verify
-from tests.rewards.lakes import answered, edited, said
-from tests.rewards.runs import seen, thumbs, worked
 from tests.support.commands import penstock
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.reward_events import answered, edited, said
+from tests.support.reward_runs import seen, thumbs, worked
 
 MINE = """
 name = "mine"

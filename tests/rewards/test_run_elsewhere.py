@@ -11,7 +11,9 @@ from penstock.execution.processes import ProcessExecutor
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.planning import Wanted
 from penstock_jobs.rewards.running import Work, run
-from tests.rewards.runs import (
+from tests.rewards.test_history import START_S, History
+from tests.support.lakes import START_US, Event, HandLake, hand_lake
+from tests.support.reward_runs import (
     CURRENT,
     DAY_US,
     DEFINITION,
@@ -22,8 +24,6 @@ from tests.rewards.runs import (
     thumbs,
     worked,
 )
-from tests.rewards.test_history import START_S, History
-from tests.support.lakes import START_US, Event, HandLake, hand_lake
 from tests.support.servers.s3 import S3Server
 
 ROWS = f"select * exclude (computed_at) from ({CURRENT}) order by all"

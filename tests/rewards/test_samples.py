@@ -17,9 +17,9 @@ from penstock_jobs.rewards.gathering import gather_chain
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rows import Bucket
 from penstock_jobs.rewards.showing import compute, show_session
-from tests.rewards.lakes import DAY_US
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, HandLake, hand_lake
+from tests.support.reward_events import DAY_US
 
 ROOT = Path(__file__).parents[2]
 SESSIONS = ROOT / "examples" / "sessions"

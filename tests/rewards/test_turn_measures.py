@@ -13,8 +13,8 @@ from penstock_jobs.rewards.measures.asked_instead import asks
 from penstock_jobs.rewards.measures.length_penalty import bent
 from penstock_jobs.rewards.measures.reasoning_in_comments import comment_chars
 from penstock_jobs.rewards.registry import all_rewards
-from tests.rewards.lakes import answered, bucket_of, edited, said, tool
 from tests.support.lakes import Event, make_event
+from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 PLAN = '{"plan": [{"step": "read", "status": "done"}]}'
 Found = dict[tuple[str, str], tuple[float | None, str, str | None]]

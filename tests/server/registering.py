@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.database.engine import Database
 from penstock_jobs.simulator.client import Reply
-from tests.support.promotions import add, promote
+from tests.support.checkpoint_factory import add, promote
 
 
 @dataclass

@@ -12,7 +12,7 @@ from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.settings import load_settings
 from tests.server.registering import Registry, problem
-from tests.support.promotions import add, digest_of, promote, rollback
+from tests.support.checkpoint_factory import add, digest_of, promote, rollback
 from tests.support.waiting import eventually
 from tests.support.webhook_receiver import receiving
 

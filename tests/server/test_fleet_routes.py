@@ -11,7 +11,7 @@ from penstock.access.keys import create_key
 from penstock.database.engine import Database
 from penstock.settings import load_settings
 from penstock_jobs.simulator.client import Reply
-from tests.support.promotions import add, digest_of, promote
+from tests.support.checkpoint_factory import add, digest_of, promote
 
 PATH = "/v1/channels/production/replicas"
 

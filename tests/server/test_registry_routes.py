@@ -11,7 +11,7 @@ from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from tests.server.registering import Registry, problem
-from tests.support.promotions import digest_of
+from tests.support.checkpoint_factory import digest_of
 
 POLICY = """
 [[require]]

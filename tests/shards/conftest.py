@@ -6,7 +6,7 @@ import pytest
 
 from penstock_jobs.shards import plan
 from penstock_jobs.shards.recipe import load_recipe
-from tests.shards.engine_lake import QUERY, RECIPE, fill
+from tests.support.engine_lake import QUERY, RECIPE, fill
 from tests.support.lakes import HandLake, hand_lake
 
 

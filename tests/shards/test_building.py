@@ -28,8 +28,7 @@ from penstock_jobs.shards.diff import diff_shards
 from penstock_jobs.shards.errors import NothingToBuild, RewardsPending
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.shards.registration import find_shard, list_shards, mark_consent, marks_of
-from tests.rewards.lakes import answered, said
-from tests.shards.engine_lake import (
+from tests.support.engine_lake import (
     DAY_US,
     NO_ORDER,
     QUERY,
@@ -43,6 +42,7 @@ from tests.shards.engine_lake import (
     tokens,
 )
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
+from tests.support.reward_events import answered, said
 from tests.support.servers.s3 import S3Server
 
 #: A program of its own begins so.
@@ -52,7 +52,7 @@ from pathlib import Path
 from tests.support.lakes import hand_lake
 from penstock_jobs.shards import plan as planning
 from penstock_jobs.shards.recipe import load_recipe
-from tests.shards.engine_lake import built, fill
+from tests.support.engine_lake import built, fill
 planning.SLICE_EVENTS = 12
 """
 

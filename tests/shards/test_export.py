@@ -13,7 +13,7 @@ from penstock.shards.manifest import Manifest, folder_of
 from penstock.storage.files import FileStore
 from penstock_jobs.shards import export as outputs
 from penstock_jobs.shards.export import EXPORT_NAME, all_exporters, export_shard
-from tests.shards.export_making import Row, in_order, stored, talked
+from tests.support.export_rows import Row, in_order, stored, talked
 
 TARGETS = [
     "atif", "messages-jsonl", "messages-parquet", "prime-rl", "skyrl", "trl-dpo", "trl-grpo",

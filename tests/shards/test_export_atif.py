@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from penstock_jobs.shards.sample_rows import Options, SampleRows
-from tests.shards.export_making import (
+from tests.shards.talks import Talk, asks, tokens
+from tests.support.export_rows import (
     ARGUMENTS,
     TOOLS,
     Row,
@@ -19,7 +20,6 @@ from tests.shards.export_making import (
     shard_rows,
     talked,
 )
-from tests.shards.talks import Talk, asks, tokens
 
 
 def documents(out: Path) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from tests.shards.export_making import (
+from tests.support.export_rows import (
     TOOLS,
     Row,
     exported,

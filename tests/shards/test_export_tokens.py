@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from penstock_jobs.shards.exporters import prime_rl
-from tests.shards.export_making import (
+from tests.support.export_rows import (
     Row,
     exported,
     in_order,

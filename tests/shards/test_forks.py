@@ -7,18 +7,10 @@ from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definitions import find_definition
 from penstock_jobs.rewards.running import Work, run
 from penstock_jobs.shards.registration import mark_consent, marks_of
-from tests.rewards.lakes import answered, said
-from tests.rewards.runs import thumbs
-from tests.shards.engine_lake import (
-    DAY_US,
-    SESSIONS,
-    built,
-    otherwise,
-    rows_of,
-    talk,
-    tokens,
-)
+from tests.support.engine_lake import DAY_US, SESSIONS, built, otherwise, rows_of, talk, tokens
 from tests.support.lakes import START_US, HandLake, make_event
+from tests.support.reward_events import answered, said
+from tests.support.reward_runs import thumbs
 
 
 def test_what_a_fork_repeats_is_not_trained_twice(

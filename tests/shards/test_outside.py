@@ -11,10 +11,10 @@ from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, a
 from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
 from penstock.execution.processes import ProcessExecutor
-from tests.rewards.lakes import answered, said
-from tests.rewards.runs import thumbs
-from tests.shards.engine_lake import SESSIONS, built, fill, rows_of, tokens
+from tests.support.engine_lake import SESSIONS, built, fill, rows_of, tokens
 from tests.support.lakes import HandLake
+from tests.support.reward_events import answered, said
+from tests.support.reward_runs import thumbs
 
 CHANNEL = ("[advantage]", '[staleness]\nchannel = "production"\nmax_versions = 1\n[advantage]')
 SUITE = ('consent = "not_denied"', 'consent = "not_denied"\nsuites = ["core"]')

@@ -10,9 +10,9 @@ from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 from penstock_jobs.shards.selection import Known, Selection, read_answer, select, wanted_by
-from tests.rewards.lakes import DAY_US
-from tests.rewards.runs import run_at
 from tests.support.lakes import HandLake, hand_lake
+from tests.support.reward_events import DAY_US
+from tests.support.reward_runs import run_at
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"

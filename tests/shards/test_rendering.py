@@ -19,7 +19,7 @@ from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.renderer import Drift, Rendered, Renderer, open_renderer
 from tests.shards.talks import Talk, asks
-from tests.shards.tokenizers_made import FORGETFUL, PLAIN, tokenizer_json
+from tests.support.tokenizer_files import FORGETFUL, PLAIN, tokenizer_json
 
 
 @pytest.fixture(scope="module")

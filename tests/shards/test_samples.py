@@ -16,7 +16,7 @@ from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.renderer import Renderer
 from penstock_jobs.shards.sample_rows import LeftOut, Options, SampleRows
 from tests.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
-from tests.shards.tokenizers_made import PLAIN, tokenizer_json
+from tests.support.tokenizer_files import PLAIN, tokenizer_json
 
 Row = dict[str, Any]
 DIGEST = "ab" * 32

@@ -13,8 +13,8 @@ from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.simulator.policy import END, POLICIES, TASK_IDS
 from penstock_jobs.simulator.production import Checkpoint, Production
-from tests.shards.engine_lake import QUERY, RECIPE
 from tests.simulator.agreement import LATER_US
+from tests.support.engine_lake import QUERY, RECIPE
 from tests.support.lakes import hand_lake
 
 POLICY = POLICIES["fair"]

@@ -74,7 +74,7 @@ def test_a_gateway_that_is_full_is_asked_again() -> None:
     with busy_gateway(refusals=2) as (url, bodies):
         assert send(HttpSink(url, None, tell=told.append), LINES[:3]) == 1
     [said] = told
-    assert said.startswith(f"{url} takes nothing: ")
+    assert said.startswith(f"{url} takes no events: ")
     assert len(bodies) == 3
     assert len(set(bodies)) == 1
 
@@ -92,7 +92,7 @@ def test_an_address_that_cannot_be_posted_to_is_refused(url: str) -> None:
 
 
 def test_a_login_is_refused_and_not_shown() -> None:
-    with pytest.raises(InvalidInput, match="a login in it is not sent") as refused:
+    with pytest.raises(InvalidInput, match="it has a login") as refused:
         HttpSink("http://ada:geheim@there:8787", None)
     assert "geheim" not in str(refused.value)
 

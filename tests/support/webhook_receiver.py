@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.support.servers.asked import Answer, Script, Server, answering
+from tests.support.servers.scripted_server import Answer, Script, Server, answering
 
 TAKEN = Answer(204)
 

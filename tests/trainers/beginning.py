@@ -5,8 +5,8 @@ from pathlib import Path
 from penstock.channels.promotion import Promotion, promote
 from penstock.checkpoints.digests import digest_files
 from penstock.checkpoints.registration import register
-from tests.loop.making import CHANNEL, RECIPE, TENANT, World
-from tests.support.promotions import PASS
+from tests.support.checkpoint_factory import PASS
+from tests.support.loop_world import CHANNEL, RECIPE, TENANT, World
 
 PARENT = "tiny"
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.shards.export_making import Row, in_order, talked
-from tests.shards.tokenizers_made import tokenizer_json
+from tests.support.export_rows import Row, in_order, talked
+from tests.support.tokenizer_files import tokenizer_json
 
 #: As models have it that were made for training: what an assistant says is marked.
 TEMPLATE = """\

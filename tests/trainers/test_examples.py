@@ -12,9 +12,9 @@ import pytest
 from penstock.checkpoints.digests import digest_files
 from penstock.settings import load_settings
 from penstock.storage.files import FileStore
-from penstock_jobs.loop.keeping import cycles_of
+from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.shards.export import export_shard
-from tests.loop.making import TENANT, World, open_world
+from tests.support.loop_world import TENANT, World, open_world
 from tests.trainers.beginning import PARENT, begin
 from tests.trainers.making import make_model, needs, sampled
 

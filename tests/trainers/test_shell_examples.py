@@ -15,9 +15,9 @@ import pytest
 from penstock.storage.files import FileStore
 from penstock_jobs.shards.export import export_shard
 from penstock_jobs.shards.exporters import prime_rl
-from tests.loop.making import World, open_world, talk
-from tests.shards.export_making import in_order, stored, talked
 from tests.shards.test_export_tokens import MicroBatch, cut, steps_of
+from tests.support.export_rows import in_order, stored, talked
+from tests.support.loop_world import World, open_world, talk
 from tests.trainers.beginning import PARENT, begin
 from tests.trainers.shell_examples import EXAMPLES, Example
 

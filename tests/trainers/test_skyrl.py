@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.shards.export_making import Row, unprompted
+from tests.support.export_rows import Row, unprompted
 from tests.trainers.making import logprobs_of, make_model, needs, save_model
 from tests.trainers.shell_examples import Example
 from tests.trainers.skyrl_on_cpu import DIES, LOG, without_flash_attention

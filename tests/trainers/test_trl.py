@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.shards.export_making import Row
+from tests.support.export_rows import Row
 from tests.trainers.making import logprobs_of, needs
 
 pytestmark = [

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.loop.making import is_alive, open_world
-from tests.shards.export_making import TOOLS, Row, in_order, in_table, stripped
+from tests.support.export_rows import TOOLS, Row, in_order, in_table, stripped
+from tests.support.loop_world import is_alive, open_world
 from tests.support.waiting import eventually
 from tests.trainers.beginning import PARENT, begin
 from tests.trainers.making import logprobs_of, needs

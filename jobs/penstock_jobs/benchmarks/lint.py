@@ -10,82 +10,78 @@ from dataclasses import dataclass
 
 from penstock.execution import Executor
 from penstock.settings import Settings
-from penstock_jobs.benchmarks.attempting import Conditions, open_room
+from penstock_jobs.benchmarks.attempt import RunConditions, TreeScore, open_room, score_tree
 from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.running import Options, conditions_of
-from penstock_jobs.benchmarks.sandbox import isolated
-from penstock_jobs.benchmarks.sandbox.files import File
-from penstock_jobs.benchmarks.scoring import Scored, score_tree
+from penstock_jobs.benchmarks.rooms import isolated
+from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.run import RunOptions, conditions_of
 from penstock_jobs.benchmarks.suite import (
     TASK_BYTES_MAX,
+    BenchmarkTask,
     Suite,
-    Task,
     TaskFiles,
     load_files,
     load_solution,
 )
 
 _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
-#: What a prompt has in common with a check without telling it: a line of so many letters is told.
-_TOLD_CHARS_MIN = 40
-#: What comments and texts begin and end with.
+#: A prompt may share shorter lines with its check without revealing it.
+_REVEALING_CHARS_MIN = 40
+#: The marks around comments and texts, which do not count.
 _MARKS = "#/*\"'- "
 #: Names by which checks are known; in a tree the agent would see them.
 _CHECK_NAMES = ("task.toml", "solution.json")
 
 
 @dataclass(frozen=True)
-class Finding:
+class SuiteFinding:
     task: str
     problem: str
 
 
-#: Told of each task that is done, of how many.
-Follow = Callable[[int, int], None]
-
-
 @dataclass(frozen=True)
-class _Work:
-    conditions: Conditions
-    task: Task
+class _LintTask:
+    conditions: RunConditions
+    task: BenchmarkTask
     files: TaskFiles
     solution: list[File] | None
 
 
-def lint(
+def lint_suite(
     executor: Executor,
     suite: Suite,
     settings: Settings,
     *,
     isolated: bool = True,
-    follow: Follow = lambda _done, _of: None,
-) -> list[Finding]:
-    """All that is wrong with it, by task. Raises SuiteUnfit, IsolationImpossible."""
-    conditions = conditions_of(settings, suite, "lint", Options(agent="", isolated=isolated))
-    findings: list[Finding] = []
-    done = executor.run(lint_task, _works(suite, conditions, TASK_BYTES_MAX))
-    for number, one in enumerate(done, 1):
-        findings += one.result
+    follow: Callable[[int, int], None] = lambda _done, _of: None,
+) -> list[SuiteFinding]:
+    """All that is wrong with it, by task. `follow` gets how many tasks are done, of how many.
+    Raises InvalidInput, IsolationImpossible."""
+    conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
+    findings: list[SuiteFinding] = []
+    done = executor.run(lint_task, _lint_tasks(suite, conditions, TASK_BYTES_MAX))
+    for number, finished in enumerate(done, 1):
+        findings += finished.result
         follow(number, len(suite.tasks))
-    return sorted(findings, key=lambda one: (one.task, one.problem))
+    return sorted(findings, key=lambda finding: (finding.task, finding.problem))
 
 
-def _works(suite: Suite, conditions: Conditions, bytes_max: int) -> Iterator[_Work]:
+def _lint_tasks(suite: Suite, conditions: RunConditions, bytes_max: int) -> Iterator[_LintTask]:
     for task in suite.tasks:
         solution = load_solution(task, bytes_max) if task.has_solution else None
-        yield _Work(conditions, task, load_files(task, bytes_max), solution)
+        yield _LintTask(conditions, task, load_files(task, bytes_max), solution)
 
 
-def lint_task(work: _Work) -> list[Finding]:
+def lint_task(work: _LintTask) -> list[SuiteFinding]:
     """What runs on a worker."""
     if work.conditions.isolated:
         isolated.check()
-    problems = [*_seen(work.task, work.files), *_ran(work)]
-    return [Finding(work.task.name, problem) for problem in problems]
+    problems = [*_visible_problems(work.task, work.files), *_check_problems(work)]
+    return [SuiteFinding(work.task.name, problem) for problem in problems]
 
 
-def _seen(task: Task, files: TaskFiles) -> Iterator[str]:
-    """Without running anything."""
+def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
+    """What can be seen without running anything."""
     if not files.tree:
         yield "its tree is empty"
     size = sum(len(file.content) for file in files.tree)
@@ -97,53 +93,53 @@ def _seen(task: Task, files: TaskFiles) -> Iterator[str]:
             yield f"{file.path} is in its tree, where the agent sees it"
         elif file.content in contents:
             yield f"{file.path} in its tree is a file of its check"
-    if line := _told(task.prompt, files.check):
+    if line := _revealed_line(task.prompt, files.check):
         yield f"its prompt tells a line of its check: {line!r}"
 
 
-def _told(prompt: str, check: Sequence[File]) -> str | None:
+def _revealed_line(prompt: str, check: Sequence[File]) -> str | None:
     words = " ".join(prompt.split())
     for file in check:
         for line in file.content.decode(errors="replace").splitlines():
             plain = " ".join(line.split()).strip(_MARKS)
-            if len(plain) >= _TOLD_CHARS_MIN and plain in words:
+            if len(plain) >= _REVEALING_CHARS_MIN and plain in words:
                 return plain
     return None
 
 
-def _ran(work: _Work) -> Iterator[str]:
+def _check_problems(work: _LintTask) -> Iterator[str]:
     task, tree = work.task, work.files.tree
     untouched = _score(work, tree)
     again = _score(work, tree)
-    yield from _unlike(untouched, again)
+    yield from _two_verdicts(untouched, again)
     if task.expect == "no_edit":
         if untouched.score != 1:
-            yield f"nothing is to be edited, and an untouched tree {_said(untouched)}"
+            yield f"nothing is to be edited, and an untouched tree {_verdict(untouched)}"
         edited = _score(work, [*tree, _EDIT])
         if edited.score != 0:
-            yield f"nothing is to be edited, and an edited tree {_said(edited)}"
+            yield f"nothing is to be edited, and an edited tree {_verdict(edited)}"
         return
     if untouched.score is None or untouched.score >= 1:
-        yield f"its check has to fail an untouched tree, which {_said(untouched)}"
+        yield f"its check has to fail an untouched tree, which {_verdict(untouched)}"
     if work.solution is not None:
         solved = _score(work, work.solution, task.solution_report)
         if solved.score != 1:
-            yield f"its solution has to pass, and {_said(solved)}"
-        yield from _unlike(solved, _score(work, work.solution, task.solution_report))
+            yield f"its solution has to pass, and {_verdict(solved)}"
+        yield from _two_verdicts(solved, _score(work, work.solution, task.solution_report))
 
 
-def _unlike(one: Scored, other: Scored) -> Iterator[str]:
+def _two_verdicts(one: TreeScore, other: TreeScore) -> Iterator[str]:
     if one.score != other.score:
-        yield f"its check says two things of one tree: it {_said(one)}, then {_said(other)}"
+        yield f"its check says two things of one tree: it {_verdict(one)}, then {_verdict(other)}"
 
 
-def _said(scored: Scored) -> str:
+def _verdict(scored: TreeScore) -> str:
     if scored.error is not None:
         return f"gets no score ({scored.error})"
     return {0.0: "fails", 1.0: "passes"}.get(scored.score or 0.0, f"scores {scored.score}")
 
 
-def _score(work: _Work, tree: list[File], report: bytes | None = None) -> Scored:
+def _score(work: _LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
     """Of this tree, as if an agent had left it so."""
     edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
     try:
@@ -151,4 +147,4 @@ def _score(work: _Work, tree: list[File], report: bytes | None = None) -> Scored
             room.put("tree", tree, writable=True)
             return score_tree(room, work.task, work.files, report, edited=edited)
     except RoomFailed as error:
-        return Scored(error=str(error))
+        return TreeScore(error=str(error))

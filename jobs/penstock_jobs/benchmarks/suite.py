@@ -11,13 +11,10 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from penstock import toml_document as reading
-from penstock_jobs.benchmarks.errors import SuiteUnfit
-from penstock_jobs.benchmarks.sandbox import addresses
-from penstock_jobs.benchmarks.sandbox.files import File, Print, prints_in, read_folder
-
-#: The tree, the check or the solution of a task.
-TASK_BYTES_MAX = 256 * 1024 * 1024
+from penstock import toml_document
+from penstock.errors import InvalidInput
+from penstock_jobs.benchmarks.rooms import network as addresses
+from penstock_jobs.benchmarks.rooms.files import File, Print, prints_in, read_folder
 
 Expect = Literal["edit", "no_edit", "any"]
 
@@ -41,11 +38,13 @@ _LIMITS_MAX = {
     "disk_mib": 1_048_576,
 }
 _ATTEMPTS_MAX = 1_000
+#: The tree, the check or the solution of a task.
+TASK_BYTES_MAX = 256 * 1024 * 1024
 CHECK_DEFAULT = ("python", "check.py")
 
 
 @dataclass(frozen=True)
-class Limits:
+class TaskLimits:
     seconds: int = 600
     check_seconds: int = 120
     memory_mib: int = 2048
@@ -63,12 +62,12 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchmarkTask:
     name: str
     prompt: str
     tags: tuple[str, ...]
     expect: Expect
-    limits: Limits
+    limits: TaskLimits
     #: None where nothing is to be checked but that nothing was edited.
     check: tuple[str, ...] | None
     folder: Path
@@ -102,52 +101,56 @@ class Suite:
     attempts: int
     #: HOST:PORT that agents may reach besides the serving address.
     allow: tuple[str, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[BenchmarkTask, ...]
     folder: Path
     sources: Sources = Sources()
 
-    def task(self, name: str) -> Task:
-        """Raises SuiteUnfit."""
-        for one in self.tasks:
-            if one.name == name:
-                return one
-        why = f"task {name!r}: {reading.unknown(name, [one.name for one in self.tasks])}"
-        raise SuiteUnfit(suite=self.name, why=why)
+    def task(self, name: str) -> BenchmarkTask:
+        """Raises InvalidInput."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        why = f"task {name!r}: {toml_document.unknown(name, [task.name for task in self.tasks])}"
+        raise _unfit(self.name, why)
 
 
 def read_suite(folder: Path) -> Suite:
-    """Raises SuiteUnfit, InvalidInput."""
+    """Raises InvalidInput."""
     where = folder / "suite.toml"
     if not where.is_file():
-        raise SuiteUnfit(suite=folder, why="there is no suite.toml in it")
+        raise _unfit(folder, "there is no suite.toml in it")
     _refuse_entries(folder, _SUITE_ENTRIES)
-    found = reading.parse_toml(reading.read_text(where), str(where))
-    reading.refuse_unknown(found, _SUITE_KEYS, str(where))
-    name = _named(reading.text(found, "name", str(where)), str(where))
+    document = toml_document.parse_toml(toml_document.read_text(where), str(where))
+    toml_document.refuse_unknown(document, _SUITE_KEYS, str(where))
+    name = _named(toml_document.text(document, "name", str(where)), str(where))
     files = _files_of(folder)
-    limits = _limits(found, Limits(), str(where))
-    command = _command(found, CHECK_DEFAULT, str(where))
+    limits = _limits(document, TaskLimits(), str(where))
+    command = _command(document, CHECK_DEFAULT, str(where))
     tasks = tuple(
-        _read_task(one, folder, limits, command, files)
-        for one in sorted(_folders(folder / "tasks"), key=lambda path: path.name)
+        _read_task(path, folder, limits, command, files)
+        for path in sorted(_folders(folder / "tasks"), key=lambda path: path.name)
     )
     if not tasks:
-        raise SuiteUnfit(suite=folder, why="there is no task in it: none in its folder tasks")
+        raise _unfit(folder, "there is no task in it: none in its folder tasks")
     _refuse_alike(folder, tasks)
     return Suite(
         name=name,
-        title=reading.text_or_none(found, "title", str(where)) or name,
+        title=toml_document.text_or_none(document, "title", str(where)) or name,
         version=_version(files, folder),
-        attempts=_whole(found, "attempts", 1, _ATTEMPTS_MAX, str(where)),
-        allow=_allow(found, str(where)),
+        attempts=_whole(document, "attempts", 1, _ATTEMPTS_MAX, str(where)),
+        allow=_allow(document, str(where)),
         tasks=tasks,
         folder=folder.resolve(),
-        sources=_sources(found, str(where)),
+        sources=_sources(document, str(where)),
     )
 
 
-def load_files(task: Task, bytes_max: int) -> TaskFiles:
-    """Raises SuiteUnfit where they are not as they were when the suite was read."""
+def _unfit(suite: object, why: str) -> InvalidInput:
+    return InvalidInput(what=f"The suite {suite}", why=why)
+
+
+def load_files(task: BenchmarkTask, bytes_max: int) -> TaskFiles:
+    """Raises InvalidInput where they are not as they were when the suite was read."""
     tree = _load(task, task.folder / "tree", bytes_max)
     if task.check is None:
         return TaskFiles(tree, [])
@@ -156,27 +159,26 @@ def load_files(task: Task, bytes_max: int) -> TaskFiles:
     return TaskFiles(tree, list(check.values()))
 
 
-def load_solution(task: Task, bytes_max: int) -> list[File]:
+def load_solution(task: BenchmarkTask, bytes_max: int) -> list[File]:
     """The tree as it should be in the end."""
     tree = {file.path: file for file in _load(task, task.folder / "tree", bytes_max)}
     over = _load(task, task.folder / "solution", bytes_max)
     return list((tree | {file.path: file for file in over}).values())
 
 
-def _load(task: Task, folder: Path, bytes_max: int) -> list[File]:
+def _load(task: BenchmarkTask, folder: Path, bytes_max: int) -> list[File]:
     if not folder.is_dir():
         return []
     size = sum(one.size for path, one in task.prints.items() if path.is_relative_to(folder))
     if size > bytes_max:
         why = f"{folder} has {size} bytes, over the limit of {bytes_max}"
-        raise SuiteUnfit(suite=task.folder, why=why)
+        raise _unfit(task.folder, why)
     files = read_folder(str(folder))
     known = {path for path in task.prints if path.is_relative_to(folder)}
     if known != {folder / file.path for file in files} or any(
         task.prints[folder / file.path] != Print.of(file) for file in files
     ):
-        why = f"{folder} was changed since the suite was read; start again"
-        raise SuiteUnfit(suite=task.folder, why=why)
+        raise _unfit(task.folder, f"{folder} was changed since the suite was read; start again")
     return files
 
 
@@ -186,42 +188,43 @@ def _folders(tasks: Path) -> list[Path]:
     for one in tasks.iterdir():
         if not one.is_dir() and one.name not in ("README.md", ".DS_Store"):
             why = f"{one.name!r} in its folder tasks is no folder; each task has its own"
-            raise SuiteUnfit(suite=tasks.parent, why=why)
+            raise _unfit(tasks.parent, why)
     return [one for one in tasks.iterdir() if one.is_dir()]
 
 
 def _read_task(
     folder: Path,
     suite: Path,
-    limits: Limits,
+    limits: TaskLimits,
     command: tuple[str, ...],
     files: Mapping[Path, Print],
-) -> Task:
+) -> BenchmarkTask:
     name = _named(folder.name, str(suite))
     where = folder / "task.toml"
     _refuse_entries(folder, _TASK_ENTRIES)
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     if where.is_file():
-        found = reading.parse_toml(reading.read_text(where), str(where))
-    reading.refuse_unknown(found, _TASK_KEYS, str(where))
+        document = toml_document.parse_toml(toml_document.read_text(where), str(where))
+    toml_document.refuse_unknown(document, _TASK_KEYS, str(where))
     if not (folder / "tree").is_dir():
-        raise SuiteUnfit(suite=suite, why=f"task {name}: there is no folder tree")
-    expect: Expect = reading.choice(found, "expect", ("edit", "no_edit", "any"), "edit", str(where))
+        raise _unfit(suite, f"task {name}: there is no folder tree")
+    expect: Expect = toml_document.choice(
+        document, "expect", ("edit", "no_edit", "any"), "edit", str(where)
+    )
     shared = suite / "check"
     check_folder = folder / "check" if (folder / "check").is_dir() else shared
     check: tuple[str, ...] | None = None
     if check_folder.is_dir():
-        check = _command(found, command, str(where))
+        check = _command(document, command, str(where))
     elif expect != "no_edit":
-        why = f"task {name}: there is no folder check, neither here nor in the suite"
-        raise SuiteUnfit(suite=suite, why=why)
+        raise _unfit(suite, f"task {name}: there is no folder check, neither here nor in the suite")
     report = folder / "solution.json"
-    return Task(
+    return BenchmarkTask(
         name=name,
-        prompt=_prompt(found, folder, str(where)),
-        tags=reading.texts(found, "tags", str(where)),
+        prompt=_prompt(document, folder, str(where)),
+        tags=toml_document.texts(document, "tags", str(where)),
         expect=expect,
-        limits=_limits(found, limits, str(where)),
+        limits=_limits(document, limits, str(where)),
         check=check,
         folder=folder,
         check_folder=check_folder,
@@ -235,21 +238,24 @@ def _read_task(
     )
 
 
-def _prompt(found: Mapping[str, Any], folder: Path, where: str) -> str:
+def _prompt(document: Mapping[str, Any], folder: Path, where: str) -> str:
     beside = folder / "prompt.md"
-    if ("prompt" in found) == beside.is_file():
-        why = "the prompt stands either in task.toml or in prompt.md beside it"
-        raise SuiteUnfit(suite=folder, why=why)
-    in_toml = "prompt" in found
-    prompt = reading.text(found, "prompt", where) if in_toml else reading.read_text(beside)
+    if ("prompt" in document) == beside.is_file():
+        raise _unfit(folder, "the prompt stands either in task.toml or in prompt.md beside it")
+    in_toml = "prompt" in document
+    prompt = (
+        toml_document.text(document, "prompt", where)
+        if in_toml
+        else toml_document.read_text(beside)
+    )
     if not prompt.strip():
-        raise SuiteUnfit(suite=folder, why="its prompt is empty")
+        raise _unfit(folder, "its prompt is empty")
     return prompt
 
 
-def _limits(found: Mapping[str, Any], default: Limits, where: str) -> Limits:
-    limits = reading.table(found, "limits", where)
-    reading.refuse_unknown(limits, _LIMIT_KEYS, f"[limits] of {where}")
+def _limits(document: Mapping[str, Any], default: TaskLimits, where: str) -> TaskLimits:
+    limits = toml_document.table(document, "limits", where)
+    toml_document.refuse_unknown(limits, _LIMIT_KEYS, f"[limits] of {where}")
     named = {
         key: _whole(limits, key, getattr(default, key), _LIMITS_MAX[key], f"[limits] of {where}")
         for key in limits
@@ -257,37 +263,37 @@ def _limits(found: Mapping[str, Any], default: Limits, where: str) -> Limits:
     return replace(default, **named)
 
 
-def _whole(found: Mapping[str, Any], key: str, default: int, most: int, where: str) -> int:
-    value = reading.whole(found, key, default, where, least=1)
+def _whole(document: Mapping[str, Any], key: str, default: int, most: int, where: str) -> int:
+    value = toml_document.whole(document, key, default, where, least=1)
     if value > most:
-        raise SuiteUnfit(suite=where, why=f"{key} is {value}, and can be at most {most}")
+        raise _unfit(where, f"{key} is {value}, and can be at most {most}")
     return value
 
 
-def _command(found: Mapping[str, Any], default: tuple[str, ...], where: str) -> tuple[str, ...]:
-    check = reading.table(found, "check", where)
-    reading.refuse_unknown(check, ("command",), f"[check] of {where}")
-    return reading.texts(check, "command", f"[check] of {where}") or default
+def _command(document: Mapping[str, Any], default: tuple[str, ...], where: str) -> tuple[str, ...]:
+    check = toml_document.table(document, "check", where)
+    toml_document.refuse_unknown(check, ("command",), f"[check] of {where}")
+    return toml_document.texts(check, "command", f"[check] of {where}") or default
 
 
-def _allow(found: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    network = reading.table(found, "network", where)
-    reading.refuse_unknown(network, ("allow",), f"[network] of {where}")
-    allow = reading.texts(network, "allow", f"[network] of {where}")
+def _allow(document: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    network = toml_document.table(document, "network", where)
+    toml_document.refuse_unknown(network, ("allow",), f"[network] of {where}")
+    allow = toml_document.texts(network, "allow", f"[network] of {where}")
     addresses.plan(allow)
     return allow
 
 
-def _sources(found: Mapping[str, Any], where: str) -> Sources:
-    sources = reading.table(found, "sources", where)
+def _sources(document: Mapping[str, Any], where: str) -> Sources:
+    sources = toml_document.table(document, "sources", where)
     where = f"[sources] of {where}"
-    reading.refuse_unknown(sources, _SOURCE_KEYS, where)
-    return Sources(**{key: reading.texts(sources, key, where) for key in _SOURCE_KEYS})
+    toml_document.refuse_unknown(sources, _SOURCE_KEYS, where)
+    return Sources(**{key: toml_document.texts(sources, key, where) for key in _SOURCE_KEYS})
 
 
 def _named(name: str, where: str) -> str:
     if not _NAME.fullmatch(name):
-        raise SuiteUnfit(suite=where, why=f"the name {name!r} cannot be used: {_NAME_MEANS}")
+        raise _unfit(where, f"the name {name!r} cannot be used: {_NAME_MEANS}")
     return name
 
 
@@ -295,10 +301,10 @@ def _refuse_entries(folder: Path, known: tuple[str, ...]) -> None:
     """A folder under a wrong name would be a task without a check, or a check without a task."""
     hidden = [one.name for one in folder.iterdir() if one.name.startswith(".")]
     there = [one.name for one in folder.iterdir() if one.name not in hidden]
-    reading.refuse_unknown(there, (*known, "__pycache__"), str(folder))
+    toml_document.refuse_unknown(there, (*known, "__pycache__"), str(folder))
 
 
-def _refuse_alike(folder: Path, tasks: tuple[Task, ...]) -> None:
+def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
     """On some machines names that differ in case alone are one; and a task that is there twice
     counts twice."""
     names: dict[str, str] = {}
@@ -306,7 +312,7 @@ def _refuse_alike(folder: Path, tasks: tuple[Task, ...]) -> None:
     for task in tasks:
         if other := names.get(task.name.lower()):
             why = f"the tasks {other} and {task.name} differ in the case of letters alone"
-            raise SuiteUnfit(suite=folder, why=why)
+            raise _unfit(folder, why)
         names[task.name.lower()] = task.name
         tree = task.folder / "tree"
         content = _version(
@@ -315,7 +321,7 @@ def _refuse_alike(folder: Path, tasks: tuple[Task, ...]) -> None:
         key = f"{task.prompt.strip()}\0{content}"
         if other := contents.get(key):
             why = f"the tasks {other} and {task.name} are the same: one prompt, one tree"
-            raise SuiteUnfit(suite=folder, why=why)
+            raise _unfit(folder, why)
         contents[key] = task.name
 
 
@@ -323,12 +329,12 @@ def _files_of(folder: Path) -> dict[Path, Print]:
     try:
         files = {folder / path: one for path, one in prints_in(str(folder)).items()}
     except OSError as error:
-        raise SuiteUnfit(suite=folder, why=str(error)) from error
+        raise _unfit(folder, str(error)) from error
     for path, one in files.items():
         if one.kind == "special":
-            raise SuiteUnfit(suite=folder, why=f"{path} is neither a file nor a link")
+            raise _unfit(folder, f"{path} is neither a file nor a link")
         if one.kind == "link" and _leads_out(path, folder):
-            raise SuiteUnfit(suite=folder, why=f"the link {path} leads out of its folder")
+            raise _unfit(folder, f"the link {path} leads out of its folder")
     return files
 
 

@@ -1,8 +1,10 @@
-"""What can be asked of live sessions: each metric's name, where it comes from, and on which scale
-it is compared.
+"""Live metrics: what can be measured of the sessions of a trial, and how.
 
 A share lies between known bounds and is compared as it is; its margin is a difference. What has a
-heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio, 0.1 for 10 %."""
+heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio, 0.1 for 10 %.
+
+Events and rewards older than the trial are not read. A few columns of the summaries of all sessions
+tell which sessions began before it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,8 +38,8 @@ WHOLE = "reward"
 
 @dataclass(frozen=True)
 class Scale:
-    """`bounds` are the least and the greatest value that there can be, None where nobody knows.
-    With a `floor` it is the logarithm that is compared, and what is less counts as the floor."""
+    """`bounds` are the least and the greatest possible value, None if they are not known. With a
+    `floor` the logarithm is compared, and values below the floor count as the floor."""
 
     bounds: tuple[float, float] | None
     floor: float | None = None
@@ -50,9 +52,9 @@ class Scale:
 _AMOUNT = Scale(None, 1.0)
 _UNKNOWN = Scale(None)
 _SHARE = Scale((0.0, 1.0))
-#: Of what is only ever held against a session.
+#: For what only counts against a session.
 _MINUS = Scale((-1.0, 0.0))
-#: Of a session's own columns.
+#: Metrics of a session's own columns.
 COLUMNS: Mapping[str, tuple[Source, Scale]] = {
     "completion_tokens": ("session", _AMOUNT),
     "prompt_tokens": ("session", _AMOUNT),
@@ -60,18 +62,18 @@ COLUMNS: Mapping[str, tuple[Source, Scale]] = {
     "model_calls": ("session", _AMOUNT),
     "tool_calls": ("session", _AMOUNT),
     "user_messages": ("session", _AMOUNT),
-    # Whether there was any.
+    # Whether the session has any.
     "errors": ("any", _SHARE),
     "feedback_negative": ("any", _SHARE),
     "feedback_positive": ("any", _SHARE),
     "interrupts": ("any", _SHARE),
-    # Of all its tool calls.
+    # The share of its tool calls.
     "failed_tool_calls": ("failed_calls", _SHARE),
     # The mean of its model calls.
     "latency_ms": ("call", _AMOUNT),
     "ttft_ms": ("call", _AMOUNT),
 }
-#: Of rewards; those that are not here may have any value.
+#: The scales of rewards. Those that are not here may have any value.
 _REWARDS = {
     **dict.fromkeys(
         (
@@ -94,7 +96,7 @@ _REWARDS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A live metric that can be measured."""
+    """A live metric and where its values come from."""
 
     name: str
     source: Source
@@ -104,21 +106,23 @@ class Metric:
     horizon_s: int | None = None
 
 
-def find_metric(database: Database, wanted: LiveRequirement) -> Metric:
-    """A reward where the definition has one of that name, else a column, else a rate. Raises
-    InvalidInput where nothing has that name, or the definition has not run."""
-    name = wanted.metric
-    if wanted.definition is None and name in COLUMNS:
-        if wanted.horizon_s is not None:
+def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
+    """A column, if the requirement names no definition, else a reward or a rate of the definition.
+    Raises InvalidInput if nothing has that name, or the definition has not run."""
+    name = requirement.metric
+    if requirement.definition is None and name in COLUMNS:
+        if requirement.horizon_s is not None:
             raise InvalidInput(what=f"The live metric {name!r}", why="only rewards have a horizon")
         return Metric(name, *COLUMNS[name])
-    known = definition_known_as(database, wanted.definition or DEFAULT)
+    known = definition_known_as(database, requirement.definition or DEFAULT)
     definition = parse_definition(known.text, known.name)
     if name == WHOLE:
         return Metric(name, "reward", Scale(definition.clip), known.version)
     terms = {term.reward.name: term for term in definition.terms}
     if name in terms:
-        horizon_s = terms[name].horizon_s if wanted.horizon_s is None else wanted.horizon_s
+        horizon_s = requirement.horizon_s
+        if horizon_s is None:
+            horizon_s = terms[name].horizon_s
         _check_horizon(name, horizon_s, terms[name].parameters)
         return Metric(name, "reward", _REWARDS.get(name, _UNKNOWN), known.version, horizon_s)
     if name in RATES:
@@ -128,12 +132,12 @@ def find_metric(database: Database, wanted: LiveRequirement) -> Metric:
 
 
 def _check_horizon(name: str, horizon_s: int | None, parameters: object) -> None:
-    """Of one that is not computed nobody would ever know anything."""
+    """Refuse a horizon that the definition does not compute."""
     computed = getattr(parameters, "horizons_s", None)
     if computed is None and horizon_s is not None:
         raise InvalidInput(what=f"The live metric {name!r}", why="it has no horizons")
     if computed is not None and horizon_s not in computed:
-        at = ", ".join(str(one) for one in computed)
+        at = ", ".join(map(str, computed))
         why = f"horizon_s is {horizon_s}, and the definition computes {at}"
         raise InvalidInput(what=f"The live metric {name!r}", why=why)
 
@@ -153,7 +157,7 @@ class TrialTraffic:
     arms: NDArray[np.bool_]
     #: The period of the trial in which a session began; −1 where it does not count.
     phases: NDArray[np.int64]
-    #: How many say nothing, of each arm, by the reason.
+    #: How many of each arm do not count, by the reason.
     left_out: Mapping[str, Mapping[Arm, int]]
 
     @property
@@ -168,8 +172,8 @@ class TrialTraffic:
 
 @dataclass(frozen=True, eq=False)
 class MetricMeasurement:
-    """A metric of the sessions that count. `pending` are those that will be known later, `unknown`
-    those that never will."""
+    """A metric of the sessions that count. `pending` are those whose value will be known later,
+    `unknown` those whose value never will."""
 
     cells: list[UserResult]
     scored: Mapping[Arm, int]
@@ -179,17 +183,17 @@ class MetricMeasurement:
 
 
 @dataclass
-class _Sums:
+class _UserSum:
     count: int = 0
     total: float = 0.0
 
 
 @dataclass
-class _Found:
-    """Values by session. Of one that has none it is known whether it may come yet."""
+class _SessionValues:
+    """Values by session. A session that is in neither may get one later."""
 
     values: dict[str, float] = field(default_factory=dict)
-    #: Nobody will ever know theirs.
+    #: Sessions that will never have a value.
     unknown: set[str] = field(default_factory=set)
 
 
@@ -204,18 +208,19 @@ def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
         "quiet_us": quiet_us,
         "split": trial.kind == "canary",
     }
-    return traffic_of(trial, _ask(lake, trial, "sessions", ["sessions"], parameters))
+    return traffic_of(trial, _query(lake, trial, "sessions", ["sessions"], parameters))
 
 
 def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
-    """Which of these rows of `sessions.sql` count: pure.
+    """Which of these rows of `sessions.sql` count. Pure.
 
-    A session that began before a change of the split and went on after it is left out, on both
-    sides alike: of those whose checkpoint changed with it only one side would be missing."""
+    A session that began before a change of the split and went on after it is left out on both
+    sides. Some of them changed their checkpoint and are left out anyway; leaving out those of one
+    side alone would bias the comparison."""
     began = _numbers(rows, "first_us")
     ended = _numbers(rows, "last_us")
     canary = np.array(rows["candidate"].to_pylist(), bool)
-    why = np.array([one or "" for one in rows["left_out"].to_pylist()], object)
+    why = np.array([reason or "" for reason in rows["left_out"].to_pylist()], object)
     phases = np.where(
         canary,
         _phases(trial.candidate_periods, began),
@@ -230,24 +235,25 @@ def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
     counts = Counter(zip(why[why != ""].tolist(), canary[why != ""].tolist(), strict=True))
     reasons = sorted({reason for reason, _ in counts})
     left_out: dict[str, Mapping[Arm, int]] = {
-        one: {"canary": counts[one, True], "current": counts[one, False]} for one in reasons
+        reason: {"canary": counts[reason, True], "current": counts[reason, False]}
+        for reason in reasons
     }
     return TrialTraffic(rows, canary, phases, left_out)
 
 
 def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.int64]:
-    found = np.full(len(began), -1, np.int64)
-    for number, one in enumerate(periods):
-        inside = began >= one.from_us
-        if one.until_us is not None:
-            inside &= began < one.until_us
-        found[inside] = number
-    return found
+    phases = np.full(len(began), -1, np.int64)
+    for number, period in enumerate(periods):
+        inside = began >= period.from_us
+        if period.until_us is not None:
+            inside &= began < period.until_us
+        phases[inside] = number
+    return phases
 
 
 def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
-    """By period, in which arm users were in the first session of theirs that counts. Whether users
-    or sessions are split, each is in the canary with the chance of the share at that time."""
+    """By period, the arm of each user's first session that counts. Whether users or sessions are
+    split, the chance to be in the canary is the share at that time."""
     known: set[str] = set()
     counts: Counter[tuple[int, bool]] = Counter()
     who = traffic.rows["who"].to_pylist()
@@ -256,23 +262,23 @@ def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
             known.add(who[row])
             counts[int(traffic.phases[row]), bool(traffic.arms[row])] += 1
     return [
-        PhaseUsers(one.share, canary=counts[number, True], current=counts[number, False])
-        for number, one in enumerate(trial.candidate_periods)
-        if one.share is not None
+        PhaseUsers(period.share, canary=counts[number, True], current=counts[number, False])
+        for number, period in enumerate(trial.candidate_periods)
+        if period.share is not None
     ]
 
 
 def measure(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> MetricMeasurement:
-    """Raises what queries raise, and InvalidInput where a value is no number."""
-    found = _find(lake, trial, traffic, metric)
-    return measured_of(traffic, metric.scale, found.values, found.unknown)
+    """Raises what queries raise, and InvalidInput if a value is not finite."""
+    known = _read_values(lake, trial, traffic, metric)
+    return measured_of(traffic, metric.scale, known.values, known.unknown)
 
 
 def measured_of(
     traffic: TrialTraffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
 ) -> MetricMeasurement:
-    """Values by session, put together by user: pure. Raises InvalidInput where one is no number."""
-    sums: dict[tuple[int, Arm, str], _Sums] = {}
+    """Values by session, added up by user. Pure. Raises InvalidInput if one is not finite."""
+    sums: dict[tuple[int, Arm, str], _UserSum] = {}
     scored, pending, never = (Counter[Arm]() for _ in range(3))
     totals: dict[Arm, float] = dict.fromkeys(ARMS, 0.0)
     who = traffic.rows["who"].to_pylist()
@@ -288,11 +294,11 @@ def measured_of(
             raise InvalidInput(what="A value of the metric", why=why)
         scored[arm] += 1
         totals[arm] += value
-        cell = sums.setdefault((int(traffic.phases[row]), arm, who[row]), _Sums())
+        cell = sums.setdefault((int(traffic.phases[row]), arm, who[row]), _UserSum())
         cell.count += 1
         cell.total += value if scale.floor is None else on_log_scale(value, scale.floor)
     return MetricMeasurement(
-        [UserResult(*key, one.count, one.total) for key, one in sums.items()],
+        [UserResult(*key, user.count, user.total) for key, user in sums.items()],
         scored={arm: scored[arm] for arm in ARMS},
         pending={arm: pending[arm] for arm in ARMS},
         unknown={arm: never[arm] for arm in ARMS},
@@ -300,51 +306,51 @@ def measured_of(
     )
 
 
-def _find(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> _Found:
+def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> _SessionValues:
     if metric.source == "reward":
         return _rewards(lake, trial, metric)
     if metric.source == "rate":
         return _rates(lake, trial, metric)
-    # The columns of a session that goes on are not what they will be.
+    # The columns of a session that goes on will still change.
     over = traffic.rows.filter(traffic.rows["over"])
     sessions = over["session_id"].to_pylist()
     if metric.source == "call":
         return _calls(lake, trial, metric, sessions)
     if metric.source == "failed_calls":
         calls, failed = _numbers(over, "tool_calls"), _numbers(over, "failed_tool_calls")
-        some = calls > 0
-        shares = np.minimum(failed[some] / calls[some], 1.0)
-        named = np.array(sessions, object)
-        values = dict(zip(named[some].tolist(), shares.tolist(), strict=True))
-        return _Found(values, set(named[~some].tolist()))
+        used = calls > 0
+        shares = np.minimum(failed[used] / calls[used], 1.0)
+        ids = np.array(sessions, object)
+        values = dict(zip(ids[used].tolist(), shares.tolist(), strict=True))
+        return _SessionValues(values, set(ids[~used].tolist()))
     column = over[metric.name].to_numpy().astype(np.float64)
     if metric.source == "any":
         column = (column > 0).astype(np.float64)
-    return _Found(dict(zip(sessions, column.tolist(), strict=True)))
+    return _SessionValues(dict(zip(sessions, column.tolist(), strict=True)))
 
 
-def _rewards(lake: Lake, trial: Trial, metric: Metric) -> _Found:
+def _rewards(lake: Lake, trial: Trial, metric: Metric) -> _SessionValues:
     parameters = {
         "version": metric.version,
         "name": metric.name,
         "horizon_s": metric.horizon_s,
         "computed_us": trial.reads_from_us - _CLOCKS_APART_US,
     }
-    rows = _ask(lake, trial, "rewards", ["rewards"], parameters)
-    found = _Found()
+    rows = _query(lake, trial, "rewards", ["rewards"], parameters)
+    result = _SessionValues()
     columns = (rows[name].to_pylist() for name in ("session_id", "state", "value"))
     for session, state, value in zip(*columns, strict=True):
         if state == "scored":
-            found.values[session] = float("nan") if value is None else value
+            result.values[session] = float("nan") if value is None else value
         elif state != "pending":
-            found.unknown.add(session)
-    return found
+            result.unknown.add(session)
+    return result
 
 
-def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Found:
+def _rates(lake: Lake, trial: Trial, metric: Metric) -> _SessionValues:
     parameters = {"version": metric.version, "from_us": trial.reads_from_us}
-    found = _Found()
-    for row in _ask(lake, trial, "outcomes", ["outcomes"], parameters).to_pylist():
+    result = _SessionValues()
+    for row in _query(lake, trial, "outcomes", ["outcomes"], parameters).to_pylist():
         if row["outcome"] == "pending":
             continue
         share = RATES[metric.name](
@@ -356,26 +362,28 @@ def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Found:
             )
         )  # fmt: skip
         if share.of:
-            found.values[row["session_id"]] = share.hits / share.of
+            result.values[row["session_id"]] = share.hits / share.of
         else:
-            found.unknown.add(row["session_id"])
-    return found
+            result.unknown.add(row["session_id"])
+    return result
 
 
-def _calls(lake: Lake, trial: Trial, metric: Metric, sessions: Iterable[str]) -> _Found:
+def _calls(lake: Lake, trial: Trial, metric: Metric, sessions: Iterable[str]) -> _SessionValues:
     parameters = {
         "candidate": trial.candidate,
         "incumbent": trial.incumbent,
         "from_us": trial.reads_from_us,
     }
-    rows = _ask(lake, trial, "calls", ["model_calls"], parameters)
+    rows = _query(lake, trial, "calls", ["model_calls"], parameters)
     columns = (rows[name].to_pylist() for name in ("session_id", metric.name))
     means = {session: mean for session, mean in zip(*columns, strict=True) if mean is not None}
     over = set(sessions)
-    return _Found({one: means[one] for one in over & means.keys()}, over - means.keys())
+    return _SessionValues(
+        {session: means[session] for session in over & means.keys()}, over - means.keys()
+    )
 
 
-def _ask(
+def _query(
     lake: Lake, trial: Trial, name: str, views: Iterable[str], parameters: Mapping[str, object]
 ) -> pa.Table:
     sql = _HERE.joinpath(f"{name}.sql").read_text(encoding="utf-8")
@@ -384,5 +392,5 @@ def _ask(
 
 
 def _numbers(rows: pa.Table, column: str) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = rows[column].to_numpy().astype(np.int64)
-    return found
+    numbers: NDArray[np.int64] = rows[column].to_numpy().astype(np.int64)
+    return numbers

@@ -1,4 +1,4 @@
-"""What one look at a trial says: pure, and a document that is kept."""
+"""A look at the trial of a channel: measure and judge its metrics, and store the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.channels import channel as channels
 from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
@@ -37,17 +37,21 @@ from penstock_jobs.canary.live_metrics import (
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial, trial_of
 
-#: The shares of sessions that never say anything may differ by so much; above it none pass.
+#: The shares of sessions whose value nobody will know may differ by so much between the two arms.
+#: Above it no metric passes.
 _UNKNOWN_DIFFERENCE_MAX = 0.1
+#: Through how many of a channel's newest changes a canary may go.
+_CHANGES_MAX = 1_000
 
+T = TypeVar("T")
 Outcome = Literal["pass", "breach", "undecided", "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricLook:
     """One live metric. `difference`, `lower` and `upper` are canary − current; where `scale` is
-    `ratio`, the change relative to the current one. What counts as which arm is in the document's
-    `candidate` and `incumbent`."""
+    `ratio`, the change relative to the current one. The arm `canary` is the look's candidate, and
+    `current` its incumbent."""
 
     metric: str
     outcome: Outcome
@@ -56,7 +60,7 @@ class MetricLook:
     margin: float
     scale: Literal["difference", "ratio"] | None = None
     alpha: float
-    #: The chance with which this metric alone takes back a checkpoint that is no worse.
+    #: The chance that this metric alone rolls back a checkpoint that is no worse.
     breach_alpha: float
     min_sessions: int
     definition_version: str | None = None
@@ -67,7 +71,7 @@ class MetricLook:
     means: Mapping[Arm, float | None] | None = None
     sessions: Mapping[Arm, int] | None = None
     users: Mapping[Arm, float] | None = None
-    #: They will be known later, or never.
+    #: Sessions whose value will be known later, or never.
     pending: Mapping[Arm, int] | None = None
     unknown: Mapping[Arm, int] | None = None
 
@@ -84,7 +88,7 @@ class MetricLook:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """All of one look. `pass` is what the gate takes as live evidence."""
+    """A whole look. The gate takes the outcome `pass` as live evidence."""
 
     outcome: Outcome
     why: str
@@ -94,7 +98,7 @@ class Look:
     incumbent: str
     since_version: int
     policy: str | None
-    #: Which sessions: those that began from the one to before the other, in microseconds.
+    #: It is about sessions that began from the first to before the second, in microseconds.
     from_us: int
     until_us: int
     share: float | None
@@ -107,72 +111,72 @@ class Look:
         return asdict(self)
 
     def sentences(self) -> list[str]:
-        found = [one.sentence() for one in self.metrics]
+        sentences = [metric.sentence() for metric in self.metrics]
         if self.sample_ratio is not None and self.sample_ratio.outcome == "mismatch":
-            found.append(ratio_sentence(self.sample_ratio))
-        return found
+            sentences.append(ratio_sentence(self.sample_ratio))
+        return sentences
 
 
-def ratio_sentence(found: SampleRatio) -> str:
+def ratio_sentence(ratio: SampleRatio) -> str:
     return (
-        f"the sample ratio is broken: {found.found} of {found.users} users were in the canary,"
-        f" expected {found.expected:.1f} (p = {found.p:.2g}); find out what loses or moves them"
-        " before any comparison is believed"
+        f"the sample ratio is broken: {ratio.found} of {ratio.users} users were in the canary,"
+        f" expected {ratio.expected:.1f} (p = {ratio.p:.2g}); find out what loses or moves them"
+        " before you believe any comparison"
     )
 
 
 def judge_metric(
-    wanted: LiveRequirement,
-    found: tuple[Metric, MetricMeasurement] | str,
+    requirement: LiveRequirement,
+    measurement: tuple[Metric, MetricMeasurement] | str,
     *,
     metrics: int,
     unknown_difference_max: float,
 ) -> MetricLook:
-    """`found` is what was measured, or why nothing could be: then it is an error, never a 0. A
-    breach has its alpha shared with the other metrics, since any of them ends the trial; a pass
-    has it whole, since all of them have to pass."""
+    """`measurement` may be the reason why there is none: then the outcome is an error. A breach
+    shares its alpha with the other metrics, since any of them ends the trial. A pass has the whole
+    alpha, since all of them have to pass."""
     facts: dict[str, Any] = {
-        "metric": wanted.metric,
-        "direction": wanted.direction,
-        "margin": wanted.margin,
-        "alpha": wanted.alpha,
-        "breach_alpha": wanted.alpha / max(metrics, 1),
-        "min_sessions": wanted.min_sessions,
+        "metric": requirement.metric,
+        "direction": requirement.direction,
+        "margin": requirement.margin,
+        "alpha": requirement.alpha,
+        "breach_alpha": requirement.alpha / max(metrics, 1),
+        "min_sessions": requirement.min_sessions,
         "definition_version": None,
-        "horizon_s": wanted.horizon_s,
+        "horizon_s": requirement.horizon_s,
     }
-    if isinstance(found, str):
-        return MetricLook(outcome="error", why=found, **facts)
-    metric, measured = found
+    if isinstance(measurement, str):
+        return MetricLook(outcome="error", why=measurement, **facts)
+    metric, measured = measurement
     ratio = metric.scale.is_ratio
-    said = compare_arms(
+    comparison = compare_arms(
         measured.cells,
         ArmQuestion(
-            direction=wanted.direction,
-            margin=log_margin(wanted.margin) if ratio else wanted.margin,
-            alpha=wanted.alpha,
+            direction=requirement.direction,
+            margin=log_margin(requirement.margin) if ratio else requirement.margin,
+            alpha=requirement.alpha,
             breach_alpha=facts["breach_alpha"],
             bounds=metric.scale.bounds,
         ),
     )
-    outcome: Outcome = said.outcome
-    why = said.why
-    if outcome != "breach" and (missing := _missing(wanted, measured, unknown_difference_max)):
+    outcome: Outcome = comparison.outcome
+    why = comparison.why
+    if outcome != "breach" and (missing := _missing(requirement, measured, unknown_difference_max)):
         outcome, why = "undecided", missing
-    elif outcome == "pass" and said.standard_error == 0:
-        outcome, why = "undecided", "all values are alike, which nobody can measure by"
+    elif outcome == "pass" and comparison.standard_error == 0:
+        outcome, why = "undecided", "all values are the same, so their spread is not known"
     shown = as_ratio if ratio else float
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     return MetricLook(
         outcome=outcome,
         why=why,
         scale="ratio" if ratio else "difference",
-        difference=None if said.difference is None else shown(said.difference),
-        lower=None if said.lower is None else shown(said.lower),
-        upper=None if said.upper is None else shown(said.upper),
+        difference=None if comparison.difference is None else shown(comparison.difference),
+        lower=None if comparison.lower is None else shown(comparison.lower),
+        upper=None if comparison.upper is None else shown(comparison.upper),
         means=measured.means,
         sessions=measured.scored,
-        users=said.clusters,
+        users=comparison.clusters,
         pending=measured.pending,
         unknown=measured.unknown,
         **facts,
@@ -180,22 +184,22 @@ def judge_metric(
 
 
 def _missing(
-    wanted: LiveRequirement, measured: MetricMeasurement, difference_max: float
+    requirement: LiveRequirement, measured: MetricMeasurement, difference_max: float
 ) -> str | None:
     """Why too little is known for a pass."""
-    few = [arm for arm in ARMS if measured.scored[arm] < wanted.min_sessions]
+    few = [arm for arm in ARMS if measured.scored[arm] < requirement.min_sessions]
     if few:
         waiting = sum(measured.pending[arm] for arm in few)
         pending = f", and {waiting} are pending" if waiting else ""
         names = " and ".join(few)
-        return f"fewer than {wanted.min_sessions} sessions with a value in {names}{pending}"
+        return f"fewer than {requirement.min_sessions} sessions with a value in {names}{pending}"
     shares = {
         arm: measured.unknown[arm] / (measured.unknown[arm] + measured.scored[arm]) for arm in ARMS
     }
     if abs(shares["canary"] - shares["current"]) > difference_max:
         return (
-            f"of {shares['canary']:.0%} of the canary's sessions nobody will ever know it, and of"
-            f" {shares['current']:.0%} of the others: what is left cannot be compared"
+            f"the value of {shares['canary']:.0%} of the canary's sessions will never be known, and"
+            f" of {shares['current']:.0%} of the others: the rest cannot be compared"
         )
     return None
 
@@ -231,32 +235,32 @@ def judge_look(
 
 
 def _together(metrics: Sequence[MetricLook], ratio: SampleRatio | None) -> tuple[Outcome, str]:
-    """A breach outweighs what could not be measured; else nothing that is missing, broken or open
-    is a pass."""
-    if breaches := [one for one in metrics if one.outcome == "breach"]:
-        return "breach", "; ".join(one.sentence() for one in breaches)
+    """A breach outweighs an error, an error outweighs what is undecided."""
+
+    def sentences(outcome: Outcome) -> str:
+        return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
+
+    if breaches := sentences("breach"):
+        return "breach", breaches
     if ratio is not None and ratio.outcome == "mismatch":
         return "error", ratio_sentence(ratio)
-    if errors := [one for one in metrics if one.outcome == "error"]:
-        return "error", "; ".join(one.sentence() for one in errors)
+    if errors := sentences("error"):
+        return "error", errors
     if not metrics:
         return "undecided", "the policy names no live metric: [[live]]"
-    if open_ := [one for one in metrics if one.outcome == "undecided"]:
-        return "undecided", "; ".join(one.sentence() for one in open_)
-    return "pass", "; ".join(one.sentence() for one in metrics)
+    if undecided := sentences("undecided"):
+        return "undecided", undecided
+    return "pass", sentences("pass")
 
 
-Found = TypeVar("Found")
-
-#: How many of a channel's newest changes a canary may have gone through.
-_CHANGES_MAX = 1_000
+# A look at a lake
 
 
 @dataclass(frozen=True)
 class Situation:
-    """A channel with its policy, and the trial that is on, all as of one moment."""
+    """A channel with its policy and its current trial, as of one moment."""
 
-    state: ChannelState
+    state: channels.ChannelState
     policy: Policy | None
     trial: Trial | None
     now_us: int
@@ -277,11 +281,11 @@ class StoredLook:
 
 
 def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None) -> Situation:
-    """`at_us` takes the place of the database's clock. Raises ChannelUnknown, HistoryDamaged."""
-    state = channel_state(lake.database, tenant, channel)
+    """`at_us` replaces the database's clock. Raises ChannelUnknown, HistoryDamaged."""
+    state = channels.channel_state(lake.database, tenant, channel)
     latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
-    changes = [one for one in latest if one.version <= state.version]
-    text = policy_of(lake.database, state)
+    changes = [change for change in latest if change.version <= state.version]
+    text = channels.policy_of(lake.database, state)
     policy = parse(text, f"the policy of {channel}") if text is not None else None
     moment = at_us if at_us is not None else database_now(lake.database)
     watch_s = ((policy and policy.canary) or CanarySteps()).watch_s
@@ -295,28 +299,28 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
 
 
 def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
-    """What the trial shows now, kept. What cannot be measured is an error in the look. Raises
-    DatabaseUnreachable."""
+    """Measure and judge the trial now, and store the look. A metric that cannot be measured is an
+    error in it. Raises DatabaseUnreachable."""
     look = _look(lake, situation, trial)
-    keep_look(lake.database, trial, look, situation.now_us)
+    store_look(lake.database, trial, look, situation.now_us)
     return look
 
 
 def _look(lake: Lake, situation: Situation, trial: Trial) -> Look:
-    wanted = situation.policy.live if situation.policy is not None else ()
+    requirements = situation.policy.live if situation.policy is not None else ()
     traffic = _or_why(lambda: read_traffic(lake, trial, situation.now_us))
 
-    def one(live: LiveRequirement) -> MetricLook:
+    def look_at(requirement: LiveRequirement) -> MetricLook:
         return judge_metric(
-            live,
+            requirement,
             traffic
             if isinstance(traffic, str)
-            else _or_why(lambda: _measured(lake, trial, traffic, live)),
-            metrics=len(wanted),
+            else _or_why(lambda: _measured(lake, trial, traffic, requirement)),
+            metrics=len(requirements),
             unknown_difference_max=_UNKNOWN_DIFFERENCE_MAX,
         )
 
-    metrics = [one(live) for live in wanted]
+    metrics = [look_at(requirement) for requirement in requirements]
     known = None if isinstance(traffic, str) else traffic
     split = known if trial.kind == "canary" else None
     return judge_look(
@@ -331,28 +335,28 @@ def _look(lake: Lake, situation: Situation, trial: Trial) -> Look:
 
 
 def _measured(
-    lake: Lake, trial: Trial, traffic: TrialTraffic, live: LiveRequirement
+    lake: Lake, trial: Trial, traffic: TrialTraffic, requirement: LiveRequirement
 ) -> tuple[Metric, MetricMeasurement]:
-    metric = find_metric(lake.database, live)
+    metric = find_metric(lake.database, requirement)
     return metric, measure(lake, trial, traffic, metric)
 
 
-def _or_why(ask: Callable[[], Found]) -> Found | str:
-    """What it gives, or why it cannot: a metric that fails costs its neighbours nothing."""
+def _or_why(measure_it: Callable[[], T]) -> T | str:
+    """The result, or why there is none: a metric that fails does not end the look."""
     try:
-        return ask()
+        return measure_it()
     except DatabaseUnreachable:
-        raise  # then nothing can be kept either
+        raise  # the look could not be stored either
     except PenstockError as error:
         return " ".join(str(error).split())
 
 
-# What is kept
+# Stored looks
 
 
-def keep_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
-    """Of looks in a row that say the same the last one stays; what a verdict rested on is in its
-    document."""
+def store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
+    """Of successive looks with the same outcome only the last one stays. Verdicts hold their own
+    copy of the look that they rested on."""
     with database.write() as connection:
         before = connection.execute(_newest(trial)).first()
         if before is not None and msgspec.json.decode(before.document)["outcome"] == look.outcome:
@@ -371,7 +375,7 @@ def keep_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
 
 
 def newest_look(database: Database, trial: Trial) -> StoredLook | None:
-    """Of this trial."""
+    """The newest stored look at this trial."""
     with database.read() as connection:
         row = connection.execute(_newest(trial)).first()
     if row is None:
@@ -381,16 +385,16 @@ def newest_look(database: Database, trial: Trial) -> StoredLook | None:
 
 
 def _newest(trial: Trial) -> sa.Select[tuple[int, str, int]]:
-    mine = live_look.c
+    columns = live_look.c
     return (
-        sa.select(mine.id, mine.document, mine.at)
+        sa.select(columns.id, columns.document, columns.at)
         .where(
-            mine.tenant == trial.tenant,
-            mine.channel == trial.channel,
-            mine.since_version == trial.since_version,
-            mine.candidate == trial.candidate,
+            columns.tenant == trial.tenant,
+            columns.channel == trial.channel,
+            columns.since_version == trial.since_version,
+            columns.candidate == trial.candidate,
         )
-        .order_by(mine.id.desc())
+        .order_by(columns.id.desc())
         .limit(1)
     )
 

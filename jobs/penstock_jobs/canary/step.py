@@ -1,6 +1,6 @@
-"""When a canary gets more traffic: decided purely, done by a promotion through the gate."""
+"""When a canary gets more traffic: a pure decision, carried out by a promotion through the gate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,18 +8,19 @@ from penstock.channels.change import Change
 from penstock.channels.promotion import Judge, Promotion, promote
 from penstock.database.engine import Database
 from penstock.gate.policy import CanarySteps
+from penstock.gate.sequential import Arm
 from penstock_jobs.canary.live_metrics import ARMS
 from penstock_jobs.canary.look import Look
 from penstock_jobs.canary.trial import Trial
 
-#: The gate, for a tenant, and for whether it is about all traffic.
+#: Gives the gate for a tenant, and for whether the checkpoint is to get all traffic.
 JudgeOf = Callable[[Database, str, bool], Judge]
 _SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is to be done with a canary. `share` is None where it is to get all traffic."""
+    """What to do with a canary. `share` is None where it is to get all traffic."""
 
     action: Literal["raise", "promote", "wait"]
     why: str
@@ -29,9 +30,8 @@ class Step:
 def next_step(
     trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool, sessions_min: int
 ) -> Step:
-    """By the look that was just taken. A breach or an error keeps the share, and so does a look at
-    too few sessions: nothing seen is no reason to go on. All traffic needs a pass, where the policy
-    has live metrics."""
+    """The next step by the look that was just taken. A breach, an error or a look at too few
+    sessions keeps the share. All traffic needs a pass, if the policy has live metrics."""
     age_s = (look.until_us - trial.step_us) / _SECOND_US
     if pinned:
         return Step("wait", "the channel is pinned until a person releases it")
@@ -39,9 +39,9 @@ def next_step(
         return Step("wait", f"the share is {_age(age_s)} old, of {_age(steps.min_age_s)}")
     if look.outcome in ("breach", "error"):
         return Step("wait", f"the newest look says {look.outcome}: {look.why}")
-    if few := _few(look, sessions_min):
-        return Step("wait", few)
-    share = next((one for one in steps.steps if one > (trial.share or 0.0)), None)
+    if missing := _missing_sessions(look, sessions_min):
+        return Step("wait", missing)
+    share = next((share for share in steps.steps if share > (trial.share or 0.0)), None)
     if share is not None:
         return Step("raise", f"{_age(age_s)} at {trial.share:g}, and no breach", share)
     if look.metrics and look.outcome != "pass":
@@ -49,23 +49,26 @@ def next_step(
     return Step("promote", f"{_age(age_s)} at {trial.share:g}, and live metrics say {look.outcome}")
 
 
-def _few(look: Look, least: int) -> str | None:
-    for one in look.metrics:
-        if one.sessions is not None and min(one.sessions.values()) < least:
-            found = " and ".join(f"{one.sessions[arm]} of the {arm}" for arm in ARMS)
-            return f"{one.metric} is known of {found}; either needs {least} sessions"
+def _missing_sessions(look: Look, least: int) -> str | None:
+    for metric in look.metrics:
+        if metric.sessions is not None and min(metric.sessions.values()) < least:
+            counts = _counts(metric.sessions)
+            return f"{metric.metric} is known of {counts}; either needs {least} sessions"
     if min(look.sessions.values()) < least:
-        found = " and ".join(f"{look.sessions[arm]} of the {arm}" for arm in ARMS)
-        return f"there are {found}; either needs {least} sessions"
+        return f"there are {_counts(look.sessions)}; either needs {least} sessions"
     return None
+
+
+def _counts(sessions: Mapping[Arm, int]) -> str:
+    return " and ".join(f"{sessions[arm]} of the {arm}" for arm in ARMS)
 
 
 def take_step(
     database: Database, trial: Trial, step: Step, judge_of: JudgeOf, actor: str
 ) -> Change:
-    """Through the gate, and only if nothing changed the channel since the trial was read. Raises
+    """Promote through the gate, if nothing changed the channel since the trial was read. Raises
     what promotions raise: PromotionConflict, GateRefused, ChannelPinned."""
-    wanted = Promotion(
+    promotion = Promotion(
         tenant=trial.tenant,
         channel=trial.channel,
         checkpoint=trial.candidate,
@@ -75,11 +78,11 @@ def take_step(
         expect_version=trial.version,
         share=step.share,
     )
-    return promote(database, wanted, judge_of(database, trial.tenant, step.share is None))
+    return promote(database, promotion, judge_of(database, trial.tenant, step.share is None))
 
 
 def gate(database: Database, tenant: str, full: bool) -> Judge:
-    """The gate itself, as the channel's policy has it."""
+    """The gate with the channel's policy."""
     from penstock.channels.judgement import judge
 
     return lambda channel, checkpoint: judge(database, tenant, channel, checkpoint, full=full)

@@ -1,4 +1,4 @@
-"""Which two checkpoints of a channel are compared, and on what traffic: pure.
+"""A trial: which two checkpoints of a channel are compared, and on what traffic. Pure.
 
 A canary is compared with the current checkpoint while both serve, from its first change on. After a
 full promotion the new one is compared with the one before, which served before it."""
@@ -16,8 +16,8 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True)
 class Period:
-    """Times in which sessions count that begin in them, from the first to before the second, in
-    microseconds. `share` is the canary's; None where the traffic was not split."""
+    """Sessions that begin from the first time to before the second count, in microseconds. `share`
+    is the canary's; None where the traffic was not split."""
 
     from_us: int
     until_us: int | None
@@ -34,15 +34,15 @@ class Trial:
     kind: Kind
     candidate: str
     incumbent: str
-    #: The change that it began with, and when.
+    #: The change that it began with, and its time.
     since_version: int
     since_us: int
-    #: The newest change when this was read: the base of what is done next.
+    #: The newest change when this was read. A step or a rollback expects that it is still so.
     version: int
-    #: When the traffic of each counts. Those of a canary are the same for both.
+    #: When the traffic of each counts. In a canary both have the same periods.
     candidate_periods: tuple[Period, ...]
     incumbent_periods: tuple[Period, ...]
-    #: When the split of the traffic changed, the last time last.
+    #: When the split of the traffic changed, in order.
     split_us: tuple[int, ...]
     #: Until when it is watched; None while the canary runs.
     until_us: int | None = None
@@ -58,15 +58,15 @@ class Trial:
 
     @property
     def reads_from_us(self) -> int:
-        return min(one.from_us for one in (*self.candidate_periods, *self.incumbent_periods))
+        return min(period.from_us for period in (*self.candidate_periods, *self.incumbent_periods))
 
 
 def trial_of(
     changes: Sequence[Change], *, now_us: int, settle_s: float, watch_s: float
 ) -> Trial | None:
-    """The one that is on, of the newest changes of a channel in their order; None if there is
-    none. Sessions that began in the `settle_s` after a change of the split say nothing: those who
-    serve may not have heard of it."""
+    """The current trial by the newest changes of a channel, in their order; None if there is none.
+    Sessions that began in the `settle_s` after a change of the split do not count: engines may not
+    have taken up the change."""
     if not changes:
         return None
     settle_us = round(settle_s * _SECOND_US)
@@ -79,30 +79,31 @@ def trial_of(
 def _canary(changes: Sequence[Change], settle_us: int) -> Trial:
     newest = changes[-1]
     pair = (newest.checkpoint, newest.canary)
-    mine = list(takewhile(lambda one: (one.checkpoint, one.canary) == pair, reversed(changes)))
-    mine.reverse()
-    # A change of the policy or a release splits as before.
+    same_pair = list(
+        takewhile(lambda change: (change.checkpoint, change.canary) == pair, reversed(changes))
+    )[::-1]
+    # A change of the policy or a release does not change the split.
     steps = [
-        one
-        for before, one in zip((None, *mine), mine, strict=False)
-        if before is None or before.canary_share != one.canary_share
+        change
+        for before, change in zip((None, *same_pair), same_pair, strict=False)
+        if before is None or before.canary_share != change.canary_share
     ]
-    ends = [one.at for one in steps[1:]] + [None]
+    ends = [step.at for step in steps[1:]] + [None]
     periods = tuple(
-        Period(one.at + settle_us, end, one.canary_share)
-        for one, end in zip(steps, ends, strict=True)
-        if end is None or one.at + settle_us < end
+        Period(step.at + settle_us, end, step.canary_share)
+        for step, end in zip(steps, ends, strict=True)
+        if end is None or step.at + settle_us < end
     )
     return Trial(
         newest.tenant, newest.channel, "canary", newest.canary or "", newest.checkpoint or "",
-        since_version=mine[0].version, since_us=mine[0].at, version=newest.version,
+        since_version=same_pair[0].version, since_us=same_pair[0].at, version=newest.version,
         candidate_periods=periods, incumbent_periods=periods,
-        split_us=tuple(one.at for one in steps),
+        split_us=tuple(step.at for step in steps),
     )  # fmt: skip
 
 
 def _watch(changes: Sequence[Change], now_us: int, settle_us: int, watch_us: int) -> Trial | None:
-    promoted = next((one for one in reversed(changes) if one.action != "policy"), None)
+    promoted = next((change for change in reversed(changes) if change.action != "policy"), None)
     if promoted is None or promoted.action != "promote" or promoted.pinned:
         return None
     if promoted.checkpoint is None or promoted.previous is None:

@@ -1,10 +1,10 @@
 """The watcher of a channel: it looks, rolls back by itself what is worse, and raises shares where
 the policy says so.
 
-All that it does is a compare-and-swap on the version of the channel that it looked at: where
-anybody acted meanwhile, it starts over with what is there now. A look is a row and an action a
-transaction: whatever happens to a watcher, the next one goes on, and acts first on a breach that
-was seen and not acted on.
+Each action is a compare-and-swap on the version of the channel that it looked at. If somebody else
+changed the channel meanwhile, the watcher starts over. A look is a stored row and an action a
+transaction, so another watcher can go on at any point: it acts first on a breach that was stored
+and not acted on.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from penstock_jobs.canary.trial import Trial
 
 ACTOR = "watcher"
 Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
-#: How often a round starts over because somebody else acted.
+#: How often a round starts over because somebody else changed the channel.
 _TRIES = 5
 _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
 
@@ -47,7 +47,7 @@ log_line = structlog.get_logger()
 
 @dataclass(frozen=True)
 class WatchRound:
-    """What a watcher found and did."""
+    """What a watcher saw and did."""
 
     did: Did
     why: str
@@ -65,9 +65,9 @@ def watch_once(
     at_us: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> WatchRound:
-    """One round. `at_us` takes the place of the database's clock; `meanwhile` is called between a
-    look and what is done about it. Raises ChannelUnknown, PromotionConflict where others never stop
-    acting, DatabaseUnreachable."""
+    """One round. `at_us` replaces the database's clock; `meanwhile` is called between a look and
+    the action that follows. Raises ChannelUnknown, DatabaseUnreachable, and PromotionConflict if
+    the channel changes at each try."""
     for tries_left in reversed(range(_TRIES)):
         try:
             return _round(lake, situation_of(lake, tenant, channel, at_us), judge_of, meanwhile)
@@ -86,10 +86,10 @@ def _round(
         return WatchRound("nothing", "no canary runs, and no new checkpoint is watched")
     if trial.kind == "watch" and not (situation.policy and situation.policy.live):
         return WatchRound("nothing", "the policy names no live metric to watch: [[live]]", trial)
-    known = newest_look(lake.database, trial)
-    if known is not None and known.outcome == "breach":
+    stored = newest_look(lake.database, trial)
+    if stored is not None and stored.outcome == "breach":
         meanwhile()
-        return _roll_back(lake, trial, None, known.why)
+        return _roll_back(lake, trial, None, stored.why)
     look = take_look(lake, situation, trial)
     meanwhile()
     if look.outcome == "breach":
@@ -111,15 +111,15 @@ def step_once(
     judge_of: JudgeOf = gate,
     at_us: int | None = None,
 ) -> WatchRound:
-    """Look, and take the next step if that and the policy allow it. It rolls nothing back. Raises
+    """Look, and take the next step if the look and the policy allow it. It never rolls back. Raises
     ChannelUnknown, and what promotions raise: GateRefused, PromotionConflict."""
     situation = situation_of(lake, tenant, channel, at_us)
     trial = situation.trial
     if trial is None or trial.kind != "canary":
         return WatchRound("nothing", f"no canary runs on {channel}", trial)
-    known = newest_look(lake.database, trial)
-    if known is not None and known.outcome == "breach":
-        return WatchRound("nothing", f"it is to be rolled back: {known.why}", trial)
+    stored = newest_look(lake.database, trial)
+    if stored is not None and stored.outcome == "breach":
+        return WatchRound("nothing", f"it has to be rolled back: {stored.why}", trial)
     look = take_look(lake, situation, trial)
     return _step(lake, situation, look, judge_of, actor)
 
@@ -145,11 +145,11 @@ def _step(
 
 
 def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRound:
-    """A canary is ended; of a new current one the channel goes back to the last good one. Both pin
-    the channel, so that nothing promotes it again before a person releases it."""
-    what = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
-    reason = f"{what} {trial.candidate} against {trial.incumbent}: {why}"
-    wanted = Rollback(
+    """End a canary, or move the channel from its new checkpoint back to the last good one. Both pin
+    the channel, so that nothing is promoted before a person releases it."""
+    subject = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
+    reason = f"{subject} {trial.candidate} against {trial.incumbent}: {why}"
+    order = Rollback(
         tenant=trial.tenant,
         channel=trial.channel,
         reason=reason if len(reason) <= TEXT_CHARS_MAX else reason[: TEXT_CHARS_MAX - 1] + "…",
@@ -157,9 +157,11 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
         expect_version=trial.version,
     )
     try:
-        change = roll_back(lake.database, wanted)
+        change = roll_back(lake.database, order)
     except _REFUSALS as error:
-        return WatchRound("refused", f"{_line(error)} It was to be rolled back: {why}", trial, look)
+        return WatchRound(
+            "refused", f"{_line(error)} It should have been rolled back: {why}", trial, look
+        )
     return WatchRound("rolled_back", why, trial, look, change)
 
 
@@ -172,15 +174,15 @@ def watch(
     wait: Callable[[float], bool],
     judge_of: JudgeOf = gate,
 ) -> None:
-    """Rounds until `wait`, which pauses for so many seconds, says that it is enough. One of
-    several watchers looks at a time. Outages of the database are told, and outlived. Raises
+    """Run rounds until `wait`, which pauses for so many seconds, returns true. Of several watchers
+    one looks at a time. An outage of the database is told and does not end the watch. Raises
     ChannelUnknown."""
     owner = f"watcher-{uuid4()}"[:64]
     name, lease_s = lease_of(tenant, channel), lake.settings.room(LakeSettings).lease_seconds
     while True:
         try:
-            with leased(lake.database, name, owner, lease_s) as mine:
-                if mine:
+            with leased(lake.database, name, owner, lease_s) as held:
+                if held:
                     tell(watch_once(lake, tenant, channel, judge_of=judge_of))
         except (DatabaseUnreachable, PromotionConflict) as error:
             tell(WatchRound("nothing", _line(error)))
@@ -189,7 +191,7 @@ def watch(
 
 
 def lease_of(tenant: str, channel: str) -> str:
-    """Names of leases are short."""
+    """The name of a watcher's lease. Names of leases are short, so it is a digest."""
     return f"canary-{sha256(b'%b/%b' % (tenant.encode(), channel.encode())).hexdigest()[:32]}"
 
 

@@ -96,7 +96,7 @@ def demo(
 def _can_isolate() -> bool:
     """Whether agents can be isolated here. Says so if they cannot."""
     from penstock_jobs.benchmarks.errors import IsolationImpossible
-    from penstock_jobs.benchmarks.sandbox.isolated import check
+    from penstock_jobs.benchmarks.rooms.isolated import check
 
     try:
         check()

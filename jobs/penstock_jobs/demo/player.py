@@ -15,7 +15,7 @@ from penstock.events.tenants import TENANT_DEFAULT
 from penstock.execution.opening import open_executor
 from penstock.http.errors import AnswerUnusable
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.running import register_suite
+from penstock_jobs.benchmarks.run import register_suite
 from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
 from penstock_jobs.canary.step import gate
 from penstock_jobs.demo.folders import DemoFolders
@@ -28,9 +28,9 @@ from penstock_jobs.demo.traffic import (
     scores,
     true_reception,
 )
-from penstock_jobs.loop.keeping import Cycle
-from penstock_jobs.loop.loopfile import load_loop
-from penstock_jobs.loop.running import Runner
+from penstock_jobs.loop.cycles import Cycle
+from penstock_jobs.loop.loop_file import load_loop
+from penstock_jobs.loop.runner import Runner
 from penstock_jobs.rewards import running as rewards
 from penstock_jobs.simulator.policy import policy_of, read_policy
 from penstock_jobs.simulator.production import Checkpoint

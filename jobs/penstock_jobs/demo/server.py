@@ -1,4 +1,4 @@
-"""A real server process, started and ended by a test, the demo or the benchmark."""
+"""A real server process that a test, the demo or the benchmark starts and ends."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from penstock.http.errors import ServerUnreachable
 from penstock_jobs.simulator.client import Client
 
 _START_SECONDS_MAX = 30.0
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 
 @dataclass
@@ -31,12 +31,12 @@ class Server:
         return Client(self.url, key or self.key)
 
     def kill(self) -> None:
-        """End it with no chance to finish anything."""
+        """End it at once."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> int:
-        """Ask it to end, and wait; its exit status."""
+        """Ask it to end and wait for it; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait()
@@ -49,7 +49,8 @@ def start_server(
     port: int = 0,
     log: IO[bytes] | None = None,
 ) -> Server:
-    """Start a server on a free port and wait until it answers. `settings` are PENSTOCK_…"""
+    """Start a server on a free port and wait until it answers. `settings` are variables of its
+    environment."""
     command = [sys.executable, "-m", "penstock", "serve", "--json", "--data", str(data)]
     process = subprocess.Popen(
         [*command, "--port", str(port), *arguments],
@@ -93,6 +94,6 @@ def _wait_until_answering(server: Server) -> None:
                 client.close()
                 return
         except OSError:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
     server.kill()
     raise ServerUnreachable(url=server.url, why="it did not come up")

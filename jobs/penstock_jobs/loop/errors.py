@@ -9,25 +9,10 @@ class StageLost(PenstockError):
 
 
 class TrainerFailed(PenstockError):
-    """The trainer ended with status {status}. The end of what it said, from {log}: {output}"""
-
-
-class TrainerTooSlow(PenstockError):
-    """The trainer was ended: it had not finished after {limit_s} s, the `limit` of the loop file.
-    The end of what it said, from {log}: {output}"""
-
-
-class TrainerAnswerUnfit(PenstockError):
-    """The trainer ended well, and its answer {path} cannot be used: {why}. It is a JSON object with
-    `uri` and `digest`: docs/loop.md."""
-
-
-class TrainerUnreachable(PenstockError):
-    """The trainer at {address} cannot be reached: {why}. A job that it has goes on, and is found
-    again when it can."""
+    """The trainer made no checkpoint: {why}."""
 
 
 class TrainerRefused(PenstockError):
-    """The trainer at {address} refused with status {status}: {why}"""
+    """The trainer at {address} refused with status {status}: {why}. It is not asked again."""
 
     http_status = 409

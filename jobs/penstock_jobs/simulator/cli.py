@@ -36,13 +36,13 @@ from penstock_jobs.simulator.production import (
 )
 from penstock_jobs.simulator.truth import SessionTruth
 
-#: What checkpoints are that are named without a policy, in their order.
-_IN_ORDER = ("weak", "fair", "good")
+#: The policies of checkpoints that are named without one, in their order.
+_DEFAULT_POLICIES = ("weak", "fair", "good")
 
 
 @dataclass
 class SimulationSummary:
-    """What was made, and what was sent of it."""
+    """How much was simulated and sent."""
 
     sessions: int = 0
     edits: int = 0
@@ -56,10 +56,12 @@ def simulate(
     sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 300,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 7,
     first: Annotated[
-        int, typer.Option(help="The number of the first; each is the same by its number.", min=0)
+        int,
+        typer.Option(help="The number of the first; a number stands for the same session.", min=0),
     ] = 0,
     rate: Annotated[
-        float | None, typer.Option(help="Events a second; as many as go by default.", min=0.01)
+        float | None,
+        typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
     ] = None,
     start: Annotated[
         str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
@@ -75,14 +77,14 @@ def simulate(
         list[str] | None,
         typer.Option(
             metavar="NAME[=POLICY]",
-            help=f"Who is serving; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
+            help=f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
         ),
     ] = None,
     late: Annotated[
-        float, typer.Option(help="Share of events that come up to six hours late.", min=0, max=1)
+        float, typer.Option(help="Share of events that arrive up to six hours late.", min=0, max=1)
     ] = 0.0,
     repeated: Annotated[
-        float, typer.Option(help="Share of events that come twice.", min=0, max=1)
+        float, typer.Option(help="Share of events that arrive twice.", min=0, max=1)
     ] = 0.0,
     out: Annotated[
         Path | None, typer.Option(parser=options.path, help="Write NDJSON to this file.")
@@ -92,64 +94,65 @@ def simulate(
     kafka: Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")] = None,
     truth: Annotated[
         Path | None,
-        typer.Option(parser=options.path, help="Write what is true of each session, as JSONL."),
+        typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Make sessions of simulated users and agents, of which the truth is known, and send them.
+    """Simulate sessions of users and agents whose truth is known, and send their events.
 
     Without --out, --to or --kafka the events are written to standard output.
 
     Example: penstock simulate --sessions 300 --to http://127.0.0.1:8787 --key KEY --truth t.jsonl
     """
     if not math.isfinite(spacing):
-        raise InvalidInput(what=f"--spacing {spacing}", why="it is no number of seconds")
+        raise InvalidInput(what=f"--spacing {spacing}", why="it is not a number of seconds")
     production = Production(
         seed, _checkpoints(checkpoint), _start_us(start), compress, spacing_s=spacing
     )
-    sent = SimulationSummary()
+    summary = SimulationSummary()
     with ExitStack() as closing:
         sink = closing.enter_context(_sink(out, to, key, kafka, json=json))
-        told = closing.enter_context(_written(truth)) if truth is not None else None
+        truth_file = closing.enter_context(_writable(truth)) if truth is not None else None
 
-        def learn(one: SessionTruth) -> None:
-            sent.sessions += 1
-            sent.edits += len(one.edits)
-            sent.checkpoints[one.checkpoint] += 1
-            if told is not None:
-                told.write(msgspec.json.encode(one) + b"\n")
+        def learn(session: SessionTruth) -> None:
+            summary.sessions += 1
+            summary.edits += len(session.edits)
+            summary.checkpoints[session.checkpoint] += 1
+            if truth_file is not None:
+                truth_file.write(msgspec.json.encode(session) + b"\n")
 
         lines = deliver(
             production, sessions, first=first, delivery=Delivery(late, repeated), learn=learn
         )
         with progress_of("sessions") as follow:
             for batch in SendRate(rate).batches(lines):
-                sent.rejected += sink.send(batch)
-                sent.events += len(batch)
-                follow(sent.sessions, sessions)
-    _show(sent, json=json)
+                summary.rejected += sink.send(batch)
+                summary.events += len(batch)
+                follow(summary.sessions, sessions)
+    _show(summary, json=json)
 
 
-def _show(sent: SimulationSummary, *, json: bool) -> None:
+def _show(summary: SimulationSummary, *, json: bool) -> None:
     if json:
-        show_json(sent)
+        show_json(summary)
     else:
-        by = ", ".join(f"{count} by {name}" for name, count in sorted(sent.checkpoints.items()))
-        say(f"{sent.events} events of {sent.sessions} sessions, {by}; {sent.edits} edits")
-    if sent.rejected:
-        say(f"{sent.rejected} lines were rejected; `penstock rejected list` shows why")
+        shares = sorted(summary.checkpoints.items())
+        by = ", ".join(f"{count} by {name}" for name, count in shares)
+        say(f"{summary.events} events of {summary.sessions} sessions, {by}; {summary.edits} edits")
+    if summary.rejected:
+        say(f"{summary.rejected} lines were rejected; `penstock rejected list` shows why")
         raise typer.Exit(1)
 
 
-def _checkpoints(said: list[str] | None) -> tuple[Checkpoint, ...]:
-    found = []
-    for number, text in enumerate(said or ()):
+def _checkpoints(named: list[str] | None) -> tuple[Checkpoint, ...]:
+    checkpoints = []
+    for number, text in enumerate(named or ()):
         name, _, policy = text.partition("=")
         if not name:
             raise InvalidInput(what=f"--checkpoint {text}", why="it has no name")
-        chosen = policy or _IN_ORDER[min(number, len(_IN_ORDER) - 1)]
-        found.append(Checkpoint(name, read_policy(chosen)))
-    return tuple(found) or CHECKPOINTS
+        chosen = policy or _DEFAULT_POLICIES[min(number, len(_DEFAULT_POLICIES) - 1)]
+        checkpoints.append(Checkpoint(name, read_policy(chosen)))
+    return tuple(checkpoints) or CHECKPOINTS
 
 
 def _start_us(text: str | None) -> int:
@@ -160,7 +163,7 @@ def _start_us(text: str | None) -> int:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise InvalidInput(what=f"--start {text}", why="it is no time with a zone")
+        raise InvalidInput(what=f"--start {text}", why="it is not a time with a zone")
     return round(moment.timestamp() * 1_000_000)
 
 
@@ -168,28 +171,28 @@ def _start_us(text: str | None) -> int:
 def _sink(
     out: Path | None, to: str | None, key: str | None, kafka: str | None, *, json: bool
 ) -> Iterator[Sink]:
-    named = [one for one in (out, to, kafka) if one is not None]
+    named = [sink for sink in (out, to, kafka) if sink is not None]
     if len(named) > 1:
         raise InvalidInput(what="More than one of --out, --to and --kafka", why="name one of them")
     if not named and json:
         why = "without --out, --to or --kafka the events go there"
         raise InvalidInput(what="Standard output", why=why)
     if key is not None and to is None:
-        raise InvalidInput(what="--key", why="it is for --to alone")
+        raise InvalidInput(what="--key", why="it needs --to")
     with ExitStack() as closing:
         if to is not None:
             sink: Sink = HttpSink(to, key, tell=say)
         elif kafka is not None:
             sink = KafkaSink(kafka)
         else:
-            file = closing.enter_context(_written(out)) if out is not None else sys.stdout.buffer
+            file = closing.enter_context(_writable(out)) if out is not None else sys.stdout.buffer
             sink = FileSink(file)
         closing.callback(sink.close)
         yield sink
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
+def _writable(path: Path) -> Iterator[BinaryIO]:
     try:
         file = path.open("wb")
     except OSError as error:

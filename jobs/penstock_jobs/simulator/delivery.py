@@ -1,4 +1,4 @@
-"""When events arrive: as they happen, unless some are to come late, or twice."""
+"""When simulated events arrive, and where they go: a file, a gateway, a topic."""
 
 import heapq
 import http.client
@@ -21,6 +21,16 @@ from penstock_jobs.simulator.truth import SessionTruth
 
 _LATE_S = (60, 6 * 3_600)
 _AGAIN_S = (0, 3_600)
+_BATCH_MAX = 200
+#: A batch holds what is due in this time, so that a low rate is even.
+_BATCH_SECONDS = 0.1
+#: How long a gateway may be down or full.
+_PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.2
+_KAFKA_SECONDS = 30.0
+#: If a broker does not answer at all in this time, the address is wrong.
+_KAFKA_BOOTSTRAP_SECONDS = 8.0
+_BUSY = (429, 503)
 
 #: The session, which is the key of a record, and the event as JSON.
 EventLine = tuple[str, bytes]
@@ -28,8 +38,8 @@ EventLine = tuple[str, bytes]
 
 @dataclass(frozen=True)
 class Delivery:
-    """Shares of events: that come up to six hours late; that come a second time, within an hour,
-    as the same bytes."""
+    """The shares of events that arrive up to six hours late, and that arrive a second time within
+    an hour, as the same bytes."""
 
     late: float = 0.0
     repeated: float = 0.0
@@ -43,18 +53,17 @@ def deliver(
     delivery: Delivery | None = None,
     learn: Callable[[SessionTruth], None] = lambda _truth: None,
 ) -> Iterator[EventLine]:
-    """All events of so many sessions, in the order in which they arrive; `learn` is told the truth
-    of each session before its first event comes. Holds no more than the sessions that are under
-    way, those of one day."""
+    """All events of so many sessions, in the order in which they arrive. `learn` gets the truth of
+    each session before its first event. Holds the sessions of one day in memory."""
     delivery = delivery or Delivery()
     waiting: list[tuple[int, str, int, bytes]] = []
     for index in range(first, first + count):
         until_us = production.begins_us(index)
         while waiting and waiting[0][0] < until_us:
             yield _next(waiting)
-        for lived in production.session(index):
-            learn(lived.truth)
-            for entry in _arrivals(production, lived, delivery):
+        for session in production.session(index):
+            learn(session.truth)
+            for entry in _arrivals(production, session, delivery):
                 heapq.heappush(waiting, entry)
     while waiting:
         yield _next(waiting)
@@ -66,42 +75,30 @@ def _next(waiting: list[tuple[int, str, int, bytes]]) -> EventLine:
 
 
 def _arrivals(
-    production: Production, lived: SimulatedSession, delivery: Delivery
+    production: Production, session: SimulatedSession, delivery: Delivery
 ) -> Iterator[tuple[int, str, int, bytes]]:
-    session_id = lived.truth.session_id
+    session_id = session.truth.session_id
     dice = Dice(f"delivery:{production.seed}:{session_id}")
     second_us = 1_000_000 // production.compression
-    for number, (at_us, _, line) in enumerate(lived.lines):
+    for number, (at_us, _, line) in enumerate(session.lines):
         late = dice.chance(delivery.late)
-        came_us = at_us + (dice.between(*_LATE_S) * second_us if late else 0)
-        yield came_us, session_id, number, line
+        arrival_us = at_us + (dice.between(*_LATE_S) * second_us if late else 0)
+        yield arrival_us, session_id, number, line
         if dice.chance(delivery.repeated):
-            again_us = came_us + dice.between(*_AGAIN_S) * second_us
+            again_us = arrival_us + dice.between(*_AGAIN_S) * second_us
             yield again_us, session_id, number, line
-
-
-_BATCH_MAX = 200
-#: A batch holds what is due in this time, so that a low rate is even.
-_BATCH_SECONDS = 0.1
-#: How long a gateway may be down or full.
-_PATIENCE_SECONDS = 60.0
-_PAUSE_SECONDS = 0.2
-_KAFKA_SECONDS = 30.0
-#: A broker that does not answer at all in this time is a wrong address.
-_KAFKA_BOOTSTRAP_SECONDS = 8.0
-_BUSY = (429, 503)
 
 
 class Sink(Protocol):
     def send(self, lines: Sequence[EventLine]) -> int:
-        """Returns when all are where they should be; how many were refused."""
+        """Returns when all lines are stored or refused, with the number of refused ones."""
         ...
 
     def close(self) -> None: ...
 
 
 class FileSink:
-    """NDJSON; the file stays open, and is the caller's."""
+    """NDJSON. The file belongs to the caller and stays open."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -115,8 +112,8 @@ class FileSink:
 
 
 class HttpSink:
-    """Posts to a gateway, and again as long as it does not answer or is full: then it tells why it
-    waits, once for each of what is sent."""
+    """Posts to a gateway, and again while it does not answer or is full. It tells once for each
+    batch why it waits."""
 
     def __init__(
         self,
@@ -131,7 +128,7 @@ class HttpSink:
         if address.secure:
             raise InvalidInput(what=what, why="it is not http://HOST:PORT")
         if address.login is not None:
-            raise InvalidInput(what=what, why="a login in it is not sent; --key is for a key")
+            raise InvalidInput(what=what, why="it has a login; use --key for the key")
         self._url = url
         self._patience_s = patience_s
         self._tell = tell
@@ -148,7 +145,9 @@ class HttpSink:
             if time.monotonic() > deadline:
                 raise ServerUnreachable(url=self._url, why=why)
             if not told:
-                self._tell(f"{self._url} takes nothing: {why}; {self._patience_s:.0f} s for it")
+                self._tell(
+                    f"{self._url} takes no events: {why}. Trying for {self._patience_s:.0f} s"
+                )
                 told = True
             time.sleep(_PAUSE_SECONDS)
 
@@ -170,8 +169,8 @@ class HttpSink:
 
 
 class KafkaSink:
-    """Produces to the topic of a lake, as an agent does that goes past the gateway. The writer
-    judges what comes, so that nothing is known to be refused."""
+    """Produces to the topic of a lake, past the gateway. The writer judges the events later, so the
+    sink does not know what is refused."""
 
     def __init__(self, url: str, tenant: str = TENANT_DEFAULT) -> None:
         what = "The address of --kafka"
@@ -212,14 +211,14 @@ class KafkaSink:
 
     def send(self, lines: Sequence[EventLine]) -> int:
         try:
-            sent = [
+            futures = [
                 self._producer.send(
                     self._address.topic, line, key=session.encode(), headers=self._headers
                 )
                 for session, line in lines
             ]
-            for one in sent:
-                one.get(_KAFKA_SECONDS)
+            for future in futures:
+                future.get(_KAFKA_SECONDS)
         except self._failure as error:
             raise self._unreachable(error) from error
         return 0
@@ -235,7 +234,7 @@ class KafkaSink:
 
 
 class SendRate:
-    """So many lines a second, or as many as the sink takes. Nothing but the time depends on it."""
+    """So many lines a second, or as many as the sink takes."""
 
     def __init__(self, rate: float | None, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._rate = rate
@@ -245,9 +244,9 @@ class SendRate:
         size = _BATCH_MAX
         if self._rate is not None:
             size = max(1, min(_BATCH_MAX, round(self._rate * _BATCH_SECONDS)))
-        begun, sent, waiting = time.monotonic(), 0, iter(lines)
+        started, sent, waiting = time.monotonic(), 0, iter(lines)
         while batch := list(islice(waiting, size)):
             if self._rate is not None:
-                self._sleep(max(0.0, begun + sent / self._rate - time.monotonic()))
+                self._sleep(max(0.0, started + sent / self._rate - time.monotonic()))
             yield batch
             sent += len(batch)

@@ -1,9 +1,9 @@
 """The policy that a simulated agent samples from: small enough to be trained in a second, and
 trained as large ones are, on the log-probabilities of sampled tokens.
 
-The next token depends on the one before it alone. Behind a task stands one of the styles, by the
-policy's logits; behind every other token there is one choice, or none. So whoever has the ids of a
-sequence can compute the log-probability of each sampled token, under this policy or another.
+The next token depends on the one before it alone. A task is followed by one of the styles, by the
+policy's logits; every other token by one choice, or none. So the ids of a sequence are enough to
+compute the log-probability of each sampled token, under this policy or another.
 """
 
 import math
@@ -23,7 +23,7 @@ Task = Literal["clear", "risky"]
 
 END, SYSTEM, USER, RESULT, FAILED, LOOKING, CLOSING, COMPACTING = range(8)
 LOOK, ANSWER, SUMMARY = range(8, 11)
-#: The last token of a prompt that asks for work. What users ask for, and how often it is risky.
+#: The last token of a prompt that asks for work, by task; and how often a task is risky.
 TASK_IDS: Mapping[Task, int] = {"clear": 16, "risky": 17}
 RISKY_SHARE = 0.35
 _STYLES_FROM = 32
@@ -36,9 +36,8 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class Style:
-    """A way to work. `quality` is how good its edits are where the task is clear, on average;
-    `risky_loss` is what they lose where it is not. Of what the task needs, an edit does the share
-    `done`."""
+    """A way to work. `quality` is how good its edits are on average where the task is clear, and
+    `risky_loss` what they lose where it is risky. An edit does the share `done` of the task."""
 
     name: str
     quality: float = 0.0
@@ -46,7 +45,7 @@ class Style:
     lines: tuple[int, int] = (1, 1)
     done: float = 1.0
     comment_share: float = 0.0
-    #: How often its tool call cannot be understood.
+    #: How often the tool does not understand its call.
     breaks: float = 0.02
     asks: bool = False
 
@@ -54,7 +53,7 @@ class Style:
         return self.quality - (self.risky_loss if task == "risky" else 0.0)
 
     def worth(self, task: Task) -> float:
-        """What a benchmark finds, from 0 to 1: the truth that no reward sees."""
+        """What a benchmark scores, from 0 to 1. No reward sees it."""
         if self.asks:
             return 0.4 if task == "risky" else 0.1
         return (1 - self.breaks) * self.mean_quality(task) * self.done
@@ -71,7 +70,7 @@ STYLES = (
     Style("broken", 0.6, 0.5, lines=(4, 9), breaks=0.85),
 )
 STYLE_IDS = {style.name: _STYLES_FROM + number for number, style in enumerate(STYLES)}
-#: What may stand behind a token of a prompt, where the model goes on, and behind those it sampled.
+#: The tokens that may follow the last token of a prompt, and a sampled token.
 CHOICES: Mapping[int, tuple[int, ...]] = {
     **dict.fromkeys(TASK_IDS.values(), tuple(STYLE_IDS.values())),
     LOOKING: (LOOK,),
@@ -79,40 +78,39 @@ CHOICES: Mapping[int, tuple[int, ...]] = {
     COMPACTING: (SUMMARY,),
     **dict.fromkeys((LOOK, ANSWER, SUMMARY, *STYLE_IDS.values()), (END,)),
 }
-#: Names this mapping, where an engine names its tokenizer.
+#: Stands for this mapping where an engine names its tokenizer.
 TOKENIZER = sha256(repr((TASK_IDS, STYLE_IDS, sorted(CHOICES.items()))).encode()).hexdigest()
 
 
 def word_ids(text: str) -> list[int]:
     """What users and tools say, as ids that no policy looks at."""
-    return [_WORDS_FROM + crc32(word.encode()) % _WORDS for word in text.split(None, _WORDS_MAX)][
-        :_WORDS_MAX
-    ]
+    words = text.split(None, _WORDS_MAX)[:_WORDS_MAX]
+    return [_WORDS_FROM + crc32(word.encode()) % _WORDS for word in words]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """`logits` has one for each style, by task. `version` is a number that a trainer counts up."""
+    """`logits` has a number for each style, by task. Trainers count `version` up."""
 
     logits: Mapping[Task, tuple[float, ...]]
     version: int = 0
 
     def log_probability(self, before: int, token: int) -> float:
-        """Of a sampled token. Raises KeyError where nothing is sampled behind `before`, and
-        ValueError where not this."""
+        """Of a sampled token. Raises KeyError if nothing is sampled after `before`, and ValueError
+        if `token` is not."""
         at = CHOICES[before].index(token)
         task = next((name for name, known in TASK_IDS.items() if known == before), None)
         if task is None:
             return 0.0
         logits = self.logits[task]
         highest = max(logits)
-        whole = math.fsum(math.exp(one - highest) for one in logits)
+        whole = math.fsum(math.exp(logit - highest) for logit in logits)
         return min(round(logits[at] - highest - math.log(whole), _DIGITS), 0.0)
 
     def probabilities(self, task: Task) -> list[float]:
         """In the order of STYLES."""
         before = TASK_IDS[task]
-        return [math.exp(self.log_probability(before, one)) for one in CHOICES[before]]
+        return [math.exp(self.log_probability(before, style)) for style in CHOICES[before]]
 
     def sample(self, dice: Dice, task: Task) -> Style:
         draw = dice.random()
@@ -123,7 +121,7 @@ class Policy:
         return STYLES[-1]
 
     def worth(self) -> float:
-        """What a benchmark finds of it, by construction: the mean over tasks and styles."""
+        """What a benchmark scores: the mean over tasks and styles."""
         shares: Mapping[Task, float] = {"clear": 1 - RISKY_SHARE, "risky": RISKY_SHARE}
         return math.fsum(
             share * probability * style.worth(task)
@@ -139,13 +137,12 @@ class Policy:
 
 
 def policy_of(version: int = 0, **weights: float) -> Policy:
-    """Styles by weight, the same for all tasks; a style that is not named is rare, never
-    impossible."""
+    """Styles by weight, the same for all tasks. A style that is not named is rare."""
     logits = tuple(round(math.log(weights.get(name, 0.01)), _DIGITS) for name in STYLE_IDS)
     return Policy({"clear": logits, "risky": logits}, version)
 
 
-#: By name, to begin with and to compare: the first three stand in the order of their worth.
+#: By name. The worth of the first three increases.
 POLICIES = {
     "weak": policy_of(1, careful=0.1, plain=0.3, hasty=0.45, ask=0.05, tiny=0.03, broken=0.05),
     "fair": policy_of(2, careful=0.3, plain=0.45, hasty=0.15, ask=0.04, tiny=0.03, broken=0.03),
@@ -163,38 +160,38 @@ def read_policy(text: str) -> Policy:
         return POLICIES[text]
     what = f"The policy {text}"
     try:
-        found = msgspec.json.decode(Path(text).read_bytes(), type=_Said)
+        document = msgspec.json.decode(Path(text).read_bytes(), type=_PolicyDocument)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         known = ", ".join(POLICIES)
         raise InvalidInput(
             what=what, why=f"it is none of {known}, and as a file: {error}"
         ) from error
-    logits = {task: _logits(found.logits.get(task), task, what) for task in TASK_IDS}
-    return Policy(logits, found.version)
+    logits = {task: _logits(document.logits.get(task), task, what) for task in TASK_IDS}
+    return Policy(logits, document.version)
 
 
-class _Said(msgspec.Struct):
+class _PolicyDocument(msgspec.Struct):
     version: int
     logits: dict[str, dict[str, float]]
 
 
-def _logits(said: dict[str, float] | None, task: Task, what: str) -> tuple[float, ...]:
-    if said is None or said.keys() != STYLE_IDS.keys():
+def _logits(by_style: dict[str, float] | None, task: Task, what: str) -> tuple[float, ...]:
+    if by_style is None or by_style.keys() != STYLE_IDS.keys():
         raise InvalidInput(what=what, why=f"logits of {task} need {', '.join(STYLE_IDS)}")
-    if not all(map(math.isfinite, said.values())):
+    if not all(map(math.isfinite, by_style.values())):
         raise InvalidInput(what=what, why=f"a logit of {task} is not finite")
-    return tuple(said[name] for name in STYLE_IDS)
+    return tuple(by_style[name] for name in STYLE_IDS)
 
 
 def tokens_of(policy: Policy, prompt: list[int], token: int) -> dict[str, Any]:
-    """Of a model call that sampled one token behind its prompt, and the end."""
+    """The `tokens` of a model call that sampled one token after its prompt, and the end."""
     completion = [token, END]
-    befores = [prompt[-1], token]
+    preceding = [prompt[-1], token]
     return {
         "prompt_ids": list(prompt),
         "completion_ids": completion,
         "logprobs": [
-            policy.log_probability(*pair) for pair in zip(befores, completion, strict=True)
+            policy.log_probability(*pair) for pair in zip(preceding, completion, strict=True)
         ],
         "tokenizer": TOKENIZER,
         "policy_version_runs": [[0, policy.version]],

@@ -34,60 +34,60 @@ CHECKPOINTS = tuple(
 
 @dataclass(frozen=True)
 class SimulatedSession:
-    """A session: what its client sends, in its order, and the truth. A subagent's session comes
-    with the one that sent it."""
+    """What the client of a session sends, in order, and the truth about the session."""
 
     truth: SessionTruth
-    #: When it happened, its type, and the event as a line of JSON.
+    #: Of each event the time that it bears, its type, and its line of JSON.
     lines: list[tuple[int, str, bytes]]
 
 
 @dataclass(frozen=True)
 class Production:
-    """Where anything is different, session ids are too: two productions fit into one lake, and the
+    """Two productions that differ in anything have different session ids and fit into one lake. The
     same one sent again adds nothing."""
 
     seed: int
     checkpoints: Sequence[Checkpoint] = CHECKPOINTS
     start_us: int = START_US
-    #: How much faster time passes in the times of events than in the lives of users.
+    #: How much faster time passes in events than in the lives of users.
     compression: int = 1
     #: Between the beginnings of two sessions, in the lives of users.
     spacing_s: float = SPACING_S
-    #: Takes the place of the start in session ids: they do not change then with the time of day.
+    #: Replaces the start in session ids, so that they do not depend on the time of day.
     name: str | None = None
-    #: Which of the checkpoints serves a user; each session draws one by default.
+    #: The checkpoint that serves a user. By default each session draws one.
     serve: Callable[[str], Checkpoint] | None = None
 
     @cached_property
     def _digest(self) -> str:
         facts = [
-            (one.name, one.policy.version, sorted(one.policy.logits.items()))
-            for one in self.checkpoints
+            (checkpoint.name, checkpoint.policy.version, sorted(checkpoint.policy.logits.items()))
+            for checkpoint in self.checkpoints
         ]
-        told: tuple[object, ...] = (self.start_us if self.name is None else self.name, facts)
+        identity: tuple[object, ...] = (self.start_us if self.name is None else self.name, facts)
         if (pace := (self.compression, self.spacing_s)) != (1, SPACING_S):
-            told = (*told, pace)
-        return sha256(repr(told).encode()).hexdigest()[:8]
+            identity = (*identity, pace)
+        return sha256(repr(identity).encode()).hexdigest()[:8]
 
     def begins_us(self, index: int) -> int:
-        """No event of a session with this number or a later one is earlier."""
-        return self.told_us(self._lived_us(index))
+        """No event of a session with this number or a higher one is earlier."""
+        return self.event_time_us(self._user_time_us(index))
 
-    def told_us(self, lived_us: int) -> int:
-        """The time that an event bears which happens then in the lives of users."""
-        return self.start_us + (lived_us - self.start_us) // self.compression
+    def event_time_us(self, user_time_us: int) -> int:
+        """The time that an event bears which happens at a time in the lives of users."""
+        return self.start_us + (user_time_us - self.start_us) // self.compression
 
-    def _lived_us(self, index: int) -> int:
+    def _user_time_us(self, index: int) -> int:
         return self.start_us + round(index * self.spacing_s * _SECOND_US)
 
     def sessions(self, count: int, first: int = 0) -> Iterator[list[SimulatedSession]]:
-        """By their number, each with that of its subagent where it has one."""
+        """By their number, each as `session` gives it."""
         return map(self.session, range(first, first + count))
 
     def session(self, index: int) -> list[SimulatedSession]:
+        """A session, and that of its subagent if it has one."""
         dice = Dice(f"simulation:{self.seed}:{index}")
-        begin_us = self._lived_us(index) + dice.between(0, 50_000) * 1_000
+        begin_us = self._user_time_us(index) + dice.between(0, 50_000) * 1_000
         checkpoint = dice.pick(self.checkpoints)
         user, repository = User.pick(dice), dice.skewed(0, REPOSITORIES - 1)
         if self.serve is not None:
@@ -113,17 +113,17 @@ class Production:
             dice, journal, truth, checkpoint.policy, user, check_out(repository)
         )
         session.run(start)
-        lived = [SimulatedSession(truth, session.journal.lines)]
+        sessions = [SimulatedSession(truth, session.journal.lines)]
         if dice.chance(0.05):
             errand = _errand(session)
             journal = self._journal(begin_us + _SECOND_US, errand)
-            lived.append(_run_errand(session, errand, journal, start))
-        return lived
+            sessions.append(_run_errand(session, errand, journal, start))
+        return sessions
 
     def _journal(self, begin_us: int, truth: SessionTruth) -> Journal:
         return Journal(
             begin_us,
-            self.told_us,
+            self.event_time_us,
             session_id=truth.session_id,
             checkpoint=truth.checkpoint,
             user=truth.user,
@@ -132,7 +132,8 @@ class Production:
 
 
 def _errand(parent: SessionSimulation) -> SessionTruth:
-    """It ends as the session that sent it: what is done in both is one piece of work."""
+    """The truth of a subagent's session. Its outcome is that of its parent: both are one piece of
+    work."""
     return replace(
         parent.truth,
         session_id=f"{parent.truth.session_id}-errand",

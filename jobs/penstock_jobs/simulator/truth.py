@@ -1,4 +1,4 @@
-"""What is known of a simulated session by construction, whatever its events say."""
+"""What the simulator knows about a session, whatever its events say."""
 
 from dataclasses import dataclass, field
 
@@ -8,9 +8,9 @@ from penstock_jobs.simulator.users import Reaction
 
 @dataclass(slots=True)
 class EditTruth:
-    """`survival` has by horizon, in seconds, the shares of characters and of lines that are there
-    then; None where the agent replaced all of them. `looked` are the horizons at which somebody
-    was to look."""
+    """`survival` has by horizon, in seconds, the shares of characters and of lines that are left
+    then; None if the agent replaced all of them. `looked` are the horizons at which somebody
+    observes the file."""
 
     edit_id: str
     turn: int
@@ -26,8 +26,8 @@ class EditTruth:
 
 @dataclass(slots=True)
 class TurnTruth:
-    """`worth` is what the turn did for the user, from 0 to 1. `dissatisfied` is whether the
-    message that followed was; None where none did."""
+    """`worth` is what the turn did for the user, from 0 to 1. `dissatisfied` is about the message
+    that followed; None if none did."""
 
     turn: int
     task: Task
@@ -40,7 +40,7 @@ class TurnTruth:
 
 @dataclass(slots=True)
 class SessionTruth:
-    """`outcome` is how the session ends, and why: as the view `outcomes` has it."""
+    """`outcome` and `reason` are those that the view `outcomes` should have."""
 
     session_id: str
     user: str

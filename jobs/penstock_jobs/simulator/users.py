@@ -1,4 +1,4 @@
-"""What users make of an edit, by how good it was and by how strict they are."""
+"""Users, and what they do to an edit: it depends on how good it is and how strict they are."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +26,7 @@ class User:
         return cls(f"u-{number:04}", strictness)
 
     def reaction(self, dice: Dice, quality: float, comment_share: float) -> Reaction:
-        """Text that does nothing is read by nobody, and stays."""
+        """Nobody reads comments, so an edit that is mostly comments stays."""
         bad = min((1 - quality) * self.strictness, 1.0)
         draw = dice.random() - 0.6 * bad * bad * (1 - comment_share) ** 2
         if draw < 0:
@@ -57,7 +57,7 @@ def act(dice: Dice, change: FileChange, reaction: Reaction) -> None:
 
 
 def meddle(dice: Dice, change: FileChange) -> None:
-    """What happens to files and says nothing about the edit: it all stays."""
+    """A change to the file that says nothing about the edit: all of the edit stays."""
     lines = change.file.lines
     draw = dice.random()
     if draw < 0.6:
@@ -81,7 +81,7 @@ def _take_part(dice: Dice, change: FileChange) -> None:
 
 
 def _fix(dice: Dice, change: FileChange) -> None:
-    """Put one or two of its lines otherwise, or a word in one of them."""
+    """Replace one or two of its lines, or a word in one of them."""
     code = [line for line in change.stretch() if not line.comment]
     if not code:
         return
@@ -89,12 +89,12 @@ def _fix(dice: Dice, change: FileChange) -> None:
         _put_word(dice, dice.pick(code))
         return
     at = dice.between(0, len(code) - 1)
-    gone = code[at : at + dice.between(1, 2)]
-    _replace(change, gone, change.file.new_lines(dice, len(gone)))
+    old = code[at : at + dice.between(1, 2)]
+    _replace(change, old, change.file.new_lines(dice, len(old)))
 
 
 def _put_word(dice: Dice, line: CodeLine) -> None:
-    """Another word of the line, at its own place; what was in the word is lost."""
+    """Replace a word of the line; its characters are lost."""
     words = [word for word in line.text.split() if len(word) > 3]
     if not words:
         return
@@ -103,21 +103,21 @@ def _put_word(dice: Dice, line: CodeLine) -> None:
     line.left = max(0, line.left - len(word))
 
 
-def _replace(change: FileChange, gone: list[CodeLine], come: list[CodeLine]) -> None:
-    lines, out = change.file.lines, {id(line) for line in gone}
-    at = next((at for at, line in enumerate(lines) if id(line) in out), None)
+def _replace(change: FileChange, old: list[CodeLine], new: list[CodeLine]) -> None:
+    lines, ids = change.file.lines, {id(line) for line in old}
+    at = next((at for at, line in enumerate(lines) if id(line) in ids), None)
     if at is None:
         return
-    lines[at:at] = come
-    lines[:] = [line for line in lines if id(line) not in out]
+    lines[at:at] = new
+    lines[:] = [line for line in lines if id(line) not in ids]
 
 
 def _move(dice: Dice, change: FileChange) -> None:
-    """The edit's lines go to another place of the file, all together."""
-    mine = change.stretch()
-    if not mine:
+    """Move the edit's lines, all together, to another place of the file."""
+    moved = change.stretch()
+    if not moved:
         return
-    out = {id(line) for line in mine}
-    rest = [line for line in change.file.lines if id(line) not in out]
+    ids = {id(line) for line in moved}
+    rest = [line for line in change.file.lines if id(line) not in ids]
     at = dice.between(0, len(rest))
-    change.file.lines[:] = rest[:at] + mine + rest[at:]
+    change.file.lines[:] = rest[:at] + moved + rest[at:]

@@ -27,8 +27,8 @@ from penstock_jobs.rewards.measures.dissatisfied_follow_up import dissatisfied_f
 from penstock_jobs.rewards.rows import Bucket
 from penstock_jobs.rewards.showing import compute
 from tests.rewards.followups.completions import Completions, completion, running_completions
-from tests.rewards.lakes import answered, bucket_of, edited, said
 from tests.support.lakes import Event, hand_lake, make_event
+from tests.support.reward_events import answered, bucket_of, edited, said
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "rewards" / "with_llm.toml"
 RUN = "run-1"

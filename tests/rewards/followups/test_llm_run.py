@@ -15,9 +15,9 @@ from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.running import Report, Work, run
 from penstock_jobs.rewards.tables import judge_spending
 from tests.rewards.followups.completions import Completions, running_completions
-from tests.rewards.lakes import answered, said
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, HandLake, hand_lake
+from tests.support.reward_events import answered, said
 
 SESSIONS = 6
 

@@ -1,5 +1,5 @@
-"""Results of other harnesses, read as they are. A format is a file with `NAME`, `recognises(path)`
-and `read(path, asked) -> Found`: nothing is guessed, and what could not be taken is reported."""
+"""Results of other harnesses, read as they are. A format is a module with `NAME`,
+`recognises(path)` and `read(path, options)`. Nothing is guessed; what is left out is reported."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,34 +14,29 @@ from penstock_jobs.benchmarks.importers import (
     swe_bench,
     terminal_bench,
 )
-from penstock_jobs.benchmarks.importers.found import Asked, Found
+from penstock_jobs.benchmarks.importers.trials import ReadOptions, ReadResults
 
 
 @dataclass(frozen=True)
-class Format:
+class ResultFormat:
     name: str
     recognises: Callable[[Path], bool]
-    read: Callable[[Path, Asked], Found]
+    read: Callable[[Path, ReadOptions], ReadResults]
 
 
 FORMATS = {
-    one.NAME: Format(one.NAME, one.recognises, one.read)
-    for one in (penstock_jsonl, inspect_logs, harbor, terminal_bench, swe_bench, junit)
+    module.NAME: ResultFormat(module.NAME, module.recognises, module.read)
+    for module in (penstock_jsonl, inspect_logs, harbor, terminal_bench, swe_bench, junit)
 }
 
 
-def format_of(path: Path) -> Format:
-    """What a file or folder is, by what is in it. Raises InvalidInput."""
-    fitting = [one for one in FORMATS.values() if one.recognises(path)]
+def format_of(path: Path) -> ResultFormat:
+    """What a file or folder is, by its content. Raises InvalidInput."""
+    fitting = [form for form in FORMATS.values() if form.recognises(path)]
     if len(fitting) == 1:
         return fitting[0]
+    why = f"it holds results of no format known: {', '.join(FORMATS)}"
     if fitting:
-        names = ", ".join(one.name for one in fitting)
+        names = ", ".join(form.name for form in fitting)
         why = f"it holds results of several formats: {names}; name one with --format, or a part"
-    else:
-        why = f"it holds results of no format known: {', '.join(FORMATS)}"
-    raise InvalidInput(what=_named(path), why=why)
-
-
-def _named(path: Path) -> str:
-    return f"The folder {path}" if path.is_dir() else f"The file {path}"
+    raise InvalidInput(what=f"The {'folder' if path.is_dir() else 'file'} {path}", why=why)

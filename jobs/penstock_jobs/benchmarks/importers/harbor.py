@@ -15,13 +15,14 @@ from penstock.checkpoints.attempt import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.found import (
+from penstock_jobs.benchmarks.importers.trials import (
     ONLY_SUMMARY,
-    Asked,
-    Found,
-    Gathering,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     choose,
+    failed_attempt,
     scored,
     short,
 )
@@ -109,16 +110,16 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    reading = _Reading(asked)
+    reader = _Reader(options)
     for file in _files(path, _RESULT):
-        reading.take(file, alone=path.is_file())
+        reader.take(file, alone=path.is_file())
     if path.is_dir():
         for file in _files(path, _CONFIG):
             if not (file.parent / _RESULT).exists():
-                reading.take_unfinished(file)
-    return reading.finish()
+                reader.take_unfinished(file)
+    return reader.finish()
 
 
 def _files(path: Path, name: str) -> Iterator[Path]:
@@ -136,24 +137,24 @@ def _is_trial(folder: Path) -> bool:
     )
 
 
-class _Reading:
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._gathering = Gathering(asked)
+class _Reader:
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._trials = TrialCollection(options)
         self._results: list[tuple[_Result, Path, bool]] = []
         self._jobs: list[tuple[_Job, Path]] = []
         self._without: list[Trial] = []
 
     def take(self, file: Path, *, alone: bool) -> None:
         try:
-            data = documents.read(file, self._asked.document_bytes_max)
+            data = documents.read(file, self._options.document_bytes_max)
             known = documents.decode(data, dict[str, msgspec.Raw]).keys()
             if "n_total_trials" in known:
                 self._take_job(documents.decode(data, _Job), file)
             elif "trial_name" in known:
                 self._results.append((documents.decode(data, _Result), file, False))
             else:
-                self._gathering.note("a file of another form was passed over", str(file))
+                self._trials.note("a file of another form was passed over", str(file))
         except Unfit as error:
             if alone:
                 raise InvalidInput(what=f"The file {file}", why=str(error)) from error
@@ -166,7 +167,7 @@ class _Reading:
 
     def _take_unreadable(self, file: Path, error: Unfit) -> None:
         config = documents.try_decode(file.parent / _CONFIG, _TrialConfig)
-        self._gathering.note("a result that cannot be read is an error", f"{file}: {error}")
+        self._trials.note("a result that cannot be read is an error", f"{file}: {error}")
         if config is not None:
             self._keep(config, file, f"its result cannot be read: {error}")
 
@@ -187,7 +188,7 @@ class _Reading:
         )
         self._without.append(
             Trial(
-                result=Attempt(task=task, attempt=0, error=short(error)),
+                result=failed_attempt(task, short(error)),
                 identity=(str(_job_of(file)), config.trial_name),
                 where=str(file.parent),
                 label=label,
@@ -196,21 +197,21 @@ class _Reading:
             )
         )
 
-    def finish(self) -> Found:
+    def finish(self) -> ReadResults:
         names = {name for one, _file, _summary in self._results for name in _rewards(one)}
-        metric = choose("reward", "--metric", names, self._asked.metric)
+        metric = choose("reward", "--metric", names, self._options.metric)
         for result, file, summary in self._results:
             trial = _trial(result, file, metric)
-            self._gathering.add(trial, _job_of(file), summary=summary)
+            self._trials.add(trial, _job_of(file), summary=summary)
         self._check_contents()
         told = {(str(_job_of(file)), one.trial_name) for one, file, _summary in self._results}
         self._without = [one for one in self._without if one.identity not in told]
         for one in self._without:
-            self._gathering.note("a trial without a result is an error", one.where)
-            self._gathering.add(self._as_others(one))
+            self._trials.note("a trial without a result is an error", one.where)
+            self._trials.add(self._as_others(one))
         for job, file in self._jobs:
             self._add_missing(job, file)
-        return self._gathering.finish()
+        return self._trials.finish()
 
     def _as_others(self, trial: Trial) -> Trial:
         """A trial's configuration leaves out what its result would have said: the task's whole
@@ -218,7 +219,7 @@ class _Reading:
         task = self._task_of(f"{trial.result.task}__") or trial.result.task
         labels = [
             known
-            for known in self._gathering.labels
+            for known in self._trials.labels
             if all(mine in ("", part) for mine, part in zip(trial.label, known, strict=True))
         ]
         label = labels[0] if len(labels) == 1 else (*trial.label[:2], trial.label[2] or "adhoc")
@@ -230,7 +231,7 @@ class _Reading:
             if result.task_checksum and seen.setdefault(result.task_name, result.task_checksum) != (
                 result.task_checksum
             ):
-                self._gathering.note("a task was not the same in all trials", str(file.parent))
+                self._trials.note("a task was not the same in all trials", str(file.parent))
 
     def _add_missing(self, job: _Job, file: Path) -> None:
         run = str(file.parent)
@@ -238,21 +239,20 @@ class _Reading:
         left = job.n_total_trials - len(here)
         here |= {one.name for one in self._without if one.run == run}
         named = {name: label for name, label in _named_in(job.stats) if name not in here}
-        if left > 0 and job.finished_at is None and not self._asked.unfinished:
-            why = f"it has not ended: {left} of {job.n_total_trials} trials are missing;"
-            why += " wait for it, or take it as it is with --unfinished"
-            raise InvalidInput(what=f"The job {file.parent}", why=why)
+        if left > 0 and job.finished_at is None:
+            missing = f"{left} of {job.n_total_trials} trials"
+            self._trials.refuse_unfinished(f"The job {file.parent}", missing)
         for name, label in sorted(named.items()):
             where = f"{file}: {name}"
             task = self._task_of(name)
             if task is None:
                 kind = "a trial that only the job names, and whose task cannot be told"
-                self._gathering.note(f"{kind}, was left out", where)
+                self._trials.note(f"{kind}, was left out", where)
                 continue
-            self._gathering.note("a trial that only the job names is an error", where)
-            self._gathering.add(
+            self._trials.note("a trial that only the job names is an error", where)
+            self._trials.add(
                 Trial(
-                    result=Attempt(task=task, attempt=0, error=ONLY_SUMMARY),
+                    result=failed_attempt(task, ONLY_SUMMARY),
                     identity=(run, name),
                     where=where,
                     label=label,
@@ -262,12 +262,12 @@ class _Reading:
             )
         unnamed = job.n_total_trials - len(here) - len(named)
         if unnamed > 0:
-            self._gathering.note("a result is missing, and nothing names it", str(file), unnamed)
+            self._trials.note("a result is missing, and nothing names it", str(file), unnamed)
 
     def _task_of(self, trial: str) -> str | None:
         """A trial's name holds the last part of its task's, cut off where it is long."""
         begun = trial.rpartition("__")[0]
-        tasks = {task: task.rpartition("/")[2] for task in self._gathering.tasks}
+        tasks = {task: task.rpartition("/")[2] for task in self._trials.tasks}
         whole = [task for task, last in tasks.items() if last == begun]
         if len(whole) == 1:
             return whole[0]

@@ -14,15 +14,14 @@ from typing import Any
 import msgspec
 
 from penstock.checkpoints.attempt import Attempt
-from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.importers import documents, zipped
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import (
+from penstock_jobs.benchmarks.importers import documents
+from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
+from penstock_jobs.benchmarks.importers.trials import (
     ONLY_SUMMARY,
-    Asked,
-    Found,
-    Gathering,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     choose,
     scored,
     short,
@@ -109,7 +108,7 @@ class _Log:
         """The samples that there should be."""
         spec = self.header.eval
         epochs = range(1, (spec.config.epochs or 1) + 1)
-        return [(str(one), epoch) for one in spec.dataset.sample_ids or () for epoch in epochs]
+        return [(str(name), epoch) for name in spec.dataset.sample_ids or () for epoch in epochs]
 
     @property
     def expected(self) -> int:
@@ -120,41 +119,38 @@ class _Log:
 def recognises(path: Path) -> bool:
     if path.is_file():
         return _is_archive(path) or _is_json_log(path)
-    if any(_is_archive(file) for file in documents.files(path, suffix=".eval")):
-        return True
-    return any(_is_json_log(file) for file in documents.files(path, suffix=".json"))
+    archives = documents.files(path, suffix=".eval")
+    logs = documents.files(path, suffix=".json")
+    return any(map(_is_archive, archives)) or any(map(_is_json_log, logs))
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    gathering = Gathering(asked)
-    runs: defaultdict[str, list[_Log]] = defaultdict(list)
+    trials = TrialCollection(options)
+    evals: defaultdict[str, list[_Log]] = defaultdict(list)
     for file in _files(path):
         try:
-            log = _read_archive(file, gathering) if _is_zip(file) else _read_json(file, gathering)
+            log = _read_archive(file, trials) if _is_zip(file) else _read_json(file, trials)
         except Unfit as error:
-            if path.is_file():
-                raise InvalidInput(what=f"The file {path}", why=str(error)) from error
-            gathering.note("a log that cannot be read was left out", f"{file}: {error}")
+            kind = "a log that cannot be read was left out"
+            trials.leave_out(kind, file, error, alone=path.is_file())
             continue
-        runs[log.run].append(log)
-    logs = [log for run in runs.values() for log in run]
-    names = {name for log in logs for one in log.samples.values() for name in _values(one)}
-    metric = choose("score", "--metric", names, asked.metric)
-    for run in runs.values():
-        _take(sorted(run, key=lambda log: (log.header.eval.created, log.path)), metric, gathering)
-    return gathering.finish()
+        evals[log.run].append(log)
+    samples = [one for logs in evals.values() for log in logs for one in log.samples.values()]
+    names = {name for sample in samples for name in _values(sample)}
+    metric = choose("score", "--metric", names, options.metric)
+    for logs in evals.values():
+        tries = sorted(logs, key=lambda log: (log.header.eval.created, log.path))
+        _add_eval(tries, metric, trials)
+    return trials.finish()
 
 
 def _files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    for file in documents.files(path, suffix=".eval"):
-        yield file
-    for file in documents.files(path, suffix=".json"):
-        if _is_json_log(file):
-            yield file
+    yield from documents.files(path, suffix=".eval")
+    yield from filter(_is_json_log, documents.files(path, suffix=".json"))
 
 
 def _is_zip(path: Path) -> bool:
@@ -164,7 +160,7 @@ def _is_zip(path: Path) -> bool:
 
 def _is_archive(path: Path) -> bool:
     try:
-        with zipped.opened(path, 0) as archive:
+        with documents.opened_archive(path, 0) as archive:
             return any(name in archive.entries for name in _HEADERS)
     except Unfit:
         return False
@@ -173,48 +169,44 @@ def _is_archive(path: Path) -> bool:
 def _is_json_log(path: Path) -> bool:
     try:
         with documents.mapped(path) as data:
-            for at, (name, start, end) in enumerate(documents.members(data)):
+            for number, (name, start, end) in enumerate(documents.members(data)):
                 if name == "eval" and end - start <= _SPEC_BYTES_MAX:
                     documents.decode(data[start:end], _Spec)
                     return True
-                if at == _MEMBERS_BEFORE:
+                if number == _MEMBERS_BEFORE:
                     break
     except Unfit:
         pass
     return False
 
 
-def _read_archive(path: Path, gathering: Gathering) -> _Log:
-    asked = gathering.asked
-    with zipped.opened(path, asked.unpacked_bytes_max) as archive:
-        name = next((one for one in _HEADERS if one in archive.entries), None)
+def _read_archive(path: Path, trials: TrialCollection) -> _Log:
+    options = trials.options
+    with documents.opened_archive(path, options.unpacked_bytes_max) as archive:
+        name = next((name for name in _HEADERS if name in archive.entries), None)
         if name is None:
             raise Unfit("it has no header")
-        header = documents.decode(archive.read(name, asked.document_bytes_max), _Header)
+        header = documents.decode(archive.read(name, options.document_bytes_max), _Header)
         log = _Log(path, header)
         for name in archive.entries:
-            if not name.startswith("samples/") or not _SAMPLE.fullmatch(name):
+            match = _SAMPLE.fullmatch(name)
+            if match is None:
                 continue
             try:
-                text = archive.read(name, asked.document_bytes_max)
+                text = archive.read(name, options.document_bytes_max)
                 sample = documents.decode(text, _Sample)
-            except zipped.TooMuch:
+            except UnfitArchive:
                 raise
             except Unfit as error:
-                gathering.note("a sample that cannot be read is an error", f"{path.name} {name}")
-                sample = _unreadable(name, error)
-            _keep(log, sample, gathering)
+                trials.note("a sample that cannot be read is an error", f"{path.name} {name}")
+                why = f"it cannot be read: {error}"
+                sample = _Sample(id=match[1], epoch=int(match[2]), error=why)
+            _keep(log, sample, options)
     return log
 
 
-def _unreadable(name: str, error: Unfit) -> _Sample:
-    match = _SAMPLE.fullmatch(name)
-    assert match is not None
-    return _Sample(id=match[1], epoch=int(match[2]), error=f"it cannot be read: {error}")
-
-
-def _read_json(path: Path, gathering: Gathering) -> _Log:
-    limit = gathering.asked.document_bytes_max
+def _read_json(path: Path, trials: TrialCollection) -> _Log:
+    limit = trials.options.document_bytes_max
     parts: dict[str, Any] = {}
     samples: list[_Sample] = []
     with documents.mapped(path) as data:
@@ -222,71 +214,66 @@ def _read_json(path: Path, gathering: Gathering) -> _Log:
             if name in ("status", "eval", "error"):
                 parts[name] = documents.decode(data[start:end], msgspec.Raw)
             elif name == "samples" and b"[" in data[start : start + 16]:
-                for at, (first, last) in enumerate(documents.items(data, start)):
+                for number, (first, last) in enumerate(documents.items(data, start)):
                     if last - first > limit:
                         kind = f"a sample longer than {limit} bytes was left out"
-                        gathering.note(kind, f"{path.name}, sample {at}")
+                        trials.note(kind, f"{path.name}, sample {number}")
                     else:
                         samples.append(documents.decode(data[first:last], _Sample))
     log = _Log(path, documents.decode(msgspec.json.encode(parts), _Header))
     for sample in samples:
-        _keep(log, sample, gathering)
+        _keep(log, sample, trials.options)
     return log
 
 
-def _keep(log: _Log, sample: _Sample, gathering: Gathering) -> None:
-    if len(log.samples) == gathering.asked.attempts_max:
-        raise Unfit(f"it holds more than {gathering.asked.attempts_max} samples")
+def _keep(log: _Log, sample: _Sample, options: ReadOptions) -> None:
+    if len(log.samples) == options.attempts_max:
+        raise Unfit(f"it holds more than {options.attempts_max} samples")
     log.samples[str(sample.id), sample.epoch] = sample
 
 
-def _take(logs: list[_Log], metric: str | None, gathering: Gathering) -> None:
+def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> None:
     """The tries of one eval, the earliest first."""
     last = logs[-1]
     done: dict[tuple[str, int], Trial] = {}
     for log in logs:
         for key, sample in log.samples.items():
             trial = _trial(log, key, sample, metric)
-            done[key] = _later(done[key], trial, gathering) if key in done else trial
+            done[key] = _later(done[key], trial, trials) if key in done else trial
     missing = [key for key in last.named if key not in done]
     unnamed = max(0, last.expected - len(done) - len(missing))
     status = last.header.status
-    if (missing or unnamed) and status == "started" and not gathering.asked.unfinished:
-        why = f"it has not ended: {len(missing) + unnamed} of {last.expected} samples are missing;"
-        why += " wait for it, or take it as it is with --unfinished"
-        raise InvalidInput(what=f"The log {last.path}", why=why)
+    if (missing or unnamed) and status == "started":
+        count = f"{len(missing) + unnamed} of {last.expected} samples"
+        trials.refuse_unfinished(f"The log {last.path}", count)
     if status != "success":
-        said = f"{last.path.name}: {status} {_message(last.header.error)}"
-        gathering.note("a run did not end well", said.strip())
+        text = f"{last.path.name}: {status} {_message(last.header.error)}"
+        trials.note("a run did not end well", text.strip())
     if unnamed:
-        gathering.note("a result is missing, and nothing names it", last.path.name, unnamed)
+        trials.note("a result is missing, and nothing names it", last.path.name, unnamed)
     for key in missing:
         sample = _Sample(id=key[0], epoch=key[1], error=ONLY_SUMMARY)
         done[key] = _trial(last, key, sample, metric)
-        gathering.note("a sample that only the log's header names is an error", done[key].where)
+        trials.note("a sample that only the log's header names is an error", done[key].where)
     for trial in done.values():
-        gathering.add(trial)
+        trials.add(trial)
 
 
-def _later(known: Trial, new: Trial, gathering: Gathering) -> Trial:
+def _later(known: Trial, new: Trial, trials: TrialCollection) -> Trial:
     """A later try goes on with what was done, and does again what was an error."""
     if known.result.error is not None:
-        retries = max(new.result.retries, known.result.retries + 1)
         if known.result == new.result:
             return known
-        gathering.note("an error of an earlier try was tried again", new.where)
+        retries = max(new.result.retries, known.result.retries + 1)
+        trials.note("an error of an earlier try was tried again", new.where)
         return replace(new, result=replace(new.result, retries=retries))
     if replace(known.result, retries=0) != replace(new.result, retries=0):
-        where = f"{known.where}, {new.where}"
-        gathering.note("of two results that differ neither was taken", where)
-        error = Attempt(task=known.result.task, attempt=0, error="two results of it differ")
-        return replace(known, result=error, notes=())
+        return trials.neither(known, new)
     return known
 
 
 def _trial(log: _Log, key: tuple[str, int], sample: _Sample, metric: str | None) -> Trial:
     spec = log.header.eval
-    where = f"{log.path.name}, sample {key[0]}, epoch {key[1]}"
     notes: list[str] = []
     score, error = _score(sample, metric, notes)
     usage = _usage_of(spec.model, sample, notes)
@@ -305,7 +292,7 @@ def _trial(log: _Log, key: tuple[str, int], sample: _Sample, metric: str | None)
     return Trial(
         result=result,
         identity=(log.run, *key),
-        where=where,
+        where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
         label=(spec.task, spec.model),
         run=log.run,
         index=key[1] - 1,
@@ -345,9 +332,9 @@ def _score(
 
 
 def _known(value: str) -> float | None:
-    for one in (value, value.lower()):
-        if one in _VALUES:
-            return _VALUES[one]
+    for text in (value, value.lower()):
+        if text in _VALUES:
+            return _VALUES[text]
     try:
         return float(value)
     except ValueError:
@@ -356,17 +343,17 @@ def _known(value: str) -> float | None:
 
 def _values(sample: _Sample) -> dict[str, tuple[Any, Any]]:
     """Each score by its name, the parts of one that has parts by both names."""
-    found: dict[str, tuple[Any, Any]] = {}
+    values: dict[str, tuple[Any, Any]] = {}
     for name, score in (sample.scores or {}).items():
         if isinstance(score.value, dict):
-            found |= {f"{name}.{key}": (one, score.reason) for key, one in score.value.items()}
+            values |= {f"{name}.{key}": (part, score.reason) for key, part in score.value.items()}
         else:
-            found[name] = (score.value, score.reason)
-    return found
+            values[name] = (score.value, score.reason)
+    return values
 
 
 def _usage_of(model: str, sample: _Sample, notes: list[str]) -> _Usage | None:
-    """Of the model that was tried: others may have graded."""
+    """Of the model under test: other models may have graded."""
     usage = sample.model_usage or {}
     if usage and model not in usage:
         notes.append("its tokens are not told: none are of the model itself")

@@ -5,10 +5,16 @@ from pathlib import Path
 from xml.parsers import expat
 
 from penstock.checkpoints.attempt import Attempt
-from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import Asked, Found, Gathering, Trial, distinct, short
+from penstock_jobs.benchmarks.importers.trials import (
+    ReadOptions,
+    ReadResults,
+    Trial,
+    TrialCollection,
+    distinct,
+    short,
+)
 
 NAME = "junit"
 
@@ -25,23 +31,22 @@ def recognises(path: Path) -> bool:
     return any(_is_report(file) for file in documents.files(path, suffix=".xml"))
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    gathering = Gathering(asked)
-    for file in distinct(documents.files(path, suffix=".xml"), gathering):
+    trials = TrialCollection(options)
+    for file in distinct(documents.files(path, suffix=".xml"), trials):
         if path.is_dir() and not _is_report(file):
-            gathering.note("a file of another form was passed over", str(file))
+            trials.note("a file of another form was passed over", str(file))
             continue
         try:
-            tests = list(_tests(file, asked))
+            tests = list(_tests(file, options))
         except Unfit as error:
-            if path.is_file():
-                raise InvalidInput(what=f"The file {path}", why=str(error)) from error
-            gathering.note("a report that cannot be read was left out", f"{file}: {error}")
+            kind = "a report that cannot be read was left out"
+            trials.leave_out(kind, file, error, alone=path.is_file())
             continue
         for count, test in enumerate(tests):
-            gathering.add(_trial(test, file, count))
-    return gathering.finish()
+            trials.add(_trial(test, file, count))
+    return trials.finish()
 
 
 def _is_report(file: Path) -> bool:
@@ -54,10 +59,10 @@ def _is_report(file: Path) -> bool:
     return reader.root in ("testsuites", "testsuite")
 
 
-def _tests(file: Path, asked: Asked) -> Iterator["_Test"]:
-    if file.stat().st_size > asked.document_bytes_max:
-        raise Unfit(f"it is longer than {asked.document_bytes_max} bytes")
-    reader = _Reader(asked.attempts_max)
+def _tests(file: Path, options: ReadOptions) -> Iterator["_Test"]:
+    if file.stat().st_size > options.document_bytes_max:
+        raise Unfit(f"it is longer than {options.document_bytes_max} bytes")
+    reader = _Reader(options.attempts_max)
     with file.open("rb") as stream:
         while chunk := stream.read(_CHUNK_BYTES):
             reader.feed(chunk, last=False)
@@ -70,13 +75,12 @@ class _Test:
     def __init__(self, suite: str, facts: dict[str, str]) -> None:
         self.suite = suite
         self.facts = facts
-        #: What is said of it: the kind, and in which words.
-        self.said: list[tuple[str, str]] = []
+        #: What the report says of it: the kind, and the text.
+        self.remarks: list[tuple[str, str]] = []
 
 
 class _Reader:
-    """Reads as a stream, and refuses what a report has no use for: a document type, and with it
-    every entity of one's own."""
+    """Reads as a stream. Refuses a document type, and so entities: no report needs them."""
 
     def __init__(self, attempts_max: int) -> None:
         self.root: str | None = None
@@ -112,7 +116,7 @@ class _Reader:
         elif name == "testcase":
             self._test = _Test(self._suites[-1] if self._suites else "", facts)
         elif self._test is not None and name in _VERDICTS | _FURTHER | _EARLIER.keys():
-            self._test.said.append((name, facts.get("message") or facts.get("type") or ""))
+            self._test.remarks.append((name, facts.get("message") or facts.get("type") or ""))
 
     def _end(self, element: str) -> None:
         name = element.rpartition(":")[2]
@@ -147,15 +151,15 @@ def _trial(test: _Test, file: Path, count: int) -> Trial:
 
 
 def _score(test: _Test, notes: list[str]) -> tuple[float | None, str | None]:
-    said = dict(reversed(test.said))
-    earlier = next((name for name, _text in test.said if name in _EARLIER), None)
-    if earlier is not None or not _FURTHER.isdisjoint(said):
+    texts = dict(reversed(test.remarks))
+    earlier = next((name for name, _text in test.remarks if name in _EARLIER), None)
+    if earlier is not None or not _FURTHER.isdisjoint(texts):
         notes.append("a test was run again: its first run counts")
     if earlier is not None:
-        verdict, text = _EARLIER[earlier], said[earlier]
+        verdict, text = _EARLIER[earlier], texts[earlier]
     else:
-        verdict = next((name for name in ("error", "failure", "skipped") if name in said), "")
-        text = said.get(verdict, "")
+        verdict = next((name for name in ("error", "failure", "skipped") if name in texts), "")
+        text = texts.get(verdict, "")
     status = test.facts.get("status", "").lower(), test.facts.get("result", "").lower()
     if verdict == "error":
         return None, short(text) or "error"

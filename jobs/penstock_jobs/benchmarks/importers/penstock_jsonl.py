@@ -1,6 +1,5 @@
 """Our own: one JSON object a line, an attempt each."""
 
-import dataclasses
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,12 @@ import msgspec
 from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import (
-    Asked,
-    Found,
-    Gathering,
+from penstock_jobs.benchmarks.importers.trials import (
+    MEASURES,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
     distinct,
     scored,
     short,
@@ -24,29 +24,22 @@ NAME = "penstock"
 
 _LINE_BYTES_MAX = 1024 * 1024
 _SUFFIXES = (".jsonl", ".ndjson")
-
-
-_MEASURES = [
-    one.name
-    for one in dataclasses.fields(Attempt)
-    if one.name not in ("task", "attempt", "score", "error")
-]
-_KNOWN = {"task", "attempt", "score", "error", *_MEASURES}
+_KNOWN = {"task", "attempt", "score", "error", *MEASURES}
 
 
 def recognises(path: Path) -> bool:
-    return any(_is_ours(file) for file in _files(path))
+    return any(map(_is_ours, _files(path)))
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    gathering = Gathering(asked)
-    for file in distinct(_files(path), gathering):
+    trials = TrialCollection(options)
+    for file in distinct(_files(path), trials):
         if path.is_dir() and not _is_ours(file):
-            gathering.note("a file of another form was passed over", str(file))
+            trials.note("a file of another form was passed over", str(file))
             continue
-        _take(file, gathering)
-    return gathering.finish()
+        _take(file, trials)
+    return trials.finish()
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -68,7 +61,7 @@ def _is_ours(file: Path) -> bool:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Each that is not empty, with its number; None where it is too long."""
+    """Lines that are not empty, with their numbers; None for one that is too long."""
     with file.open("rb") as lines:
         number = 0
         while line := lines.readline(_LINE_BYTES_MAX + 1):
@@ -81,7 +74,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes | None]]:
                 yield number, line
 
 
-def _take(file: Path, gathering: Gathering) -> None:
+def _take(file: Path, trials: TrialCollection) -> None:
     without: list[tuple[str, dict[str, Any]]] = []
     numbered = set()
     for count, text in _lines(file):
@@ -89,23 +82,23 @@ def _take(file: Path, gathering: Gathering) -> None:
         try:
             line = _read(text)
         except Unfit as error:
-            gathering.note("a line that cannot be read was left out", f"{where}: {error}")
+            trials.note("a line that cannot be read was left out", f"{where}: {error}")
             continue
         for name in sorted(line.keys() - _KNOWN):
-            gathering.note(f"the unknown field {short(repr(name))} was passed over", where)
+            trials.note(f"the unknown field {short(repr(name))} was passed over", where)
         if line.get("error") is not None and line.get("score") is not None:
-            gathering.note("of a score and an error the error counts", where)
+            trials.note("of a score and an error the error counts", where)
         if line.get("attempt") is None:
             without.append((where, line))
         else:
             numbered.add(line["task"])
-            gathering.add(_trial(line, where, (line["task"], line["attempt"])))
+            trials.add(_trial(line, where, (line["task"], line["attempt"])))
     for where, line in without:
         if line["task"] in numbered:
             kind = "a line without a number was left out: other lines of its task have one"
-            gathering.note(kind, where)
+            trials.note(kind, where)
         else:
-            gathering.add(_trial(line, where, where, str(file)))
+            trials.add(_trial(line, where, where, str(file)))
 
 
 def _read(text: bytes | None) -> dict[str, Any]:
@@ -127,7 +120,7 @@ def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") 
         error = short(line["error"]) or "error"
     elif line.get("score") is not None:
         score, error = scored(line["score"])
-    facts = {name: line[name] for name in _MEASURES if line.get(name) is not None}
+    facts = {name: line[name] for name in MEASURES if line.get(name) is not None}
     return Trial(
         result=Attempt(task=line["task"], attempt=0, score=score, error=error, **facts),
         identity=identity,

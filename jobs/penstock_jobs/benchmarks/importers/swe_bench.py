@@ -13,12 +13,14 @@ from penstock.checkpoints.attempt import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.found import (
+from penstock_jobs.benchmarks.importers.trials import (
+    DIFFERENT_RESULTS,
     ONLY_SUMMARY,
-    Asked,
-    Found,
-    Gathering,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
+    failed_attempt,
     short,
 )
 
@@ -75,62 +77,58 @@ class _Run:
 
 
 def recognises(path: Path) -> bool:
-    for file in documents.files(path, suffix=".json"):
-        if _summary(file) is not None or _instances(file) is not None:
-            return True
-    return False
+    reports = documents.files(path, suffix=".json")
+    return any(_summary(file) is not None or _instances(file) is not None for file in reports)
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    gathering = Gathering(asked)
+    trials = TrialCollection(options)
     runs: dict[str, _Run] = {}
     summaries: list[tuple[Path, _Summary]] = []
     for file in documents.files(path, suffix=".json"):
         if (summary := _summary(file)) is not None:
             summaries.append((file, summary))
-        elif (found := _instances(file)) is not None:
-            if path.is_file() or _is_own(file, found):
-                _take_instances(_run_of(file, path, runs), found, file, gathering)
+        elif (instances := _instances(file)) is not None:
+            if path.is_file() or _is_own(file, instances):
+                run = _run_of(file, path, runs)
+                for task, instance in instances.items():
+                    attempt = _attempt(task, instance, f"{file}: {task}", trials)
+                    run.instances[task] = (attempt, file)
             else:
                 kind = "a report that does not lie in its instance's folder was left out"
-                gathering.note(kind, str(file))
+                trials.note(kind, str(file))
         elif file.name == _REPORT or path.is_file():
-            _take_unreadable(_run_of(file, path, runs), file, path, gathering)
+            _take_unreadable(_run_of(file, path, runs), file, path, trials)
     if path.is_dir():
         for log in documents.files(path, _LOG):
             if not (log.parent / _REPORT).exists():
-                gathering.note("an instance without a report is an error", str(log.parent))
-                failed = Attempt(task=log.parent.name, attempt=0, error="it left no report")
+                trials.note("an instance without a report is an error", str(log.parent))
+                failed = failed_attempt(log.parent.name, "it left no report")
                 run = _run_of(log.parent / _REPORT, path, runs)
                 run.instances.setdefault(log.parent.name, (failed, log))
     for file, summary in summaries:
-        _take_summary(_run_named(file, runs), summary, file, gathering)
+        _take_summary(_run_named(file, runs), summary, file, trials)
     for run in runs.values():
-        _add(run, gathering)
-    return gathering.finish()
+        _add(run, trials)
+    return trials.finish()
 
 
 def _summary(file: Path) -> _Summary | None:
-    found = documents.try_decode(file, _Summary)
-    others = found and (found.submitted_ids, found.completed_ids, found.total_instances)
-    if (
-        found is None
-        or found.results is not msgspec.UNSET
-        or not any(one is not None for one in others or ())
-    ):
+    summary = documents.try_decode(file, _Summary)
+    if summary is None or summary.results is not msgspec.UNSET:
         return None
-    return found
+    others = (summary.submitted_ids, summary.completed_ids, summary.total_instances)
+    return summary if any(other is not None for other in others) else None
 
 
-def _is_own(file: Path, found: dict[str, _Instance]) -> bool:
+def _is_own(file: Path, instances: dict[str, _Instance]) -> bool:
     """As the harness leaves it: other files may be anybody's."""
-    return file.name == _REPORT and found.keys() == {file.parent.name}
+    return file.name == _REPORT and instances.keys() == {file.parent.name}
 
 
 def _instances(file: Path) -> dict[str, _Instance] | None:
-    found = documents.try_decode(file, dict[str, _Instance])
-    return found or None
+    return documents.try_decode(file, dict[str, _Instance]) or None
 
 
 def _run_of(report: Path, root: Path, runs: dict[str, _Run]) -> _Run:
@@ -153,39 +151,32 @@ def _run_named(file: Path, runs: dict[str, _Run]) -> _Run:
     return runs.setdefault(str(file), _Run(str(file), (file.stem,)))
 
 
-def _take_instances(
-    run: _Run, found: dict[str, _Instance], file: Path, gathering: Gathering
-) -> None:
-    for task, one in found.items():
-        run.instances[task] = (_attempt(task, one, f"{file}: {task}", gathering), file)
-
-
-def _attempt(task: str, one: _Instance, where: str, gathering: Gathering) -> Attempt:
-    if one.infra_failure:
-        why = short(f"{_ENVIRONMENT}: {one.infra_failure_reason or 'no reason told'}")
-        return Attempt(task=task, attempt=0, error=why)
-    if one.patch_is_None or one.patch_exists is False:
-        gathering.note("an empty patch counts 0", where)
+def _attempt(task: str, report: _Instance, where: str, trials: TrialCollection) -> Attempt:
+    if report.infra_failure:
+        why = short(f"{_ENVIRONMENT}: {report.infra_failure_reason or 'no reason told'}")
+        return failed_attempt(task, why)
+    if report.patch_is_None or report.patch_exists is False:
+        trials.note("an empty patch counts 0", where)
         return Attempt(task=task, attempt=0, score=0.0, edited=False)
-    if one.patch_successfully_applied is False:
-        gathering.note("a patch that was not applied, or left no test results, counts 0", where)
-    return Attempt(task=task, attempt=0, score=float(one.resolved))
+    if report.patch_successfully_applied is False:
+        trials.note("a patch that was not applied, or left no test results, counts 0", where)
+    return Attempt(task=task, attempt=0, score=float(report.resolved))
 
 
-def _take_unreadable(run: _Run, file: Path, root: Path, gathering: Gathering) -> None:
+def _take_unreadable(run: _Run, file: Path, root: Path, trials: TrialCollection) -> None:
     try:
-        documents.decode(documents.read(file, gathering.asked.document_bytes_max), _Summary)
+        documents.decode(documents.read(file, trials.options.document_bytes_max), _Summary)
         why = "it is no report of SWE-bench"
     except Unfit as error:
         why = str(error)
     if root.is_file():
         raise InvalidInput(what=f"The file {file}", why=why)
-    gathering.note("a report that cannot be read is an error", f"{file}: {why}")
-    failed = Attempt(task=file.parent.name, attempt=0, error=f"its report cannot be read: {why}")
+    trials.note("a report that cannot be read is an error", f"{file}: {why}")
+    failed = failed_attempt(file.parent.name, f"its report cannot be read: {why}")
     run.instances[file.parent.name] = (failed, file)
 
 
-def _take_summary(run: _Run, summary: _Summary, file: Path, gathering: Gathering) -> None:
+def _take_summary(run: _Run, summary: _Summary, file: Path, trials: TrialCollection) -> None:
     lists = {name: set(getattr(summary, name) or ()) for name in (*_VERDICTS, *_ERRORS)}
     every = set().union(*lists.values(), summary.completed_ids or (), summary.submitted_ids or ())
     for task in sorted(every):
@@ -194,12 +185,12 @@ def _take_summary(run: _Run, summary: _Summary, file: Path, gathering: Gathering
         score, error = _listed(task, named, summary)
         run.summary[task] = Attempt(task=task, attempt=0, score=score, error=error)
         if score is not None and "empty_patch_ids" in named:
-            gathering.note("an empty patch counts 0", where)
+            trials.note("an empty patch counts 0", where)
             run.summary[task] = replace(run.summary[task], edited=False)
         elif error in (_TWICE, ONLY_SUMMARY):
-            gathering.note(f"an instance is an error: {error}", where)
+            trials.note(f"an instance is an error: {error}", where)
     if (total := summary.total_instances) is not None and total > len(every):
-        gathering.note("a result is missing, and nothing names it", file.name, total - len(every))
+        trials.note("a result is missing, and nothing names it", file.name, total - len(every))
 
 
 def _listed(task: str, named: set[str], summary: _Summary) -> tuple[float | None, str | None]:
@@ -219,7 +210,7 @@ def _listed(task: str, named: set[str], summary: _Summary) -> tuple[float | None
     return None, ONLY_SUMMARY
 
 
-def _add(run: _Run, gathering: Gathering) -> None:
+def _add(run: _Run, trials: TrialCollection) -> None:
     for task in sorted(run.summary.keys() | run.instances.keys()):
         listed = run.summary.get(task)
         result, file = run.instances.get(task, (listed, Path(run.name)))
@@ -228,14 +219,17 @@ def _add(run: _Run, gathering: Gathering) -> None:
         if run.instances and task not in run.instances:
             # An empty patch is not run, and leaves no report.
             if result.score is not None and result.edited is not False:
-                gathering.note("an instance that only the summary names is an error", where)
-                result = Attempt(task=task, attempt=0, error=ONLY_SUMMARY)
+                trials.note("an instance that only the summary names is an error", where)
+                result = failed_attempt(task, ONLY_SUMMARY)
         elif listed is not None and (listed.error or "").startswith(_ENVIRONMENT):
             result = listed  # it looked into the logs as well
-        elif listed is not None and _differ(listed, result):
-            gathering.note("of two results that differ neither was taken", where)
-            result = Attempt(task=task, attempt=0, error="its report and the summary differ")
-        gathering.add(
+        elif listed is not None and (
+            # The summary has fewer facts, and other words for errors.
+            listed.status != result.status or listed.score != result.score
+        ):
+            trials.note(DIFFERENT_RESULTS, where)
+            result = failed_attempt(task, "its report and the summary differ")
+        trials.add(
             Trial(
                 result=result,
                 identity=(run.name, task),
@@ -246,8 +240,3 @@ def _add(run: _Run, gathering: Gathering) -> None:
                 size=1,
             )
         )
-
-
-def _differ(listed: Attempt, own: Attempt) -> bool:
-    """The summary has fewer facts, and fewer words for errors."""
-    return listed.status != own.status or listed.score != own.score

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 
 from penstock.checkpoints.attempt import Attempt
-from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.found import (
+from penstock_jobs.benchmarks.importers.trials import (
     ONLY_SUMMARY,
-    Asked,
-    Found,
-    Gathering,
+    ReadOptions,
+    ReadResults,
     Trial,
+    TrialCollection,
+    failed_attempt,
     short,
 )
 
@@ -71,8 +71,8 @@ class _Metadata(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Which attempt of which run a trial is, by its name."""
+class _TrialName:
+    """Which attempt of which run a trial is."""
 
     run: str
     index: int | None
@@ -87,13 +87,13 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(path: Path, asked: Asked) -> Found:
+def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    reading = _Reading(path, asked)
+    reader = _Reader(path, options)
     for file in documents.files(path, _RESULTS, ends=_is_trial):
-        reading.take(file)
-    reading.add_missing()
-    return reading.gathering.finish()
+        reader.take(file)
+    reader.add_missing()
+    return reader.trials.finish()
 
 
 def _is_trial(folder: Path) -> bool:
@@ -104,11 +104,11 @@ def _is_trial(folder: Path) -> bool:
     )
 
 
-class _Reading:
-    def __init__(self, path: Path, asked: Asked) -> None:
+class _Reader:
+    def __init__(self, path: Path, options: ReadOptions) -> None:
         self._path = path
-        self._asked = asked
-        self.gathering = Gathering(asked)
+        self._options = options
+        self.trials = TrialCollection(options)
         #: By the folder in which it lies.
         self._runs: dict[Path, _Metadata] = {}
         folder = path.parent if path.is_file() else path
@@ -119,14 +119,14 @@ class _Reading:
 
     def _take_metadata(self, file: Path) -> None:
         try:
-            data = documents.read(file, self._asked.document_bytes_max)
+            data = documents.read(file, self._options.document_bytes_max)
             self._runs[file.parent] = documents.decode(data, _Metadata)
         except Unfit as error:
-            self.gathering.note("a run's metadata cannot be read", f"{file}: {error}")
+            self.trials.note("a run's metadata cannot be read", f"{file}: {error}")
 
     def take(self, file: Path) -> None:
         try:
-            data = documents.read(file, self._asked.document_bytes_max)
+            data = documents.read(file, self._options.document_bytes_max)
             known = documents.decode(data, dict[str, msgspec.Raw]).keys()
             if "is_resolved" in known:
                 self._take(documents.decode(data, _Result), file, summary=False)
@@ -134,25 +134,24 @@ class _Reading:
                 for one in documents.decode(data, _Run).results:
                     self._take(one, file, summary=True)
             else:
-                self.gathering.note("a file of another form was passed over", str(file))
+                self.trials.note("a file of another form was passed over", str(file))
         except Unfit as error:
-            if self._path.is_file():
-                raise InvalidInput(what=f"The file {file}", why=str(error)) from error
-            self.gathering.note("results that cannot be read were left out", f"{file}: {error}")
+            kind = "results that cannot be read were left out"
+            self.trials.leave_out(kind, file, error, alone=self._path.is_file())
 
     def _take(self, result: _Result, file: Path, *, summary: bool) -> None:
         folder = self._folder_of(file)
         metadata = self._runs.get(folder)
-        place = _place(result, metadata.run_id if metadata else str(folder))
-        if place.index is not None:
-            self._places.add((result.task_id, place.run, place.index))
+        name = _name_of(result, metadata.run_id if metadata else str(folder))
+        if name.index is not None:
+            self._places.add((result.task_id, name.run, name.index))
         where = f"{file}: {result.trial_name or result.task_id}"
         notes: list[str] = []
         score, error = _score(result, notes)
-        own = {one.run_id: one for one in self._runs.values()}.get(place.run, metadata)
+        own = {one.run_id: one for one in self._runs.values()}.get(name.run, metadata)
         seconds = seconds_between(result.agent_started_at, result.agent_ended_at)
-        identity = result.id or result.trial_name or (str(file), len(self.gathering))
-        self.gathering.add(
+        identity = result.id or result.trial_name or (str(file), len(self.trials))
+        self.trials.add(
             Trial(
                 result=Attempt(
                     task=result.task_id,
@@ -166,9 +165,9 @@ class _Reading:
                 identity=identity,
                 where=where,
                 label=(own.agent_name, own.model_name or "") if own else (),
-                run=place.run,
-                index=place.index,
-                size=place.size,
+                run=name.run,
+                index=name.index,
+                size=name.size,
                 started=result.trial_started_at or "",
                 name=result.trial_name,
                 notes=tuple(notes),
@@ -197,20 +196,17 @@ class _Reading:
             there = sum(1 for _task, name, _index in self._places if name == run.run_id)
             unnamed = (run.dataset_size or 0) * size - there if not run.task_ids else 0
             left = len(missing) + max(0, unnamed)
-            if left and run.start_time and not run.end_time and not self._asked.unfinished:
-                why = f"it has not ended: {left} trials are missing; wait for it, or take it as it"
-                raise InvalidInput(what=f"The run {folder}", why=f"{why} is with --unfinished")
+            if left and run.start_time and not run.end_time:
+                self.trials.refuse_unfinished(f"The run {folder}", f"{left} trials")
             if unnamed > 0:
-                self.gathering.note(
-                    "a result is missing, and nothing names it", str(folder), unnamed
-                )
+                self.trials.note("a result is missing, and nothing names it", folder, unnamed)
             for task, index in missing:
                 where = f"{folder}: {task}, {index + 1} of {size}"
                 kind = "a trial that only the run's metadata names is an error"
-                self.gathering.note(kind, where)
-                self.gathering.add(
+                self.trials.note(kind, where)
+                self.trials.add(
                     Trial(
-                        result=Attempt(task=task, attempt=0, error=ONLY_SUMMARY),
+                        result=failed_attempt(task, ONLY_SUMMARY),
                         identity=(run.run_id, task, index),
                         where=where,
                         label=(run.agent_name, run.model_name or ""),
@@ -222,11 +218,11 @@ class _Reading:
                 )
 
 
-def _place(result: _Result, folder: str) -> _Place:
+def _name_of(result: _Result, folder: str) -> _TrialName:
     match = _TRIAL.fullmatch(result.trial_name)
     if match is None:
-        return _Place(folder, None, 0)
-    return _Place(match["run"], int(match["number"]) - 1, int(match["size"]))
+        return _TrialName(folder, None, 0)
+    return _TrialName(match["run"], int(match["number"]) - 1, int(match["size"]))
 
 
 def _score(result: _Result, notes: list[str]) -> tuple[float | None, str | None]:

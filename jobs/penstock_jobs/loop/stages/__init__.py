@@ -1,32 +1,25 @@
-"""The stages of a cycle, in their order. A new one is a module here, and its place in this list."""
+"""The stages of a cycle, in their order. A new stage is a class and its place in this list."""
 
 from collections.abc import Sequence
 
-from penstock_jobs.loop.stage import Stage
-from penstock_jobs.loop.stages import (
-    bench,
-    canary,
-    gate,
-    promote,
-    register,
-    rewards,
-    shard,
-    train,
-    watch,
+from penstock_jobs.loop.stages.candidate import (
+    RegisterStage,
+    RewardsStage,
+    ShardStage,
+    TrainStage,
 )
+from penstock_jobs.loop.stages.live import CanaryStage, WatchStage
+from penstock_jobs.loop.stages.promotion import BenchStage, GateStage, PromoteStage
+from penstock_jobs.loop.stages.stage import Stage
 
 STAGES: Sequence[Stage] = (
-    rewards,
-    shard,
-    train,
-    register,
-    bench,
-    gate,
-    promote,
-    canary,
-    watch,
+    RewardsStage(),
+    ShardStage(),
+    TrainStage(),
+    RegisterStage(),
+    BenchStage(),
+    GateStage(),
+    PromoteStage(),
+    CanaryStage(),
+    WatchStage(),
 )
-
-
-def find_stage(name: str) -> Stage:
-    return next(one for one in STAGES if name == one.NAME)

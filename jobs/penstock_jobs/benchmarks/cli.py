@@ -1,0 +1,295 @@
+"""`penstock bench run | lint | register | import`; results_cli has show and compare."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from penstock.errors import InvalidInput
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.progress import progress_of
+from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
+
+app = typer.Typer(
+    help="Benchmarks: run suites in isolation, bring results, compare checkpoints.",
+    no_args_is_help=True,
+)
+
+SuiteFolder = Annotated[
+    Path, typer.Argument(parser=options.path, metavar="SUITE_DIR", help="The suite's folder.")
+]
+NoIsolation = Annotated[
+    bool,
+    typer.Option(
+        "--no-isolation",
+        help="Run without keeping programs from this machine; the run's record says so.",
+    ),
+]
+
+
+@app.command()
+def run(
+    suite: SuiteFolder,
+    *,
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="NAME", help="A registered checkpoint.")
+    ],
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="CMD", help="The agent, as a shell runs it.")
+    ],
+    serving: Annotated[
+        str | None,
+        typer.Option("--serving", metavar="URL", help="Where the checkpoint is served."),
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option("--attempts", metavar="N", min=1, help="At each task.")
+    ] = None,
+    until_decided: Annotated[
+        bool,
+        typer.Option("--until-decided", help="Attempts until the gate's verdict stands."),
+    ] = False,
+    attempts_max: Annotated[
+        int | None,
+        typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided."),
+    ] = None,
+    channel: Annotated[
+        str, typer.Option("--channel", metavar="NAME", help="Whose policy decides.")
+    ] = "production",
+    tasks: Annotated[str, typer.Option("--tasks", metavar="A,B", help="Only these tasks.")] = "",
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option("--pass-env", metavar="NAME", help="A variable that the agent gets too."),
+    ] = None,
+    hidden: Annotated[
+        list[Path] | None,
+        typer.Option("--hidden", parser=options.path, metavar="PATH", help="Not to be seen."),
+    ] = None,
+    visible: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--visible", parser=options.path, metavar="PATH", help="To be read, also below /tmp."
+        ),
+    ] = None,
+    no_isolation: NoIsolation = False,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Let an agent attempt each task of a suite with a checkpoint, and score what it leaves.
+
+    Each attempt has a fresh copy of its task, no network but the serving address, and does not
+    see the check. Recorded attempts are not run again: after an interruption, run it once more.
+    With --until-decided the channel's policy says when it is enough; its error rate holds.
+
+    Example: penstock bench run examples/suites/core --checkpoint ckpt-0013 --agent "my-agent"
+    """
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.registration import find
+    from penstock.execution.opening import open_executor
+    from penstock_jobs.benchmarks.run import RunOptions, register_suite, run_suite
+    from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
+    from penstock_jobs.benchmarks.until_decided import UntilDecided
+
+    run_options = RunOptions(
+        agent=agent,
+        serving=serving,
+        attempts=attempts,
+        tasks=tuple(name.strip() for name in tasks.split(",") if name.strip()),
+        environment=_environment(pass_env or []),
+        isolated=not no_isolation,
+        hidden=tuple(str(path.absolute()) for path in hidden or []),
+        visible=tuple(str(path.absolute()) for path in visible or []),
+    )
+    if not until_decided and attempts_max is not None:
+        raise InvalidInput(what="--max-attempts", why="it goes with --until-decided")
+    if until_decided and (attempts is not None or run_options.tasks):
+        why = "the verdict is about all tasks, and says itself how many attempts are enough"
+        raise InvalidInput(what="--attempts or --tasks with --until-decided", why=why)
+    folder = read_suite(suite)
+    with open_existing(data) as lake:
+        checkpoint = find(lake.database, tenant, checkpoint).name
+        choose = None
+        if until_decided:
+            register_suite(lake.database, tenant, folder, TASK_BYTES_MAX)
+            place = AttemptScope(tenant, folder.name, folder.version, checkpoint)
+            choose = UntilDecided(lake.database, place, channel, most=attempts_max)
+        with open_executor(lake.settings) as executor, progress_of("attempts") as follow:
+            report = run_suite(
+                lake,
+                executor,
+                folder,
+                checkpoint,
+                run_options,
+                tenant=tenant,
+                choose=choose,
+                follow=follow,
+            )
+        results = results_of(lake.database, report.place)
+    if json:
+        facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
+        show_json(facts | ({"until": choose.ended.document} if choose else {}))
+        return
+    say(f"{report.made} attempts were made, {report.known} were known already.")
+    if choose is not None:
+        say(choose.ended.text)
+    show_summary(results)
+
+
+def _environment(names: list[str]) -> dict[str, str]:
+    for name in names:
+        if name not in os.environ:
+            raise InvalidInput(what=f"--pass-env {name}", why="there is no such variable here")
+    return {name: os.environ[name] for name in names}
+
+
+app.command()(show)
+app.command()(compare)
+
+
+@app.command()
+def lint(
+    suite: SuiteFolder,
+    no_isolation: NoIsolation = False,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Whether a suite measures anything. Exit 1 when something is wrong with it.
+
+    Each check is run on the untouched tree, which has to fail, and on the solution, which has to
+    pass; where nothing is to be edited the untouched tree has to pass.
+
+    Example: penstock bench lint examples/suites/core
+    """
+    from penstock.execution.opening import open_executor
+    from penstock.settings import load_settings
+    from penstock_jobs.benchmarks.lint import lint_suite
+    from penstock_jobs.benchmarks.suite import read_suite
+
+    folder = read_suite(suite)
+    settings = load_settings(data)
+    with open_executor(settings) as executor, progress_of("tasks") as follow:
+        findings = lint_suite(executor, folder, settings, isolated=not no_isolation, follow=follow)
+    if json:
+        show_json({"suite": folder.name, "version": folder.version, "findings": findings})
+    else:
+        show_table(["task", "problem"], [[one.task, one.problem] for one in findings])
+        counts = f"{len(folder.tasks)} tasks, {len(findings)} problems"
+        say(f"{folder.name} ({folder.version}): {counts}")
+    if findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def register(
+    suite: SuiteFolder,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Make a suite known without running it: shards leave out what its tasks hold.
+
+    Example: penstock bench register examples/suites/core
+    """
+    from penstock_jobs.benchmarks.run import register_suite
+    from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
+
+    folder = read_suite(suite)
+    with open_existing(data) as lake:
+        new = register_suite(lake.database, tenant, folder, TASK_BYTES_MAX)
+    if json:
+        show_json({"suite": folder.name, "version": folder.version, "new": new})
+    else:
+        say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
+
+
+@app.command("import")
+def import_(
+    path: Annotated[
+        Path, typer.Argument(parser=options.path, help="A file of results, or a folder of them.")
+    ],
+    *,
+    suite: Annotated[str, typer.Option("--suite", metavar="NAME", help="Of which suite.")],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="NAME", help="Of which checkpoint.")
+    ],
+    form: Annotated[
+        Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
+        typer.Option("--format", help="What wrote them; auto looks at what is in them."),
+    ] = "auto",
+    suite_version: Annotated[
+        str | None,
+        typer.Option(metavar="V", help="Of which version of the suite; else of the newest known."),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which score counts, where there are several."),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose results, where there are those of several."),
+    ] = None,
+    first_attempt: Annotated[
+        int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
+    ] = 0,
+    unfinished: Annotated[
+        bool,
+        typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be taken; change nothing.")
+    ] = False,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Take benchmark results that another harness wrote. A second time adds nothing.
+
+    Errors and missing results stay what they are: neither passes nor failures.
+
+    Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
+    """
+    from penstock_jobs.benchmarks.result_import import ImportRequest, import_results
+
+    request = ImportRequest(
+        tenant=tenant,
+        suite=suite,
+        checkpoint=checkpoint,
+        suite_version=suite_version,
+        format=None if form == "auto" else form,
+        metric=metric,
+        only=only,
+        first_attempt=first_attempt,
+        unfinished=unfinished,
+    )
+    spinner = Console(stderr=True).status(f"Reading {path}")  # shown on a terminal only
+    with open_existing(data) as lake, spinner:
+        report = import_results(lake.database, lake.settings, path, request, dry_run=dry_run)
+    if json:
+        show_json(report)
+        return
+    mean = None if report.mean_score is None else f"{report.mean_score:.4f}"
+    rows: list[tuple[str, object]] = [
+        ("format", report.format),
+        ("suite", f"{report.suite} {report.suite_version}"),
+        ("checkpoint", report.checkpoint),
+        ("tasks", report.tasks),
+        ("attempts", report.attempts),
+        ("scored", report.scored),
+        ("errors", report.errors),
+        ("mean score", mean),
+        ("would be new" if report.dry_run else "new", report.new),
+    ]
+    show_table(["what", "value"], rows)
+    if report.problems:
+        reported = [[one.count, one.kind, "; ".join(one.examples)] for one in report.problems]
+        show_table(["times", "reported", "such as"], reported)
+    if report.errors:
+        say(
+            f"{report.errors} attempts say nothing about the model; too many make the verdict ERROR"
+        )

@@ -1,0 +1,284 @@
+"""What an importer collects: trials, which become attempts with numbers, and problems."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoints.attempt import Attempt, check_attempt
+from penstock.errors import InvalidInput
+
+#: Of each kind of problem so many examples are kept.
+_EXAMPLES_MAX = 5
+_TEXT_CHARS_MAX = 500
+#: As `documents.decode` leaves what is no JSON.
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+
+ONLY_SUMMARY = "only the summary names it"
+DIFFERENT_RESULTS = "of two results that differ neither was taken"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    #: Which of several scores counts.
+    metric: str | None = None
+    #: Whose results, where there are those of several.
+    only: str | None = None
+    #: Also a run that has not ended; what is missing in it is an error.
+    unfinished: bool = False
+    document_bytes_max: int
+    unpacked_bytes_max: int
+    attempts_max: int
+
+
+class ProblemCounts:
+    """What was found and people should know, by kind: how often and where."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: defaultdict[str, list[str]] = defaultdict(list)
+
+    def note(self, kind: str, where: str, count: int = 1) -> None:
+        self.counts[kind] += count
+        if len(self.examples[kind]) < _EXAMPLES_MAX:
+            self.examples[kind].append(short(where))
+
+
+@dataclass(frozen=True)
+class ReadResults:
+    """Attempts by task and number, no two of the same number."""
+
+    attempts: list[Attempt]
+    problems: ProblemCounts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """An attempt that has no number yet. `result.attempt` means nothing."""
+
+    result: Attempt
+    #: A trial with the same identity is a copy, in whatever file it is.
+    identity: Hashable
+    where: str
+    #: Whose it is: the agent and the model, say.
+    label: tuple[str, ...] = ()
+    #: Attempts are numbered run by run, by the time at which runs began.
+    run: str = ""
+    #: Its place in its run, where the format has one, and how many its run should have.
+    index: int | None = None
+    size: int = 0
+    #: Else by time and name.
+    started: str = ""
+    name: str = ""
+    #: Kinds of problems to note, if it is taken.
+    notes: tuple[str, ...] = ()
+
+
+def failed_attempt(task: str, error: str) -> Attempt:
+    return Attempt(task=task, attempt=0, error=error)
+
+
+@dataclass
+class TrialCollection:
+    """The trials of one import, each once."""
+
+    options: ReadOptions
+    problems: ProblemCounts = field(default_factory=ProblemCounts)
+    _trials: dict[Hashable, Trial] = field(default_factory=dict)
+    _seen: set[tuple[Hashable, Hashable, bool]] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    @property
+    def tasks(self) -> set[str]:
+        return {trial.result.task for trial in self._trials.values()}
+
+    @property
+    def labels(self) -> set[tuple[str, ...]]:
+        return {trial.label for trial in self._trials.values()}
+
+    def note(self, kind: str, where: object, count: int = 1) -> None:
+        self.problems.note(kind, str(where), count)
+
+    def leave_out(self, kind: str, file: Path, error: Exception, *, alone: bool) -> None:
+        """Note a file that cannot be read. Raises InvalidInput where it is `alone`: nothing else
+        was to be imported."""
+        if alone:
+            raise InvalidInput(what=f"The file {file}", why=str(error)) from error
+        self.note(kind, f"{file}: {error}")
+
+    def refuse_unfinished(self, what: str, missing: str) -> None:
+        """Raises InvalidInput, unless unfinished runs were asked for."""
+        if not self.options.unfinished:
+            why = f"it has not ended: {missing} are missing; wait for it, or take it as it is with"
+            raise InvalidInput(what=what, why=f"{why} --unfinished")
+
+    def add(self, trial: Trial, holder: Hashable = None, *, summary: bool = False) -> None:
+        """Take a trial. Of two that differ neither counts. A run's summary may repeat what the run
+        holds: that is no problem. Raises InvalidInput."""
+        seen, other = ((trial.identity, holder, kind) for kind in (summary, not summary))
+        repeated = other in self._seen and seen not in self._seen
+        self._seen.add(seen)
+        known = self._trials.get(trial.identity)
+        if known is None:
+            if len(self._trials) == self.options.attempts_max:
+                why = f"it holds more than {self.options.attempts_max} attempts: import it in parts"
+                raise InvalidInput(what="What was named", why=why)
+            self._trials[trial.identity] = trial
+        elif (known.result, known.label) != (trial.result, trial.label):
+            self._trials[trial.identity] = self.neither(known, trial)
+        elif not repeated:
+            self.note("a copy, counted once", trial.where)
+
+    def neither(self, known: Trial, other: Trial) -> Trial:
+        """The error that stands for two trials with one identity and different results."""
+        self.note(DIFFERENT_RESULTS, f"{known.where}, {other.where}")
+        result = failed_attempt(known.result.task, "two results of it differ")
+        return replace(known, result=result, notes=())
+
+    def finish(self) -> ReadResults:
+        """Raises InvalidInput where the results of several are mixed."""
+        trials = _of_one(list(self._trials.values()), self.options.only)
+        for trial in trials:
+            for kind in trial.notes:
+                self.note(kind, trial.where)
+        fitted = [self._fit(result, trial.where) for result, trial in _numbered(trials)]
+        attempts = [attempt for attempt in fitted if attempt is not None]
+        attempts.sort(key=lambda attempt: (attempt.task, attempt.attempt))
+        return ReadResults(attempts, self.problems)
+
+    def _fit(self, result: Attempt, where: str) -> Attempt | None:
+        for name, kind in _MEASURE_KINDS.items():
+            value = getattr(result, name)
+            if value is None:
+                continue
+            measure: Any = _measure(value, kind)
+            if measure is None:
+                self.note(f"a {name} that nothing can have was left out", f"{where}: {value!r}")
+                measure = 0 if name == "retries" else None
+            result = replace(result, **{name: measure})
+        try:
+            check_attempt(result)
+        except InvalidInput as error:
+            self.note("an attempt that cannot be kept was left out", f"{where}: {error}")
+            return None
+        return result
+
+
+MEASURES = [
+    column.name
+    for column in fields(Attempt)
+    if column.name not in ("task", "attempt", "score", "error")
+]
+_NOT_WHOLE = {"cost_usd": float, "latency_s": float, "edited": bool, "asked": bool}
+_MEASURE_KINDS = {name: _NOT_WHOLE.get(name, int) for name in MEASURES}
+
+
+def _measure(value: Any, kind: type) -> Any:
+    """The value as that kind, None where it is not of it."""
+    if kind is bool or isinstance(value, bool):
+        return value if kind is bool and isinstance(value, bool) else None
+    if not isinstance(value, (int, float)) or not 0 <= value < 2**63:  # NaN neither
+        return None
+    return kind(value) if kind is float or value == int(value) else None
+
+
+def distinct(files: Iterable[Path], trials: TrialCollection) -> Iterator[Path]:
+    """Each content once, for results without ids: only so copies show."""
+    seen: set[bytes] = set()
+    for path in files:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+        if digest in seen:
+            trials.note("a copy of another file was passed over", path)
+        else:
+            yield path
+        seen.add(digest)
+
+
+def choose(what: str, option: str, names: Collection[str], wanted: str | None) -> str | None:
+    """The wanted one, else the only one; None where there is none. Raises InvalidInput rather
+    than guess."""
+    if wanted is not None:
+        if names and wanted not in names:
+            there = ", ".join(sorted(names))
+            raise InvalidInput(what=f"The {what} {wanted!r}", why=f"there are: {there}")
+        return wanted
+    if len(names) > 1:
+        why = f"there are several: {', '.join(sorted(names))}; name one with {option}"
+        raise InvalidInput(what=f"The {what}", why=why)
+    return next(iter(names), None)
+
+
+def _of_one(trials: list[Trial], wanted: str | None) -> list[Trial]:
+    """Those of one label. A part of a label names it, where no other label has that part."""
+    texts = {trial.label: " ".join(trial.label) for trial in trials}
+    if wanted is None:
+        if len(texts) > 1:
+            names = "; ".join(sorted(text or "(not named)" for text in texts.values()))
+            why = f"there are those of several: {names}; name one with --only"
+            raise InvalidInput(what="A mixture of results", why=why)
+        return trials
+    fitting = {label for label, text in texts.items() if wanted in (*label, text)}
+    if len(fitting) != 1:
+        names = "; ".join(sorted(texts[label] or "(not named)" for label in fitting or texts))
+        raise InvalidInput(what=f"--only {wanted!r}", why=f"it names none, or several, of: {names}")
+    return [trial for trial in trials if trial.label in fitting]
+
+
+def _numbered(trials: Iterable[Trial]) -> list[tuple[Attempt, Trial]]:
+    """Numbers within a task: run after run, the earliest first; within a run by the number that
+    the format gave, else by time and name."""
+    by_task: dict[str, defaultdict[str, list[Trial]]] = {}
+    began: dict[str, str] = {}
+    for trial in trials:
+        by_task.setdefault(trial.result.task, defaultdict(list))[trial.run].append(trial)
+        if trial.started:
+            began[trial.run] = min(trial.started, began.get(trial.run, trial.started))
+    numbered: list[tuple[Attempt, Trial]] = []
+    for runs in by_task.values():
+        first = 0
+        for run in sorted(runs, key=lambda name: (began.get(name, ""), name)):
+            placed = _placed(runs[run])
+            numbered += [
+                (replace(trial.result, attempt=first + index), trial)
+                for index, trial in placed.items()
+            ]
+            first += max(max(placed) + 1, *(trial.size for trial in runs[run]))
+    return numbered
+
+
+def _placed(trials: list[Trial]) -> dict[int, Trial]:
+    placed: dict[int, Trial] = {}
+    without = []
+    for trial in sorted(trials, key=lambda one: (one.started == "", one.started, one.name)):
+        if trial.index is None or trial.index in placed:
+            without.append(trial)
+        else:
+            placed[trial.index] = trial
+    first = max(placed, default=-1) + 1
+    return placed | dict(enumerate(without, first))
+
+
+def short(text: object) -> str:
+    """On one line, and not endless."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    return line if len(line) <= _TEXT_CHARS_MAX else line[: _TEXT_CHARS_MAX - 1] + "…"
+
+
+def scored(value: Any) -> tuple[float | None, str | None]:
+    """A score from 0 to 1, or why it is none."""
+    if isinstance(value, bool):
+        return float(value), None
+    number = isinstance(value, (int, float))
+    if value in _NO_NUMBERS or (number and not -inf < value < inf):
+        return None, "its score is no finite number"
+    if not number:
+        return None, f"its score cannot be read: {short(repr(value))}"
+    if not 0 <= value <= 1:
+        return None, f"its score is {short(value)}, and scores lie between 0 and 1"
+    return float(value), None

@@ -1,0 +1,255 @@
+"""`penstock bench show | compare`: what checkpoints scored, as tables for people."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table
+
+if TYPE_CHECKING:
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.scores import BenchmarkRun
+    from penstock.database.engine import Database
+    from penstock_jobs.benchmarks.summary import CheckpointComparison, Summary, TaskMean
+
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
+Row = list[object]
+
+_VERSION_CHARS_SHOWN = 19
+_TASKS_SHOWN = 10
+#: The score of a tag with fewer tasks says nothing.
+_TAG_TASKS_MIN = 5
+
+
+@dataclass(frozen=True)
+class CheckpointResults:
+    """What is known of a checkpoint at a suite."""
+
+    suite: str
+    suite_version: str
+    checkpoint: str
+    summary: "Summary"
+    #: Those that results came from.
+    runs: "list[BenchmarkRun]"
+
+    @property
+    def isolated(self) -> bool:
+        """Of imported results nobody knows."""
+        return all(run.conditions.get("isolated") is not False for run in self.runs)
+
+
+def results_of(database: "Database", place: "AttemptScope") -> CheckpointResults:
+    from penstock.checkpoints.scores import attempts_of, runs_of
+    from penstock.checkpoints.suites import suite_versions
+    from penstock_jobs.benchmarks.summary import summarise
+
+    versions = suite_versions(database, place.tenant, place.suite)
+    tasks = [task for one in versions if one.version == place.suite_version for task in one.tasks]
+    attempts = attempts_of(database, place)
+    used = {kept.run for kept in attempts}
+    runs = [run for run in runs_of(database, place) if run.id in used]
+    summary = summarise(tasks, [kept.result for kept in attempts])
+    return CheckpointResults(place.suite, place.suite_version, place.checkpoint, summary, runs)
+
+
+def show(
+    suite: SuiteName,
+    *,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="NAME", help="Only this one, with its tasks."),
+    ] = None,
+    suite_version: Annotated[
+        str | None,
+        typer.Option("--suite-version", metavar="V", help="Else the newest of each checkpoint."),
+    ] = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """What checkpoints scored at a suite; of one checkpoint, what it scored at each task.
+
+    Example: penstock bench show core --checkpoint ckpt-0013
+    """
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.scores import checkpoints_tried, versions_tried
+
+    suite = _name_of(suite)
+    with open_existing(data) as lake:
+        names = [checkpoint] if checkpoint else checkpoints_tried(lake.database, tenant, suite)
+        places = [
+            AttemptScope(tenant, suite, version, name)
+            for name in names
+            for version in (
+                [suite_version]
+                if suite_version is not None
+                else versions_tried(lake.database, tenant, suite, name)[-1:]
+            )
+        ]
+        results = [results_of(lake.database, place) for place in places]
+    results = [one for one in results if one.summary.scored or one.summary.errors]
+    if json:
+        show_json(results)
+        return
+    if not results:
+        say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
+    if checkpoint is None:
+        rows = [
+            [
+                one.checkpoint,
+                one.suite_version[:_VERSION_CHARS_SHOWN],
+                mean_text(one.summary.score),
+                one.summary.scored,
+                one.summary.errors,
+                "" if one.isolated else "NOT ISOLATED",
+            ]
+            for one in results
+        ]
+        show_table(["checkpoint", "version", "score", "scored", "errors", ""], rows)
+        return
+    for one in results:
+        show_summary(one)
+        say("")
+        columns = ["task", "score", "scored", "errors", "tokens", "latency, s", "tags"]
+        show_table(columns, task_rows(one.summary))
+
+
+def compare(
+    before: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with it.")],
+    *,
+    suite: Annotated[
+        str, typer.Option("--suite", metavar="SUITE", help="A suite's name, or its folder.")
+    ],
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Two checkpoints at one suite, paired by task, and where they differ most.
+
+    It is no verdict: `penstock gate check` decides by a channel's policy.
+
+    Example: penstock bench compare ckpt-0012 ckpt-0013 --suite core
+    """
+    from penstock_jobs.benchmarks.summary import compare_checkpoints
+
+    with open_existing(data) as lake:
+        comparison = compare_checkpoints(lake.database, tenant, _name_of(suite), before, after)
+    if json:
+        show_json(asdict(comparison))
+        return
+    show_table(["what", "value"], comparison_rows(comparison))
+    if rows := difference_rows(comparison):
+        say("")
+        show_table(["task", before, after, "difference"], rows)
+
+
+def _name_of(suite: str) -> str:
+    if not (Path(suite) / "suite.toml").is_file():
+        return suite
+    from penstock_jobs.benchmarks.suite import read_suite
+
+    return read_suite(Path(suite)).name
+
+
+def show_summary(results: CheckpointResults) -> None:
+    say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
+    for line in run_lines(results):
+        say(line)
+    show_table(["what", "value"], summary_rows(results.summary))
+
+
+def run_lines(results: CheckpointResults) -> list[str]:
+    """What people should know of how the results came to be."""
+    lines = []
+    if not results.isolated:
+        lines.append("NOT ISOLATED: agents of a run could see and do what its user can.")
+    runs = [run for run in results.runs if run.kind == "run"]
+    sources = {run.source for run in runs}
+    if len(sources) > 1:
+        lines.append(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
+    marks = Counter(
+        str(problem["problem"])
+        for run in runs
+        for problem in run.problems
+        if isinstance(problem, dict) and "problem" in problem
+    )
+    return lines + [f"{count} × {mark}" for mark, count in sorted(marks.items())]
+
+
+def summary_rows(summary: "Summary") -> list[Row]:
+    rows: list[Row] = [["score", mean_text(summary.score)]]
+    rows += [[f"pass@{k}", mean_text(mean)] for k, mean in summary.pass_at.items()]
+    rows += [[f"best of {k}", mean_text(mean)] for k, mean in summary.best_of.items() if k > 1]
+    rows += [
+        ["attempts scored", summary.scored],
+        ["errors (say nothing about the model)", summary.errors],
+        ["tasks without a score", len(summary.tasks_missing)],
+        ["tried again", summary.retries],
+        ["completion tokens", _number(summary.completion_tokens, 0)],
+        ["prompt tokens", _number(summary.prompt_tokens, 0)],
+        ["cost, USD", _number(summary.cost_usd, 4)],
+        ["latency, s", _number(summary.latency_s, 1)],
+        ["steps", _number(summary.steps, 1)],
+        ["invalid tool calls", _share(summary.invalid_tool_calls)],
+        ["edited", _share(summary.edited)],
+        ["asked", _share(summary.asked)],
+    ]
+    tags = [(tag, mean) for tag, mean in summary.tags.items() if mean.tasks >= _TAG_TASKS_MIN]
+    return rows + [[f"score of {tag}", mean_text(mean)] for tag, mean in tags]
+
+
+def task_rows(summary: "Summary") -> list[Row]:
+    return [
+        [
+            task.task, _number(task.score, 3), task.scored, task.errors,
+            _number(task.completion_tokens, 0), _number(task.latency_s, 1), ", ".join(task.tags),
+        ]
+        for task in summary.tasks
+    ]  # fmt: skip
+
+
+def comparison_rows(comparison: "CheckpointComparison") -> list[Row]:
+    rows: list[Row] = [
+        ["tasks of both", len(comparison.tasks)],
+        [f"score of {comparison.before}", _number(comparison.before_mean, 3)],
+        [f"score of {comparison.after}", _number(comparison.after_mean, 3)],
+    ]
+    if comparison.difference is not None:
+        interval = f"[{comparison.lower:+.3f}, {comparison.upper:+.3f}]"
+        difference = f"{comparison.difference:+.3f} {interval}"
+        rows.append(["difference, with 95 % of certainty", difference])
+    if comparison.left_out:
+        rows.append(["tasks of one alone, left out", len(comparison.left_out)])
+    return rows
+
+
+def difference_rows(comparison: "CheckpointComparison") -> list[Row]:
+    """The tasks that differ most."""
+    pairs = [pair for pair in comparison.tasks if pair.difference]
+    pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
+    return [
+        [pair.task, _number(pair.before, 3), _number(pair.after, 3), f"{pair.difference:+.3f}"]
+        for pair in pairs[:_TASKS_SHOWN]
+    ]
+
+
+def mean_text(mean: "TaskMean | None") -> str:
+    if mean is None:
+        return "—"
+    interval = "" if mean.lower is None else f" [{mean.lower:.3f}, {mean.upper:.3f}]"
+    return f"{mean.mean:.3f}{interval} over {mean.tasks} tasks"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "—" if value is None else f"{value:,.{digits}f}"
+
+
+def _share(value: float | None) -> str:
+    return "—" if value is None else f"{value:.1%}"

@@ -1,0 +1,245 @@
+"""What a checkpoint scored at a suite, over all of its tasks, and how two checkpoints compare.
+
+pass@k and best of k are over all ways to choose k of the known attempts: the first k alone would
+depend on their order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb, fsum
+from statistics import fmean
+from typing import Any
+
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import attempts_of, versions_tried
+from penstock.checkpoints.suites import SuiteTask
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput
+from penstock.gate.statistics import compare, estimate
+
+#: On each side of an interval: 95 % of certainty.
+_ALPHA = 0.025
+#: For which k: 1, 2, 4 and so on, as far as there are attempts.
+_KS_MAX = 12
+_MEANS = (
+    "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps", "edited", "asked",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TaskMean:
+    """Over tasks, each the mean of its attempts. The interval is that of the gate (docs/gate.md);
+    there is none for one task."""
+
+    mean: float
+    lower: float | None
+    upper: float | None
+    tasks: int
+
+
+@dataclass(frozen=True)
+class TaskSummary:
+    task: str
+    tags: tuple[str, ...]
+    scored: int
+    errors: int
+    score: float | None
+    completion_tokens: float | None
+    latency_s: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    #: None where nothing was scored.
+    score: TaskMean | None
+    #: Attempts with a score, and those that say nothing about the model.
+    scored: int
+    errors: int
+    #: Tasks of the suite without a score.
+    tasks_missing: tuple[str, ...]
+    #: By k, over the tasks that have so many attempts.
+    pass_at: dict[int, TaskMean] = field(default_factory=dict)
+    best_of: dict[int, TaskMean] = field(default_factory=dict)
+    #: The mean over attempts of what agents report, and rates; None where nobody reported.
+    completion_tokens: float | None = None
+    prompt_tokens: float | None = None
+    cost_usd: float | None = None
+    latency_s: float | None = None
+    steps: float | None = None
+    invalid_tool_calls: float | None = None
+    edited: float | None = None
+    asked: float | None = None
+    retries: int = 0
+    tags: dict[str, TaskMean] = field(default_factory=dict)
+    tasks: tuple[TaskSummary, ...] = ()
+
+
+def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:
+    """The tasks of an imported suite may be unknown: then those that were tried."""
+    tags = {task.name: task.tags for task in tasks} or {one.task: () for one in attempts}
+    by_task: dict[str, list[Attempt]] = {name: [] for name in tags}
+    for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
+        by_task.setdefault(attempt.task, []).append(attempt)
+    scores = {
+        name: [attempt.score for attempt in of_task if attempt.score is not None]
+        for name, of_task in by_task.items()
+    }
+    scored = [attempt for attempt in attempts if attempt.score is not None]
+    most = max(map(len, scores.values()), default=0)
+    ks = [2**power for power in range(_KS_MAX) if 2**power <= most]
+    calls = sum(one.tool_calls or 0 for one in scored if one.invalid_tool_calls is not None)
+    invalid = sum(one.invalid_tool_calls or 0 for one in scored if one.tool_calls is not None)
+    return Summary(
+        score=mean_of([fmean(of_task) for of_task in scores.values() if of_task]),
+        scored=len(scored),
+        errors=sum(attempt.error is not None for attempt in attempts),
+        tasks_missing=tuple(name for name, of_task in scores.items() if not of_task),
+        pass_at=_means({k: [pass_at(k, of_task) for of_task in scores.values()] for k in ks}),
+        best_of=_means({k: [best_of(k, of_task) for of_task in scores.values()] for k in ks}),
+        **{name: _mean(scored, name) for name in _MEANS},
+        invalid_tool_calls=invalid / calls if calls else None,
+        retries=sum(attempt.retries for attempt in attempts),
+        tags=_by_tag(tags, scores),
+        tasks=tuple(_of_task(name, tags.get(name, ()), by_task[name]) for name in sorted(by_task)),
+    )
+
+
+def mean_of(values: Sequence[float]) -> TaskMean | None:
+    if not values:
+        return None
+    if len(values) == 1:
+        return TaskMean(values[0], None, None, 1)
+    import numpy as np
+
+    interval = estimate(np.array(values), worst=0.0, best=1.0, limit=0.0, alpha=_ALPHA)
+    lower, upper = max(interval.lower, 0.0), min(interval.upper, 1.0)
+    return TaskMean(interval.mean, lower, upper, len(values))
+
+
+def pass_at(k: int, scores: Sequence[float]) -> float | None:
+    """How likely one of k attempts passes, which is to score 1. None where there are fewer."""
+    count, passed = len(scores), sum(score >= 1 for score in scores)
+    if not 0 < k <= count:
+        return None
+    return 1 - comb(count - passed, k) / comb(count, k)
+
+
+def best_of(k: int, scores: Sequence[float]) -> float | None:
+    """The score that the best of k attempts has on average. None where there are fewer."""
+    count = len(scores)
+    if not 0 < k <= count:
+        return None
+    # The i-th lowest is the best of k where the others are among the i below it.
+    ranked = enumerate(sorted(scores))
+    return fsum(score * comb(below, k - 1) / comb(count, k) for below, score in ranked)
+
+
+def _means(values: Mapping[Any, Sequence[float | None]]) -> dict[Any, TaskMean]:
+    """Of what there is, by the same keys; keys of which there is nothing are left out."""
+    means = {
+        key: mean_of([value for value in of_key if value is not None])
+        for key, of_key in values.items()
+    }
+    return {key: mean for key, mean in means.items() if mean is not None}
+
+
+def _by_tag(
+    tags: Mapping[str, Sequence[str]], scores: Mapping[str, Sequence[float]]
+) -> dict[str, TaskMean]:
+    names = sorted({tag for of_task in tags.values() for tag in of_task})
+    tagged = {
+        name: [fmean(s) for task, s in scores.items() if s and name in tags.get(task, ())]
+        for name in names
+    }
+    return _means(tagged)
+
+
+def _mean(attempts: Sequence[Attempt], name: str) -> Any:
+    values = [value for one in attempts if (value := getattr(one, name)) is not None]
+    return fsum(values) / len(values) if values else None
+
+
+def _of_task(name: str, tags: Sequence[str], attempts: Sequence[Attempt]) -> TaskSummary:
+    scored = [attempt for attempt in attempts if attempt.score is not None]
+    return TaskSummary(
+        task=name,
+        tags=tuple(tags),
+        scored=len(scored),
+        errors=len(attempts) - len(scored),
+        score=_mean(scored, "score"),
+        completion_tokens=_mean(scored, "completion_tokens"),
+        latency_s=_mean(scored, "latency_s"),
+    )
+
+
+@dataclass(frozen=True)
+class TaskPair:
+    task: str
+    before: float
+    after: float
+
+    @property
+    def difference(self) -> float:
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class CheckpointComparison:
+    """Two checkpoints at one suite, task by task."""
+
+    suite: str
+    version: str
+    before: str
+    after: str
+    tasks: tuple[TaskPair, ...]
+    #: Tasks that only one has a score of.
+    left_out: tuple[str, ...]
+    before_mean: float | None = None
+    after_mean: float | None = None
+    #: After minus before, with an interval; None for fewer than two tasks.
+    difference: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+
+
+def compare_checkpoints(
+    database: Database, tenant: str, suite: str, before: str, after: str
+) -> CheckpointComparison:
+    """At the newest version that both were tried at. Raises InvalidInput where there is none."""
+    known = set(versions_tried(database, tenant, suite, before))
+    both = [
+        version for version in versions_tried(database, tenant, suite, after) if version in known
+    ]
+    if not both:
+        why = f"there is no version of {suite} that {before} and {after} were both tried at"
+        raise InvalidInput(what="The comparison", why=why)
+    old, new = (
+        scores_of(database, AttemptScope(tenant, suite, both[-1], name)) for name in (before, after)
+    )
+    pairs = tuple(
+        TaskPair(task, fmean(old[task]), fmean(new[task]))
+        for task in sorted(old.keys() & new.keys())
+    )
+    left_out = tuple(sorted(old.keys() ^ new.keys()))
+    facts = (suite, both[-1], before, after, pairs, left_out)
+    if len(pairs) < 2:
+        means = (pairs[0].before, pairs[0].after) if pairs else (None, None)
+        return CheckpointComparison(*facts, *means)
+    statistics = compare(new, old, margin=0.0, alpha=_ALPHA)
+    return CheckpointComparison(
+        *facts,
+        before_mean=statistics.incumbent_mean,
+        after_mean=statistics.candidate_mean,
+        difference=statistics.difference,
+        lower=statistics.lower,
+        upper=statistics.upper,
+    )
+
+
+def scores_of(database: Database, place: AttemptScope) -> dict[str, list[float]]:
+    """By task; errors are no scores."""
+    scores: dict[str, list[float]] = {}
+    for kept in attempts_of(database, place):
+        if kept.result.score is not None:
+            scores.setdefault(kept.result.task, []).append(kept.result.score)
+    return scores

@@ -1,0 +1,234 @@
+"""`penstock loop run | status | history`."""
+
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.events.tenants import TENANT_DEFAULT
+from penstock.lake.directory import open_existing
+from penstock.terminal import options
+from penstock.terminal.interruption import ended_as_by_ctrl_c
+from penstock.terminal.output import say, show_json, show_table, time_of
+
+if TYPE_CHECKING:
+    from penstock_jobs.loop.cycles import Cycle, CycleStage
+
+app = typer.Typer(
+    help="From sessions to a checkpoint that serves, again and again, by a loop file.",
+    no_args_is_help=True,
+)
+LoopName = Annotated[str | None, typer.Option("--loop", metavar="NAME", help="Only this loop.")]
+_SECOND_US = 1_000_000
+
+
+@app.command()
+def run(
+    loop: Annotated[
+        Path, typer.Argument(parser=options.path, metavar="LOOP.toml", help="The loop file.")
+    ],
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="The cycle that is open, or a new one, to its end."),
+    ] = False,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Run cycles: rewards, shard, trainer, benchmark, gate, promotion, canary and watch.
+
+    It may be killed at any point, and run by several at once, on any machine: stages are rows in
+    the database, and who holds one does it. With --once, exit 1 where the cycle ended without
+    promoting its checkpoint; where there is nothing to begin with yet it says what it waits for.
+
+    Example: penstock loop run examples/loops/core.toml --once
+    """
+    from penstock_jobs.loop.loop_file import load_loop
+    from penstock_jobs.loop.runner import Runner
+
+    loop_file = load_loop(loop)
+    never = Event()
+    with ended_as_by_ctrl_c(), open_existing(data) as lake:
+        runner = Runner(lake=lake, loop=loop_file, tenant=tenant, wait=never.wait, tell=say)
+        if not once:
+            runner.run()
+            return
+        cycle = runner.run_once()
+    show_json(cycle_document(cycle)) if json else show_cycle(cycle)
+    if cycle.outcome not in ("promoted", None):
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    loop: LoopName = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """What each loop is doing, what it waits for, and how much of its budget is used.
+
+    Example: penstock loop status
+    """
+    from penstock_jobs.loop.cycles import cycles_of, database_now
+
+    with open_existing(data) as lake:
+        cycles = cycles_of(lake.database, tenant, loop)
+        now_us = database_now(lake.database)
+    newest: dict[str, Cycle] = {}
+    for cycle in cycles:
+        if cycle.loop not in newest or cycle.number > newest[cycle.loop].number:
+            newest[cycle.loop] = cycle
+    if json:
+        show_json([cycle_document(cycle, now_us) for cycle in newest.values()])
+        return
+    if not newest:
+        say("No loop has run yet: `penstock loop run LOOP.toml`")
+    for cycle in newest.values():
+        show_cycle(cycle, now_us)
+
+
+@app.command()
+def history(
+    loop: LoopName = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many, the newest.")] = 20,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """How the cycles ended and why, and how long each stage took.
+
+    Example: penstock loop history --loop core
+    """
+    from penstock_jobs.loop.cycles import cycles_of, database_now
+
+    with open_existing(data) as lake:
+        cycles = cycles_of(lake.database, tenant, loop, limit=limit)[::-1]
+        now_us = database_now(lake.database)
+    if json:
+        show_json([cycle_document(cycle, now_us) for cycle in cycles])
+        return
+    names = list(dict.fromkeys(stage.stage for cycle in cycles for stage in cycle.stages))
+    columns = ["loop", "cycle", "outcome", "checkpoint", "after", "began", "took", "budget"]
+    show_table([*columns, *names], [_row(cycle, names, now_us) for cycle in cycles])
+    for cycle in cycles:
+        if cycle.why:
+            say(f"{cycle.loop} {cycle.number}: {cycle.why}")
+
+
+def show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
+    """A cycle with its stages."""
+    head = f"{cycle.loop}, cycle {cycle.number} for {cycle.channel}"
+    if cycle.ended_at is not None:
+        head += f": {cycle.outcome}{cycle.why and f', {cycle.why}'}"
+    elif cycle.began_at is None:
+        head += " has not begun"
+    took_us = _cycle_us(cycle, now_us)
+    if took_us is not None:
+        head += f"; {_duration(took_us)} of {_duration(cycle.budget_s * _SECOND_US)}"
+        if took_us > cycle.budget_s * _SECOND_US:
+            head += ", OVER ITS BUDGET"
+    say(head)
+    rows = [
+        [
+            stage.stage, stage.state, _took(cycle, stage, now_us), stage.epoch, stage.failures,
+            _what(stage, now_us),
+        ]
+        for stage in cycle.stages
+    ]  # fmt: skip
+    show_table(["stage", "state", "took", "claims", "failures", "what"], rows)
+
+
+def cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]:
+    """For JSON."""
+    took_us = _cycle_us(cycle, now_us)
+    return {
+        "loop": cycle.loop,
+        "cycle": cycle.number,
+        "channel": cycle.channel,
+        "outcome": cycle.outcome,
+        "why": cycle.why,
+        "parent": cycle.parent,
+        "checkpoint": cycle.checkpoint,
+        "opened_at": _time(cycle.opened_at),
+        "began_at": _time(cycle.began_at),
+        "ended_at": _time(cycle.ended_at),
+        "took_s": None if took_us is None else took_us / _SECOND_US,
+        "budget_s": cycle.budget_s,
+        "over_budget": took_us is not None and took_us > cycle.budget_s * _SECOND_US,
+        "stages": [_stage_document(cycle, stage, now_us) for stage in cycle.stages],
+    }
+
+
+def _stage_document(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> dict[str, Any]:
+    took_us = stage_us(cycle, stage, now_us)
+    return {
+        "stage": stage.stage,
+        "state": stage.state,
+        "why": stage.why,
+        "owner": stage.owner if stage.state == "running" else None,
+        "claims": stage.epoch,
+        "failures": stage.failures,
+        "not_before": _time(stage.not_before or None),
+        "inputs_digest": stage.inputs_digest,
+        "inputs": stage.inputs,
+        "result": stage.result,
+        "started_at": _time(stage.started_at),
+        "ended_at": _time(stage.ended_at),
+        "took_s": None if took_us is None else took_us / _SECOND_US,
+    }
+
+
+def _cycle_us(cycle: "Cycle", now_us: int | None) -> int | None:
+    """Since it began, until it ended or until now."""
+    end_us = cycle.ended_at or now_us
+    return None if cycle.began_at is None or end_us is None else end_us - cycle.began_at
+
+
+def stage_us(cycle: "Cycle", stage: "CycleStage", now_us: int | None = None) -> int | None:
+    """How long it took, pauses included. The time before the cycle began does not count."""
+    begun, ended = stage.started_at, stage.ended_at or now_us
+    if begun is None or ended is None or cycle.began_at is None:
+        return None
+    return max(ended - max(begun, cycle.began_at), 0)
+
+
+def _row(cycle: "Cycle", names: list[str], now_us: int) -> list[object]:
+    took_us, took, share = _cycle_us(cycle, now_us), "", ""
+    if took_us is not None:
+        took, share = _duration(took_us), f"{took_us / (max(cycle.budget_s, 1) * _SECOND_US):.0%}"
+    by_name = {stage.stage: stage for stage in cycle.stages}
+    stages = [_took(cycle, by_name[name], now_us) if name in by_name else "" for name in names]
+    state = cycle.outcome or ("running" if cycle.began_at is not None else "waiting")
+    began = time_of(cycle.began_at).strftime("%Y-%m-%d %H:%M:%S") if cycle.began_at else ""
+    return [
+        cycle.loop, cycle.number, state, cycle.checkpoint, cycle.parent, began, took, share,
+        *stages,
+    ]  # fmt: skip
+
+
+def _what(stage: "CycleStage", now_us: int | None) -> str:
+    if stage.state == "running":
+        silent = now_us is not None and stage.lease_until < now_us
+        return f"by {stage.owner}" + (", which is silent: the next runner takes over" * silent)
+    if stage.state == "waiting" and now_us is not None and stage.not_before > now_us:
+        return f"{stage.why} (again at {time_of(stage.not_before):%H:%M:%S} UTC)"
+    return stage.why
+
+
+def _took(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> str:
+    us = stage_us(cycle, stage, now_us)
+    return "" if us is None else _duration(us)
+
+
+def _duration(us: int) -> str:
+    seconds = us / _SECOND_US
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _time(us: int | None) -> str | None:
+    return None if us is None else time_of(us).isoformat()

@@ -1,0 +1,282 @@
+"""A trainer gets a shard and a parent, and answers with a checkpoint.
+
+There are two kinds: a command, and an address that is asked by HTTP. Both get the same facts under
+the same names, and may give the same answer.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import Protocol
+from urllib.parse import urljoin
+
+import msgspec
+
+from penstock.checkpoints.digests import check_uri
+from penstock.checkpoints.names import check_digest
+from penstock.errors import InvalidInput
+from penstock.execution.guarded_process import run_guarded
+from penstock.http.address import HttpAddress
+from penstock.http.client import Bounds, Exchange, Heard
+from penstock.settings import ENVIRONMENT_PREFIX
+from penstock_jobs.loop.errors import StageLost, TrainerFailed, TrainerRefused
+
+#: How much of what a trainer said stands in an error.
+_OUTPUT_CHARS_MAX = 2_000
+#: The job goes on; the trainer cannot be reached (0: it gave no answer); the job is gone.
+_LATER, _AWAY, _GONE = (202, 408, 425, 429), (0, 502, 503, 504), (404, 410)
+
+
+class TrainedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer of a trainer."""
+
+    uri: str
+    digest: str
+    form: str = "whole"
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTask:
+    #: The same for each try with the same inputs, and for no other.
+    key: str
+    #: Counts tries. Two of one task never have the same number.
+    attempt: int
+    #: Of this try.
+    limit_s: float
+    #: What the trainer gets to know, besides its folders.
+    facts: Mapping[str, str | int]
+
+    def lost(self) -> StageLost:
+        return StageLost(stage="train", cycle=self.facts["cycle"], loop=self.facts["loop"])
+
+    def too_slow(self, log: object, output: str) -> TrainerFailed:
+        why = (
+            f"it had not finished after {self.limit_s:g} s, the `limit` of the loop file, and was"
+            f" stopped. The end of its output, from {log}: {output}"
+        )
+        return TrainerFailed(why=why)
+
+
+class Trainer(Protocol):
+    def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
+        """Ends soon after `lost` is set. Raises TrainerFailed, TrainerRefused, InvalidInput;
+        StageLost once `lost` is set."""
+
+
+def read_answer(content: bytes, source: object, bytes_max: int) -> TrainedCheckpoint:
+    """Raises TrainerFailed."""
+    if len(content) > bytes_max:
+        raise _unfit_answer(source, f"it has more than {bytes_max} bytes")
+    try:
+        answer = msgspec.json.decode(content, type=TrainedCheckpoint)
+        check_uri(answer.uri)
+        digest = check_digest(answer.digest)
+    except (UnicodeDecodeError, msgspec.DecodeError, InvalidInput) as error:
+        raise _unfit_answer(source, str(error).rstrip(".")) from error
+    if answer.form not in ("whole", "delta"):
+        raise _unfit_answer(source, f"form is {answer.form!r}, not whole or delta")
+    return msgspec.structs.replace(answer, digest=digest)
+
+
+def _unfit_answer(source: object, why: object) -> TrainerFailed:
+    text = f"its answer {source} cannot be used: {why}"
+    return TrainerFailed(why=f"{text}. It is a JSON object with `uri` and `digest`: docs/loop.md")
+
+
+def _failed(status: int, log: object, output: str) -> TrainerFailed:
+    return TrainerFailed(
+        why=f"it ended with status {status}. The end of its output, from {log}: {output}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandTrainer:
+    """Gets its facts as PENSTOCK_… variables. The whole process group ends with the command, with
+    its time, with the claim of the stage, and with the runner of the loop: nothing may go on
+    writing into a finished checkpoint."""
+
+    command: str
+    #: Where it runs.
+    directory: Path
+    #: Of the cycle. Each try has a folder below it, so that a late one does no harm.
+    folder: Path
+    #: The data directory of Penstock.
+    data: Path
+    answer_bytes_max: int
+
+    def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
+        try_folder = self.folder / f"try-{task.attempt:03d}"
+        output, work = try_folder / "checkpoint", self.folder / "work"
+        try:
+            for folder in (output, work):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            what = f"The output folder of the trainer {error.filename}"
+            raise InvalidInput(what=what, why=error.strerror or error) from error
+        answer, log = try_folder / "answer.json", try_folder / "trainer.log"
+        folders = {"data": self.data, "output": output, "work": work, "answer": answer}
+        facts = {
+            f"{ENVIRONMENT_PREFIX}{name.upper()}": str(value)
+            for name, value in {**task.facts, **folders}.items()
+        }
+        end = run_guarded(
+            self.command,
+            environment={**os.environ, **facts},
+            seconds_max=task.limit_s,
+            cancelled=lost.is_set,
+            directory=self.directory,
+            log=log,
+        )
+        if end.cancelled:
+            raise task.lost()
+        if end.status is None:
+            raise task.too_slow(log, end.output)
+        if end.status:
+            raise _failed(end.status, log, end.output)
+        return self._read(answer)
+
+    def _read(self, path: Path) -> TrainedCheckpoint:
+        try:
+            with path.open("rb") as file:
+                content = file.read(self.answer_bytes_max + 1)
+        except FileNotFoundError as error:
+            raise _unfit_answer(path, "it is not there") from error
+        except OSError as error:
+            raise _unfit_answer(path, error) from error
+        return read_answer(content, path, self.answer_bytes_max)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """`seconds` between requests where the answer does not say when. The pauses grow while the
+    trainer is away, up to `seconds_max`."""
+
+    seconds: float
+    seconds_max: float
+    #: A trainer that is away for so long has failed.
+    silence_s: float
+
+    def pause(self, retry_after_s: float, outages: int) -> float:
+        grown = self.seconds * 2.0 ** min(max(outages - 1, 0), 40)
+        return min(retry_after_s or grown, self.seconds_max)
+
+
+@dataclass(frozen=True)
+class JobPending:
+    """The trainer is to be asked again. `away`: it could not be reached."""
+
+    why: str
+    retry_after_s: float = 0.0
+    away: bool = False
+    location: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpTrainer:
+    """Sends the key of the task with each request: asked again, after an outage or by another
+    runner, it is the same job. A job outlives its runner, and is told to end when its time is
+    over."""
+
+    address: HttpAddress
+    token: str | None = field(default=None, repr=False)
+    bounds: Bounds
+    pace: Pace
+
+    def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
+        deadline = time.monotonic() + task.limit_s
+        job: HttpAddress | None = None
+        heard_at, outages = time.monotonic(), 0
+        while True:
+            asked_at = time.monotonic()
+            response = self._ask("GET" if job else "POST", job, task)
+            where = (job or self.address).text
+            answer = self._understand(response, where, of_job=job is not None)
+            if isinstance(answer, TrainedCheckpoint):
+                return answer
+            now = time.monotonic()
+            outages = outages + 1 if answer.away else 0
+            if not answer.away:
+                heard_at = now
+            elif asked_at - heard_at >= self.pace.silence_s:
+                why = (
+                    f"{where} cannot be reached: {answer.why}. A job that it has goes on, and is"
+                    " found again when it can be reached"
+                )
+                raise TrainerFailed(why=why)
+            if answer.location is not None:
+                job = self._beside(answer.location)
+            if now >= deadline:
+                break
+            pause = self.pace.pause(answer.retry_after_s, outages)
+            if lost.wait(min(pause, deadline - now)):
+                raise task.lost()
+        self._ask("DELETE", job, task)  # whether this arrives changes nothing
+        raise task.too_slow((job or self.address).text, answer.why)
+
+    def _ask(self, method: str, job: HttpAddress | None, task: TrainingTask) -> Heard:
+        headers = {
+            "Accept": "application/json",
+            "Idempotency-Key": task.key,
+            "User-Agent": "penstock",
+        }
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        body = None
+        if method == "POST":
+            headers["Content-Type"] = "application/json"
+            body = msgspec.json.encode(task.facts)
+        exchange = Exchange(self.bounds)
+        response = exchange.ask(method, job or self.address, headers, body).if_whole()
+        if not self.token:
+            return response
+        # A trainer may repeat what it was sent: the token is not to stand in errors of the loop.
+        return replace(response, content=response.content.replace(self.token.encode(), b"***"))
+
+    def _understand(
+        self, response: Heard, where: str, *, of_job: bool
+    ) -> TrainedCheckpoint | JobPending:
+        """`of_job`: the state of a job was asked for. Raises TrainerFailed, TrainerRefused."""
+        status, retry_after_s = response.status, response.retry_after_s
+        answered = f"it answered {status}: {_text_of(response)}"
+        if status in _AWAY:
+            return JobPending(response.why or answered, retry_after_s, away=True)
+        if status in _LATER:
+            return JobPending(answered, retry_after_s, location=response.location)
+        if status >= 500 or (of_job and status in _GONE):
+            raise _failed(status, where, _text_of(response))
+        if status >= 400:
+            raise TrainerRefused(address=where, status=status, why=_text_of(response))
+        if status >= 300:
+            why = "it leads elsewhere, and is not followed"
+            raise TrainerRefused(address=where, status=status, why=why)
+        if status != 200:
+            raise _unfit_answer(where, f"its status is {status}, not 200 or 202")
+        return read_answer(response.content, where, self.bounds.bytes_max)
+
+    def _beside(self, location: str) -> HttpAddress:
+        """Where a `Location` leads. Another server is refused: it must not get the token. Raises
+        TrainerFailed."""
+        mine = self.address
+        try:
+            job = HttpAddress.of(urljoin(mine.text, location), "Its Location")
+        except (ValueError, InvalidInput) as error:
+            raise _unfit_answer(mine.text, f"its Location is unfit: {error}") from error
+        if (job.secure, job.host, job.port) != (mine.secure, mine.host, mine.port):
+            raise _unfit_answer(mine.text, f"its Location is not at {mine.host}:{mine.port}")
+        return job
+
+
+def _text_of(response: Heard) -> str:
+    """What its body says: the detail of a problem document, else its beginning."""
+    try:
+        document = msgspec.json.decode(response.content)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        document = None
+    problem = document if isinstance(document, dict) else {}
+    text = problem.get("detail") or problem.get("title")
+    text = text or response.content.decode(errors="replace")
+    return " ".join(str(text).split())[:_OUTPUT_CHARS_MAX] or "nothing"

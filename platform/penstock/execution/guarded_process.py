@@ -1,0 +1,141 @@
+"""A shell command that cannot outlive its time, its caller, or its caller's interest.
+
+The command runs in a process group of its own below a guard. The guard ends the group as soon as
+the caller lets go of a pipe, also where the caller is killed.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+_POLL_SECONDS = 0.05
+_OUTPUT_BYTES_MAX = 2_000
+_BLOCK_BYTES = 4_096
+
+# Ends with the status of the shell; 128 + n where signal n ended it.
+_GUARD = """
+import os, signal, subprocess, sys, threading
+child = subprocess.Popen(["sh", "-c", sys.argv[1]], stdin=subprocess.DEVNULL,
+                         start_new_session=True)
+def send(number):
+    try:
+        os.killpg(child.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+def guard():
+    if os.read(0, 1):
+        send(signal.SIGTERM)
+        os.read(0, 1)
+    send(signal.SIGKILL)
+threading.Thread(target=guard, daemon=True).start()
+status = child.wait()
+if sys.argv[2] == "alone":
+    send(signal.SIGKILL)
+os._exit(status if status >= 0 else 128 - status)
+"""
+
+
+@dataclass(frozen=True)
+class CommandEnd:
+    """How a command ended."""
+
+    #: None where it was stopped: it ran too long, or its caller did not want it any more.
+    status: int | None
+    #: The end of its output, for an error message.
+    output: str
+    cancelled: bool = False
+
+
+def run_guarded(
+    command: str,
+    *,
+    environment: Mapping[str, str],
+    seconds_max: float,
+    cancelled: Callable[[], bool],
+    directory: Path | None = None,
+    log: Path | None = None,
+    grace_seconds: float = 0.0,
+    leaves_processes: bool = False,
+    open_files: Sequence[int] = (),
+) -> CommandEnd:
+    """Run a command by `sh` until it ends, its time is over, or `cancelled` says so.
+
+    Its output is appended to `log`, or goes to standard error. A command that is stopped gets
+    SIGTERM first where there are `grace_seconds`. `leaves_processes` says that what the command
+    started may go on after it has ended by itself. The guard holds `open_files`, such as locks,
+    until the command has ended.
+    """
+    with ExitStack() as stack:
+        process = subprocess.Popen(
+            [sys.executable, "-ISc", _GUARD, command, "" if leaves_processes else "alone"],
+            cwd=directory,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if log is None else stack.enter_context(log.open("ab")),
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            pass_fds=open_files,
+            start_new_session=True,  # Ctrl-C is for the caller, which then stops the command
+        )
+    assert process.stdin is not None
+    output = _PassedOutput(process.stdout) if process.stdout is not None else None
+    deadline = time.monotonic() + seconds_max
+    unwanted = late = False
+    try:
+        with process.stdin as pipe:
+            while (status := _status(process)) is None and not (unwanted or late):
+                unwanted, late = cancelled(), time.monotonic() >= deadline
+            if status is None and grace_seconds:
+                with suppress(BrokenPipeError):
+                    pipe.write(b"e")
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(grace_seconds)
+    finally:
+        process.wait()
+    text = output.end() if output is not None else _end_of(log)
+    return CommandEnd(status, text, cancelled=status is None and unwanted)
+
+
+def _status(process: subprocess.Popen[bytes]) -> int | None:
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(_POLL_SECONDS)
+    return None
+
+
+def _end_of(log: Path | None) -> str:
+    if log is None:
+        return "nothing"
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES_MAX))
+        return file.read().decode(errors="replace").strip() or "nothing"
+
+
+class _PassedOutput:
+    """Passes a command's output on to standard error, and keeps the end of it."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self._last: deque[int] = deque(maxlen=_OUTPUT_BYTES_MAX)
+        # A process that the command leaves behind may hold its output open for ever.
+        self._thread = threading.Thread(target=self._pass_on, name="output", daemon=True)
+        self._thread.start()
+
+    def end(self) -> str:
+        self._thread.join(1.0)
+        return bytes(self._last.copy()).decode(errors="replace").strip() or "nothing"
+
+    def _pass_on(self) -> None:
+        with self._source as source:
+            while block := os.read(source.fileno(), _BLOCK_BYTES):
+                self._last.extend(block)
+                with suppress(OSError, ValueError):
+                    sys.stderr.buffer.write(block)
+                    sys.stderr.flush()

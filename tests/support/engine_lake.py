@@ -1,0 +1,87 @@
+"""A lake of short sessions with tokens of an engine, and a recipe for them."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.execution import Executor
+from penstock.execution.inline import InlineExecutor
+from penstock.shards.files import read_rows
+from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.shards.build import ShardBuild, build_shard
+from tests.support.lakes import START_US, Event, HandLake
+from tests.support.reward_events import answered, said
+from tests.support.reward_runs import thumbs
+
+DAY_US = 86_400_000_000
+SESSIONS = 12
+RECIPE = """
+name = "engine"
+query = "all.sql"
+seed = 3
+[tokens]
+source = "engine"
+[reward]
+definition = "default"
+pending = "drop"
+[advantage]
+kind = "stratum"
+[exclude]
+consent = "not_denied"
+"""
+NO_ORDER = "select session_id, project as stratum from sessions"
+QUERY = f"{NO_ORDER} order by session_id"
+
+
+def talk(session: str, number: int) -> list[Event]:
+    """Two turns, the second of which goes on from the tokens of the first; the user is content
+    with every other session."""
+    first: dict[str, Any] = {
+        "prompt_ids": [1, 2, number],
+        "completion_ids": [7, 8],
+        "logprobs": [-0.5, -0.25],
+    }
+    prompt = [*first["prompt_ids"], *first["completion_ids"], 3, 4]
+    second = {"prompt_ids": prompt, "completion_ids": [9], "logprobs": [-0.125]}
+    facts = {"project": f"p{number % 2}", "checkpoint": "ckpt-1", "user": f"u{number}"}
+    events = [
+        said(1, "do it", session),
+        answered(2, session, call_id="a", text="Done.", tokens=tokens(first)),
+        said(3, "go on", session),
+        answered(4, session, call_id="b", text="Done too.", tokens=tokens(second)),
+        thumbs(session, 5, "up" if number % 2 else "down"),
+    ]
+    return [one | facts for one in events]
+
+
+def tokens(ids: dict[str, Any]) -> dict[str, Any]:
+    return ids | {"tokenizer": "t" * 64, "policy_version_runs": [[0, 4]]}
+
+
+def otherwise(session: str, number: int) -> list[Event]:
+    """A talk that begins with other words, so that it repeats none."""
+    begun, *rest = talk(session, number)
+    return [begun | {"payload": {"text": f"do {session}"}}, *rest]
+
+
+def fill(lake: HandLake) -> None:
+    for number in range(SESSIONS):
+        lake.send(talk(f"s{number:02d}", number))
+    lake.writer().drain()
+    work = Work(find_definition())
+    run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
+
+
+def built(lake: HandLake, recipe: Any, executor: Executor | None = None) -> ShardBuild:
+    return build_shard(lake.lake, executor or InlineExecutor(), recipe, tenant="default")
+
+
+def rows_of(lake: HandLake, shard: ShardBuild) -> list[dict[str, Any]]:
+    parts = read_rows(lake.lake.store, shard.manifest)
+    rows: list[dict[str, Any]] = pa.concat_tables(parts).to_pylist()
+    return rows
+
+
+def files_of(lake: HandLake) -> set[str]:
+    return {one.name for one in lake.lake.store.list("shards")}
