@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.measure import cpu_seconds
-from penstock.events.envelope import Envelope
+from penstock.events.event import Envelope
 from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS
-from penstock.events.reading import judge
+from penstock.events.validation import validate_lines
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import ZSTD_LEVEL
 
@@ -42,7 +42,7 @@ Validate = Callable[[bytes], list[Envelope]]
 
 def fully(body: bytes) -> list[Envelope]:
     """Everything that the gateway must find."""
-    judged = judge(body.split(b"\n"), 1, _EVENT_BYTES_MAX)
+    judged = validate_lines(body.split(b"\n"), 1, _EVENT_BYTES_MAX)
     assert not judged.rejections
     return _decoder.decode_lines(b"\n".join(judged.lines))
 

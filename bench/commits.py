@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.database.limits import Limits
-from penstock.database.upgrade import upgrade
-from penstock.eventlog import Bounds
+from penstock.database.limits import DatabaseLimits
+from penstock.database.migrations import upgrade
+from penstock.eventlog import OffsetBounds
 from penstock.lake import commit
 from penstock.lake.catalog import current
-from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
-from penstock.lake.partitions import LogState, agree_on, claim_partition
+from penstock.lake.commit import LedgerCounts, LedgerKey, PartitionAdvance
+from penstock.lake.partitions import LogShape, agree_on_shape, claim_partition
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment
 from tests.support.servers.postgres import PostgresServer
@@ -29,9 +29,9 @@ _FILTER_BYTES = 4_000
 def commits_per_second(postgres: PostgresServer, writers: int) -> float:
     """Writers that do nothing but commit, each on a partition of its own."""
     with postgres.database() as url:
-        database = Database(url, Limits(connections_max=writers))
+        database = Database(url, DatabaseLimits(connections_max=writers))
         upgrade(database)
-        log = agree_on(database, "bench", writers)
+        log = agree_on_shape(database, "bench", writers)
         together = threading.Barrier(writers + 1)
 
         def work(partition: int) -> None:
@@ -40,7 +40,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
                 partition,
                 f"writer-{partition}",
                 log=log,
-                bounds=Bounds(0, 0),
+                bounds=OffsetBounds(0, 0),
                 expires=True,
                 lease_s=_LEASE_SECONDS,
                 sure=True,
@@ -49,7 +49,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
             together.wait()
             for number in range(_COMMITS_EACH):
                 name = f"events/{partition}-{number}.parquet"
-                commit.announce(database, name, partition, claim.owner, claim.epoch)
+                commit.announce_file(database, name, partition, claim.owner, claim.epoch)
                 change = _change(name, number + 1)
                 claim = commit.advance(database, claim, change, lease_s=_LEASE_SECONDS)
 
@@ -67,9 +67,9 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
 def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:
     """What a query spends to learn which segments are the lake, of so many."""
     with postgres.database() as url:
-        database = Database(url, Limits())
+        database = Database(url, DatabaseLimits())
         upgrade(database)
-        log = agree_on(database, "bench", 1)
+        log = agree_on_shape(database, "bench", 1)
         rows = [_row(number, log) for number in range(segments)]
         with database.write() as connection:
             commit.next_snap(connection, commit.INGEST)
@@ -83,9 +83,9 @@ def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:
     return seconds
 
 
-def _change(name: str, to_offset: int) -> Advance:
+def _change(name: str, to_offset: int) -> PartitionAdvance:
     key = LedgerKey("default", "bench", 0)
-    return Advance(
+    return PartitionAdvance(
         to_offset=to_offset,
         segment=_file(name),
         counts={key: LedgerCounts(accepted=_EVENTS, stored=_EVENTS)},
@@ -108,7 +108,7 @@ def _file(name: str) -> SegmentFile:
     )
 
 
-def _row(number: int, log: LogState) -> dict[str, object]:
+def _row(number: int, log: LogShape) -> dict[str, object]:
     return vars(_file(f"events/{number}.parquet")) | {
         "added_snap": 1,
         "kind": commit.INGEST,

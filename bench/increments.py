@@ -8,11 +8,10 @@ from bench.measure import cpu_seconds
 from bench.traffic import make_traffic
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.merging import merge_each
+from penstock.lake.merging import SEGMENTS, choose_merges, merge_each
 from penstock.lake.settings import LakeSettings
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
-from penstock_jobs.upkeep.compaction import choose_merges
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
 from tests.support.lakes import HandLake, hand_lake
 
 _HISTORY_EVENTS = 20_000
@@ -38,11 +37,13 @@ def measure_increments(directory: Path) -> Iterator[Figure]:
 
 def _increment(lake: HandLake, seed: int) -> float:
     """CPU seconds of a run in which only so many events are new: the best of a few."""
-    run(lake.lake, InlineExecutor(), Work(find_definition()))
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()))
     costs = []
     for number in range(_TRIES):
         _take_in(lake, _NEW_EVENTS, seed=seed + number)
-        costs.append(cpu_seconds(lambda: run(lake.lake, InlineExecutor(), Work(find_definition()))))
+        costs.append(
+            cpu_seconds(lambda: run(lake.lake, InlineExecutor(), RunRequest(find_definition())))
+        )
     return min(costs)
 
 
@@ -60,5 +61,5 @@ def _take_in(lake: HandLake, events: int, seed: int) -> None:
         settings.room(LakeSettings).compaction_segments_min,
         settings.room(LakeSettings).compaction_bytes_target,
     )
-    for _ in merge_each(lake.lake, groups):
+    for _ in merge_each(lake.lake, SEGMENTS, groups):
         pass

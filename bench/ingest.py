@@ -10,8 +10,7 @@ from pathlib import Path
 from bench.measure import Usage, percentile, usage_of
 from penstock.access.keys import create_key
 from penstock.ingest.ledger import read_ledger
-from penstock.lake.directory import open_existing, open_or_make
-from penstock.lake.statistics import read_statistics
+from penstock.lake.lake import open_existing, open_or_make, read_statistics
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 

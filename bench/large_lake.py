@@ -9,10 +9,9 @@ import duckdb
 import pyarrow as pa
 
 from penstock.lake import commit
-from penstock.lake.commit import Advance, LedgerCounts, LedgerKey
-from penstock.lake.directory import open_or_make
-from penstock.lake.lake import Lake
-from penstock.lake.partitions import Claim, agree_on, claim_partition, release_claim
+from penstock.lake.commit import LedgerCounts, LedgerKey, PartitionAdvance
+from penstock.lake.lake import Lake, open_or_make
+from penstock.lake.partitions import PartitionClaim, agree_on_shape, claim_partition, release_claim
 from penstock.lake.rows import EVENT_ROWS, ROW_GROUP_BYTES_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentWriter, new_name
 from penstock.lake.settings import LakeSettings
@@ -31,7 +30,7 @@ _ROWS = Path(__file__).with_name("large_lake.sql").read_text(encoding="utf-8")
 def large_lake(data: Path, events: int) -> Iterator[Lake]:
     """A lake with so many small events, each session spread over several segments."""
     with open_or_make(load_settings(data)) as lake:
-        log = agree_on(lake.database, lake.log.id, lake.log.partitions)
+        log = agree_on_shape(lake.database, lake.log.id, lake.log.partitions)
         claim = claim_partition(
             lake.database,
             0,
@@ -63,16 +62,16 @@ def _rows(number: int) -> pa.Table:
     return found.cast(EVENT_ROWS)
 
 
-def _store(lake: Lake, claim: Claim, rows: pa.Table) -> Claim:
+def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
     settings = lake.settings
     name = new_name(0, "made")
-    commit.announce(lake.database, name, 0, claim.owner, claim.epoch)
+    commit.announce_file(lake.database, name, 0, claim.owner, claim.epoch)
     limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
     writer = SegmentWriter(lake.store, name, limits, lake.summariser)
     with writer:
         writer.write(rows)
     key = LedgerKey("default", "made", 0)
-    change = Advance(
+    change = PartitionAdvance(
         to_offset=claim.next_offset,
         segment=writer.finished,
         counts={key: LedgerCounts(accepted=rows.num_rows, stored=rows.num_rows)},

@@ -8,15 +8,15 @@ from tempfile import TemporaryDirectory
 from bench.ceiling import measure_ceiling
 from bench.figures import Figure, at_least
 from bench.traffic import Traffic
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import Bucket, plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.collecting import uncollected
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.gathering import as_bucket, columns_of
-from penstock_jobs.rewards.scoring import score
+from penstock_jobs.rewards.bucket import as_bucket
+from penstock_jobs.rewards.credit import score_bucket
+from penstock_jobs.rewards.definition import Definition, find_definition
+from penstock_jobs.rewards.reward import columns_of
+from penstock_jobs.rewards.runs import without_garbage_collection
 from tests.support.lakes import hand_lake
 
 _GOAL = 20_000
@@ -45,8 +45,8 @@ def measure_rewards(traffic: Traffic) -> Iterator[Figure]:
 def _cpu_seconds(lake: Lake, buckets: list[Bucket], definition: Definition) -> float:
     columns = columns_of(term.reward for term in definition.terms)
     started = time.process_time()
-    with uncollected():
+    with without_garbage_collection():
         for bucket in buckets:
             rows = read_bucket(lake, bucket)
-            score(as_bucket(rows, TENANT_DEFAULT, _AS_OF_US, columns), definition)
+            score_bucket(as_bucket(rows, TENANT_DEFAULT, _AS_OF_US, columns), definition)
     return time.process_time() - started

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.lake.directory import open_or_make
-from penstock.lake.lake import Lake
+from penstock.lake.lake import Lake, open_or_make
 from penstock.lake.views import view_names, view_sql
 from penstock.settings import load_settings
 

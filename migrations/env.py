@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that `penstock.database.upgrade` hands over, or, when
+"""Runs migrations on the connection that `penstock.database.migrations` hands over, or, when
 Alembic is called by hand, on the database that the settings name."""
 
 from collections.abc import Collection
@@ -9,8 +9,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.database.metadata import all_tables
-from penstock.database.upgrade import alone, note_supported
+from penstock.database.migrations import exclusive_transaction, note_supported
+from penstock.database.tables import all_tables
 from penstock.settings import load_settings
 
 
@@ -33,5 +33,5 @@ def _note(ctx: MigrationContext, heads: Collection[Any]) -> None:
 if (given := context.config.attributes.get("connection")) is not None:
     _migrate(given)
 else:
-    with alone(Database.of(load_settings())) as connection:
+    with exclusive_transaction(Database.of(load_settings())) as connection:
         _migrate(connection)

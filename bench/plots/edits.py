@@ -7,8 +7,8 @@ from pathlib import Path
 from bench.plots import stories
 from bench.plots.drawing import label, legend_beside, panels, shares
 from bench.plots.stories import HEAD, OTHER, TAIL, WRITTEN, text_of, with_another_word
+from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
-from penstock_jobs.rewards.rows import Parameters
 from penstock_jobs.rewards.texts.similarity import sim4
 from tests.rewards.measures import value
 from tests.rewards.stories import Story, bucket, found
@@ -122,7 +122,7 @@ def weights_plot(path: Path) -> None:
     buckets = [bucket(_generated(size)) for size in sizes]
     with panels(path) as [axes]:
         for exponent in (0.0, 0.5, 1.0):
-            parameters = Parameters(horizons_s=(_HORIZON_S,), weight_exponent=exponent)
+            parameters = EditParameters(horizons_s=(_HORIZON_S,), weight_exponent=exponent)
             rows = [edit_persistence(one, parameters) for one in buckets]
             worth = [found(one, "1", _HORIZON_S, "turn")["value"] for one in rows]
             axes.plot(sizes, worth, label=f"weight_exponent = {exponent:g}")

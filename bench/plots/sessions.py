@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from bench.plots.drawing import label, legend_beside, panels
-from penstock_jobs.rewards.combine import Standing, combine
-from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.definition import Standing, combine, parse_definition
 
 _FIXED = 0.5
 

@@ -7,14 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.plots.drawing import COLOURS, STYLES, label, legend_beside, panels, shares
-from penstock_jobs.rewards.followups.evaluation import evaluate
-from penstock_jobs.rewards.followups.examples import fresh_examples, held_out_examples
-from penstock_jobs.rewards.followups.local import LocalJudge
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.followups.evaluation import evaluate, fresh_examples, held_out_examples
+from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.length_penalty import bent
-from penstock_jobs.rewards.measures.reasoning_in_comments import Parameters as Comments
+from penstock_jobs.rewards.measures.reasoning_in_comments import CommentParameters as Comments
 from penstock_jobs.rewards.measures.reasoning_in_comments import reasoning_in_comments
-from penstock_jobs.rewards.registry import all_rewards
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.reward import all_rewards
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 

@@ -2,9 +2,9 @@
 nothing."""
 
 from pathlib import Path
-
-from penstock.channels.channel import ChannelState, channel_state
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.channels.channel import ChannelState
+from penstock.channels.channel import channel_state
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake import lake
 from penstock.settings import load_settings
 

@@ -20,7 +20,7 @@ from penstock.access.keys import (
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.lake.directory import open_or_make
+from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from tests.support.servers.interleaving import Stopped, waiting_or_done
 from tests.support.servers.postgres import PostgresServer
@@ -101,12 +101,12 @@ def test_revoked_key_is_refused_after_the_next_refresh(database: Database) -> No
 def test_unknown_keys_make_the_ring_look_but_not_at_every_request(database: Database) -> None:
     clock = ManualClock()
     ring = KeyRing(database, clock)
-    assert not ring.looked_since(clock.elapsed_s())
+    assert not ring.refreshed_since(clock.elapsed_s())
     assert ring.pause_s() == 0
     ring.refresh()
-    assert ring.looked_since(clock.elapsed_s())
+    assert ring.refreshed_since(clock.elapsed_s())
     clock.advance(0.25)
-    assert not ring.looked_since(clock.elapsed_s())
+    assert not ring.refreshed_since(clock.elapsed_s())
     assert ring.pause_s() == 0.75
     clock.advance(1.0)
     assert ring.pause_s() == 0

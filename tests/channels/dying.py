@@ -4,37 +4,38 @@ writes on, and before every commit.
 Run by itself, with the address of a database: the process that kills forks, and has no threads.
 """
 
-import os
-import signal
-import sys
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
-import sqlalchemy as sa
-from sqlalchemy import event
-
 from penstock.channels.channel import list_channels
 from penstock.channels.history import verify_history
-from penstock.channels.tables import channel, channel_change, notice
+from penstock.channels.tables import channel
+from penstock.channels.tables import channel_change
+from penstock.channels.tables import notice
 from penstock.checkpoints.registration import withdraw
-from penstock.checkpoints.tables import checkpoint, checkpoint_move
+from penstock.checkpoints.tables import checkpoint
+from penstock.checkpoints.tables import checkpoint_move
 from penstock.database.engine import Database
-from penstock.database.limits import Limits
-from penstock.gate.tables import gate_policy, verdict
-from tests.support.checkpoint_factory import (
-    TENANT,
-    add,
-    promote,
-    release,
-    rollback,
-    says,
-    set_policy,
-)
+from penstock.database.limits import DatabaseLimits
+from penstock.gate.tables import gate_policy
+from penstock.gate.tables import verdict
+from sqlalchemy import event
+from tests.support.checkpoint_factory import TENANT
+from tests.support.checkpoint_factory import add
+from tests.support.checkpoint_factory import promote
+from tests.support.checkpoint_factory import release
+from tests.support.checkpoint_factory import rollback
+from tests.support.checkpoint_factory import says
+from tests.support.checkpoint_factory import set_policy
+from typing import Any
+import msgspec
+import os
+import signal
+import sqlalchemy as sa
+import sys
+
 
 _TABLES = (channel, channel_change, checkpoint, checkpoint_move, gate_policy, notice, verdict)
 _POINTS_MAX = 200
-_PATIENT = Limits(lock_seconds_max=30)
+_PATIENT = DatabaseLimits(lock_seconds_max=30)
 
 Facts = dict[str, list[tuple[Any, ...]]]
 

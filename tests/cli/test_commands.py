@@ -158,7 +158,7 @@ def test_rejected_lines_can_be_looked_at_and_sent_again(filled: Run) -> None:
     assert json.loads(shown.out)["ts"] == "yesterday"
     again = filled("rejected", "replay")
     assert again.status == 1
-    assert "1 refused again" in again.err
+    assert "1 rejected again" in again.err
 
 
 def test_a_snapshot_keeps_what_it_saw(filled: Run, tmp_path: Path) -> None:

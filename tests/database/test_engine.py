@@ -9,10 +9,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from penstock.database.engine import Database, now_us
+from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.inserting import insert_new
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from penstock.lake.tables import lake_head, snapshot
 
 OpenDatabase = Callable[..., Database]

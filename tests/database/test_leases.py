@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from penstock.database import upgrade
+from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.database.tables import lease
@@ -15,7 +15,7 @@ def until(database: Database) -> int:
 
 
 def test_one_at_a_time(database: Database) -> None:
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     with leased(database, "work", "a", 30) as first, leased(database, "work", "b", 30) as second:
         assert (first, second) == (True, False)
         with leased(database, "other work", "b", 30) as other:
@@ -26,20 +26,20 @@ def test_one_at_a_time(database: Database) -> None:
 
 def test_an_owner_has_it_once(database: Database) -> None:
     """Two threads of a process are two."""
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     with leased(database, "work", "a", 30) as first, leased(database, "work", "a", 30) as again:
         assert (first, again) == (True, False)
 
 
 def test_it_is_renewed_while_the_work_goes_on(database: Database) -> None:
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     with leased(database, "work", "a", 0.2):
         before = until(database)
         eventually(lambda: until(database) > before)
 
 
 def test_who_lost_it_does_not_take_it_back(database: Database) -> None:
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     with leased(database, "work", "hangs", 30):
         with database.write() as connection:
             connection.execute(sa.update(lease).values(until=0))
@@ -53,7 +53,7 @@ def test_who_lost_it_does_not_take_it_back(database: Database) -> None:
 
 
 def test_who_ends_late_does_not_end_another_s(database: Database) -> None:
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     late = leased(database, "work", "late", 30)
     late.__enter__()
     with database.write() as connection:

@@ -12,11 +12,10 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
 
-from penstock.database import upgrade
+from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseOutdated
-from penstock.database.metadata import all_tables
-from penstock.database.tables import supported_revision
+from penstock.database.tables import all_tables, supported_revision
 from penstock.lake.tables import lake_head
 
 OpenDatabase = Callable[..., Database]
@@ -25,7 +24,7 @@ OpenDatabase = Callable[..., Database]
 def revisions() -> list[str]:
     """From the first to the newest."""
     config = Config()
-    config.set_main_option("script_location", str(upgrade._migrations()))
+    config.set_main_option("script_location", str(migrations._migrations()))
     scripts = ScriptDirectory.from_config(config).walk_revisions()
     return [script.revision for script in scripts][::-1]
 
@@ -48,13 +47,13 @@ def schema_of(database: Database) -> dict[str, object]:
 
 
 def test_an_empty_database_reaches_the_newest_revision(database: Database) -> None:
-    assert upgrade.revision_of(database) is None
+    assert migrations.revision_of(database) is None
     with pytest.raises(DatabaseOutdated, match="at revision none"):
-        upgrade.check(database)
-    upgrade.upgrade(database)
-    assert upgrade.check(database) == upgrade.newest_revision() == revisions()[-1]
-    upgrade.upgrade(database)  # nothing to do is no error
-    assert upgrade.check(database) == upgrade.newest_revision()
+        migrations.check(database)
+    migrations.upgrade(database)
+    assert migrations.check(database) == migrations.newest_revision() == revisions()[-1]
+    migrations.upgrade(database)  # nothing to do is no error
+    assert migrations.check(database) == migrations.newest_revision()
 
 
 def test_every_step_goes_up_and_down_and_up_again(database: Database) -> None:
@@ -62,20 +61,20 @@ def test_every_step_goes_up_and_down_and_up_again(database: Database) -> None:
     assert before == {}
     below = "base"
     for revision in revisions():
-        upgrade.upgrade(database, revision)
+        migrations.upgrade(database, revision)
         after = schema_of(database)
         assert after != before
-        upgrade.downgrade(database, below)
+        migrations.downgrade(database, below)
         assert schema_of(database) == before
-        upgrade.upgrade(database, revision)
+        migrations.upgrade(database, revision)
         assert schema_of(database) == after
         before, below = after, revision
-    upgrade.downgrade(database, "base")
+    migrations.downgrade(database, "base")
     assert schema_of(database) == {}
 
 
 def test_migrations_make_the_tables_that_the_code_knows(database: Database) -> None:
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     with database.read() as connection:
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "compare_server_default": True}
@@ -88,13 +87,13 @@ def test_migrations_and_metadata_make_the_same_schema(database: Database) -> Non
     all_tables().create_all(database.engine)
     made = schema_of(database)
     all_tables().drop_all(database.engine)
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     assert schema_of(database) == made
 
 
 def test_everything_in_the_database_has_a_name_by_the_rule(database: Database) -> None:
     """A migration can change only what it can name."""
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     inspector = sa.inspect(database.engine)
     for table in all_tables().tables:
         assert inspector.get_pk_constraint(table)["name"] == f"pk_{table}"
@@ -111,7 +110,7 @@ def test_everything_in_the_database_has_a_name_by_the_rule(database: Database) -
 
 
 def test_a_new_lake_has_its_head(database: Database) -> None:
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     with database.read() as connection:
         [row] = connection.execute(sa.select(lake_head))
     assert tuple(row) == (1, 0, 0, 0)
@@ -130,12 +129,12 @@ def test_a_failed_upgrade_changes_nothing(
 
     monkeypatch.setattr("alembic.operations.Operations.execute", stop)
     with pytest.raises(Stop):
-        upgrade.upgrade(database)
+        migrations.upgrade(database)
     monkeypatch.undo()
     assert schema_of(database) == {}
-    assert upgrade.revision_of(database) is None
-    upgrade.upgrade(database)
-    upgrade.check(database)
+    assert migrations.revision_of(database) is None
+    migrations.upgrade(database)
+    migrations.check(database)
 
 
 def make_newer(database: Database, *, suited: Sequence[str]) -> None:
@@ -150,30 +149,30 @@ def make_newer(database: Database, *, suited: Sequence[str]) -> None:
 def test_a_newer_database_that_suits_this_penstock_is_used_and_left_alone(
     database: Database,
 ) -> None:
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     before = schema_of(database)
-    make_newer(database, suited=["9999", upgrade.newest_revision()])
-    upgrade.upgrade(database)
-    assert upgrade.check(database) == "9999"
+    make_newer(database, suited=["9999", migrations.newest_revision()])
+    migrations.upgrade(database)
+    assert migrations.check(database) == "9999"
     with pytest.raises(DatabaseOutdated):
-        upgrade.downgrade(database, "base")
+        migrations.downgrade(database, "base")
     assert schema_of(database) == before
 
 
 def test_an_older_database_is_refused_until_it_is_upgraded(database: Database) -> None:
-    upgrade.upgrade(database, revisions()[-2])
+    migrations.upgrade(database, revisions()[-2])
     with pytest.raises(DatabaseOutdated, match=f"at revision {revisions()[-2]}"):
-        upgrade.check(database)
-    upgrade.upgrade(database)
-    assert upgrade.check(database) == revisions()[-1]
+        migrations.check(database)
+    migrations.upgrade(database)
+    assert migrations.check(database) == revisions()[-1]
 
 
 def test_each_step_notes_whose_code_the_database_suits(database: Database) -> None:
     for up, revision in enumerate(revisions(), 1):
-        upgrade.upgrade(database, revision)
+        migrations.upgrade(database, revision)
         if supported_revision.name in schema_of(database):
             assert suited_by(database) == set(revisions()[:up])
-    upgrade.downgrade(database, revisions()[-2])
+    migrations.downgrade(database, revisions()[-2])
     if supported_revision.name in schema_of(database):
         assert suited_by(database) == set(revisions()[:-1])
 
@@ -194,19 +193,19 @@ def test_a_step_that_breaks_older_code_ends_the_list(
 
     revisions_known = revisions()
     monkeypatch.setattr(Script, "__init__", broken)
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     assert suited_by(database) == {revisions_known[-1]}
 
 
 def test_a_database_of_a_newer_penstock_is_refused(database: Database) -> None:
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     before = schema_of(database)
     make_newer(database, suited=["9998", "9999"])
-    newest = upgrade.newest_revision()
+    newest = migrations.newest_revision()
     for attempt in (
-        lambda: upgrade.check(database),
-        lambda: upgrade.upgrade(database),
-        lambda: upgrade.downgrade(database, "base"),
+        lambda: migrations.check(database),
+        lambda: migrations.upgrade(database),
+        lambda: migrations.downgrade(database, "base"),
     ):
         with pytest.raises(DatabaseOutdated) as refused:
             attempt()
@@ -217,8 +216,8 @@ def test_a_database_of_a_newer_penstock_is_refused(database: Database) -> None:
 UPGRADE = """
 import sys
 from penstock.database.engine import Database
-from penstock.database.limits import Limits
-from penstock.database.upgrade import check, upgrade
+from penstock.database.limits import DatabaseLimits as Limits
+from penstock.database.migrations import check, upgrade
 database = Database(sys.argv[1], Limits(lock_seconds_max=30))
 print("ready", flush=True)
 sys.stdin.readline()
@@ -248,6 +247,6 @@ def test_processes_upgrade_at_once_and_all_succeed(url: str, database: Database)
     for process in processes:
         _, error = process.communicate(timeout=60)
         assert process.returncode == 0, error
-    upgrade.check(database)
+    migrations.check(database)
     with database.read() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(lake_head)) == 1

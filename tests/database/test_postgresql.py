@@ -8,10 +8,10 @@ from contextlib import ExitStack
 import pytest
 import sqlalchemy as sa
 
-from penstock.database import upgrade
-from penstock.database.engine import Database, address_of, hold
+from penstock.database import migrations
+from penstock.database.engine import Database, lock_table, parse_database_address
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.lake.tables import lake_head, reader_lease, snapshot
 from tests.support.servers.interleaving import waiting_or_done
@@ -69,7 +69,7 @@ def test_a_killed_server_takes_back_what_was_not_committed_and_keeps_the_rest(
 
     with pytest.raises(DatabaseUnreachable, match=r"connection is lost|closed"):
         half()
-    for use in (touch, look, upgrade.upgrade, upgrade.check):
+    for use in (touch, look, migrations.upgrade, migrations.check):
         with pytest.raises(DatabaseUnreachable, match="Connection refused"):
             use(at_own_server)
     own_server.start()
@@ -136,7 +136,7 @@ def test_a_session_that_an_administrator_ends_is_an_outage(
 
 
 def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
-    database = Database(url, Limits(statement_seconds_max=0.2))
+    database = Database(url, DatabaseLimits(statement_seconds_max=0.2))
     with (
         pytest.raises(DatabaseUnreachable, match=r"a statement was stopped; it may take 0\.2 s"),
         database.read() as connection,
@@ -148,7 +148,7 @@ def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
 
 def test_a_transaction_that_pauses_too_long_is_ended(url: str) -> None:
     """Its locks would stop everybody."""
-    patient, paused = Database(url), Database(url, Limits(statement_seconds_max=0.2))
+    patient, paused = Database(url), Database(url, DatabaseLimits(statement_seconds_max=0.2))
 
     def pause() -> None:
         with paused.write() as connection:
@@ -165,7 +165,7 @@ def test_a_transaction_that_pauses_too_long_is_ended(url: str) -> None:
 
 def test_no_wait_is_for_ever(url: str) -> None:
     """Zero would be, to the server."""
-    database = Database(url, Limits(lock_seconds_max=0, statement_seconds_max=7))
+    database = Database(url, DatabaseLimits(lock_seconds_max=0, statement_seconds_max=7))
     with database.read() as connection:
         shown = [
             connection.exec_driver_sql(f"SHOW {name}").scalar_one()
@@ -288,7 +288,7 @@ def test_too_many_connections_are_a_clear_error(url: str, postgres: PostgresServ
 def test_a_server_that_does_not_answer_is_given_up(
     own_server: PostgresServer, at_own_server: Database
 ) -> None:
-    database = Database(str(own_server.url("postgres")), Limits(connect_seconds_max=0.1))
+    database = Database(str(own_server.url("postgres")), DatabaseLimits(connect_seconds_max=0.1))
     own_server.pause()
     try:
         with pytest.raises(DatabaseUnreachable, match="timeout"):
@@ -334,7 +334,7 @@ def test_an_address_may_be_written_as_elsewhere(url: str, scheme: str) -> None:
 )
 def test_any_other_address_is_refused(url: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as refused:
-        address_of(url)
+        parse_database_address(url)
     assert "geheim" not in str(refused.value)
 
 
@@ -355,14 +355,14 @@ def test_who_holds_a_table_alone_waits_for_others_and_sees_what_they_left(
 
     def count_alone() -> None:
         with other.write(one_state=True) as connection:
-            hold(connection, reader_lease, alone=True)
+            lock_table(connection, reader_lease, alone=True)
             counted = sa.select(sa.func.count()).select_from(reader_lease)
             seen.append(connection.execute(counted).scalar_one())
 
     with ExitStack() as afterwards, one.write() as connection:
-        hold(connection, reader_lease, alone=False)
+        lock_table(connection, reader_lease, alone=False)
         with open_database(0).write() as beside:
-            hold(beside, reader_lease, alone=False)  # others that share do not wait
+            lock_table(beside, reader_lease, alone=False)  # others that share do not wait
         afterwards.enter_context(waiting_or_done(postgres, count_alone))
         assert look(one) == 0  # nor do readers
         connection.execute(sa.insert(reader_lease).values(id="x", snap=0, until=0))
@@ -374,26 +374,28 @@ def test_an_upgrade_does_not_stop_work_for_longer_than_a_lock_may(
 ) -> None:
     """Who comes to the table after it waits behind it."""
     with postgres.database(migrated=False) as url:
-        database = Database(url, Limits(lock_seconds_max=0.2))
-        upgrade.upgrade(database)
-        upgrade.downgrade(database, "0001")
+        database = Database(url, DatabaseLimits(lock_seconds_max=0.2))
+        migrations.upgrade(database)
+        migrations.downgrade(database, "0001")
         with database.write() as connection:
             connection.exec_driver_sql("SELECT * FROM segment")
             with pytest.raises(DatabaseUnreachable, match="held a lock"):
-                upgrade.upgrade(database)
-        assert upgrade.revision_of(database) == "0001"
-        upgrade.upgrade(database)
-        upgrade.check(database)
+                migrations.upgrade(database)
+        assert migrations.revision_of(database) == "0001"
+        migrations.upgrade(database)
+        migrations.check(database)
         database.close()
 
 
 def test_an_upgrade_waits_for_another_as_long_as_that_takes(postgres: PostgresServer) -> None:
     with postgres.database(migrated=False) as url:
-        impatient = Database(url, Limits(lock_seconds_max=1, statement_seconds_max=1))
+        impatient = Database(url, DatabaseLimits(lock_seconds_max=1, statement_seconds_max=1))
         database = Database(url)
-        with ExitStack() as afterwards, upgrade.alone(database) as connection:
-            afterwards.enter_context(waiting_or_done(postgres, lambda: upgrade.upgrade(impatient)))
+        with ExitStack() as afterwards, migrations.exclusive_transaction(database) as connection:
+            afterwards.enter_context(
+                waiting_or_done(postgres, lambda: migrations.upgrade(impatient))
+            )
             connection.execute(sa.select(sa.func.pg_sleep(1.5)))
-        upgrade.check(database)
+        migrations.check(database)
         for one in (impatient, database):
             one.close()

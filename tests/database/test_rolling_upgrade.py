@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 
-from penstock.database import upgrade
+from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseOutdated
-from penstock.database.metadata import EVIDENCE
+from penstock.database.tables import EVIDENCE
 from tests.database.test_migrations import revisions
 from tests.support.servers.interleaving import Running
 
@@ -23,17 +23,17 @@ STEPS = list(zip(revisions(), revisions()[1:], strict=False))
 
 
 def breaks_older_code(revision: str) -> bool:
-    module = upgrade._scripts().get_revision(revision).module
+    module = migrations._scripts().get_revision(revision).module
     return bool(getattr(module, "breaks_older_code", False))
 
 
 @pytest.mark.parametrize(("older", "newer"), STEPS)
 def test_a_step_only_adds(database: Database, older: str, newer: str) -> None:
     """Or it says `breaks_older_code = True`."""
-    upgrade.upgrade(database, older)
+    migrations.upgrade(database, older)
     before = sa.inspect(database.engine)
     tables = {name: what_older_code_relies_on(before, name) for name in before.get_table_names()}
-    upgrade.upgrade(database, newer)
+    migrations.upgrade(database, newer)
     after = sa.inspect(database.engine)
     if breaks_older_code(newer):
         return
@@ -107,7 +107,7 @@ def test_older_code_works_on_during_an_upgrade_and_after(
 ) -> None:
     if breaks_older_code(newer):
         return
-    upgrade.upgrade(database, older)
+    migrations.upgrade(database, older)
     code, other_process = OlderCode(database), OlderCode(open_database())
     upgraded = threading.Event()
     rounds_after: list[int] = []
@@ -120,7 +120,7 @@ def test_older_code_works_on_during_an_upgrade_and_after(
                 rounds_after.append(1)
 
     def step() -> None:
-        upgrade.upgrade(open_database(), newer)
+        migrations.upgrade(open_database(), newer)
         upgraded.set()
 
     beside, step_up = Running(work_on), Running(step)
@@ -136,7 +136,7 @@ def test_older_code_works_on_during_an_upgrade_and_after(
     step_up.finish()
     beside.finish()
     code.work()
-    assert upgrade.revision_of(database) == newer
+    assert migrations.revision_of(database) == newer
 
 
 def waits_where_that_can_be_seen(database: Database) -> bool:
@@ -156,25 +156,25 @@ def test_older_code_can_be_started_on_newer_tables(
     newer: str,
 ) -> None:
     """As when a process dies while the others are upgraded."""
-    upgrade.upgrade(database, newer)
+    migrations.upgrade(database, newer)
     breaks = breaks_older_code(newer)
     as_shipped_with(older, monkeypatch, tmp_path)
-    assert upgrade.newest_revision() == older
+    assert migrations.newest_revision() == older
     if breaks:
         with pytest.raises(DatabaseOutdated):
-            upgrade.check(database)
+            migrations.check(database)
         return
-    assert upgrade.check(database) == newer
-    upgrade.upgrade(database)
-    assert upgrade.check(database) == newer
+    assert migrations.check(database) == newer
+    migrations.upgrade(database)
+    assert migrations.check(database) == newer
 
 
 def as_shipped_with(revision: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     """Only the migrations up to this one."""
-    wanted = {one.path for one in upgrade._scripts().iterate_revisions(revision, "base")}
+    wanted = {one.path for one in migrations._scripts().iterate_revisions(revision, "base")}
     shipped = directory / "migrations"
     (shipped / "versions").mkdir(parents=True)
-    shutil.copy(upgrade._migrations() / "env.py", shipped)
+    shutil.copy(migrations._migrations() / "env.py", shipped)
     for path in wanted:
         shutil.copy(path, shipped / "versions")
-    monkeypatch.setattr(upgrade, "_migrations", lambda: shipped)
+    monkeypatch.setattr(migrations, "_migrations", lambda: shipped)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.database import upgrade
+from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.lake.tables import lake_head
@@ -27,7 +27,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def path(database: Database, tmp_path: Path) -> Path:
     """The file of a database that is in use."""
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     return tmp_path / "penstock.db"
 
 
@@ -78,7 +78,7 @@ def test_a_file_that_is_no_database_is_a_clear_error(
 ) -> None:
     path = tmp_path / "penstock.db"
     path.write_text("not a database but a letter\n" * 100)
-    for use in (look, touch, upgrade.upgrade, upgrade.check):
+    for use in (look, touch, migrations.upgrade, migrations.check):
         with pytest.raises(DatabaseUnreachable, match="file is not a database"):
             use(open_database())
     assert path.read_text() == "not a database but a letter\n" * 100
@@ -91,7 +91,7 @@ def test_a_damaged_file_is_a_clear_error(
     damaged = bytearray(path.read_bytes())
     damaged[100:] = b"\xaa" * (len(damaged) - 100)
     path.write_bytes(damaged)
-    for use in (look, touch, upgrade.upgrade, upgrade.check):
+    for use in (look, touch, migrations.upgrade, migrations.check):
         with pytest.raises(DatabaseUnreachable, match="malformed"):
             use(open_database())
 
@@ -105,7 +105,7 @@ def test_an_empty_database_is_a_clear_error(open_database: OpenDatabase) -> None
 @pytest.mark.parametrize("name", ["missing/penstock.db", "."])
 def test_a_path_that_cannot_be_opened_is_a_clear_error(tmp_path: Path, name: str) -> None:
     database = Database(f"sqlite:///{tmp_path}/{name}")
-    for use in (look, touch, upgrade.upgrade, upgrade.check):
+    for use in (look, touch, migrations.upgrade, migrations.check):
         with pytest.raises(DatabaseUnreachable, match="unable to open database file"):
             use(database)
     database.close()
@@ -120,15 +120,15 @@ def test_who_opens_a_new_file_waits_for_another_that_does(
     other.execute("BEGIN IMMEDIATE")
     begun = time.monotonic()
     with pytest.raises(DatabaseUnreachable, match="database is locked"):
-        upgrade.upgrade(waiting)
+        migrations.upgrade(waiting)
     assert time.monotonic() - begun >= 0.19
     other.close()
-    upgrade.upgrade(waiting)
+    migrations.upgrade(waiting)
 
 
 READ_ONLY = """
 import sys
-from penstock.database import upgrade
+from penstock.database import migrations as upgrade
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 database = Database("sqlite:///" + sys.argv[1])
@@ -161,7 +161,7 @@ def test_a_read_only_disk_is_a_clear_error(database: Database, path: Path) -> No
 
 def test_a_database_in_memory_works() -> None:
     database = Database("sqlite://")
-    upgrade.upgrade(database)
+    migrations.upgrade(database)
     touch(database)
     assert look(database) == 1
     database.close()

@@ -21,7 +21,7 @@ from penstock.ingest.partition_writer import PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.collection import collect
 from penstock.lake.errors import CompactionConflict, FencedOff
-from penstock.lake.merging import merge, swap, write_merged
+from penstock.lake.merging import SEGMENTS, merge, swap, write_merged
 from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
 from penstock.lake.verification import verify
@@ -264,7 +264,7 @@ def test_a_merge_that_hung_clears_its_file_away(tmp_path: Path) -> None:
         merged = write_merged(lake.lake, segments)
         collect_twice(lake)  # gives it up, deletes its files, and forgets them
         with pytest.raises(CompactionConflict):
-            swap(lake.lake, segments, write_late(lake, merged))
+            swap(lake.lake, SEGMENTS, segments, write_late(lake, merged))
         is_whole(lake.lake)
 
 

@@ -10,10 +10,9 @@ from kafka import KafkaProducer
 
 from penstock.errors import SettingInvalid
 from penstock.eventlog.errors import LogUnreachable, LogUnwritable
-from penstock.eventlog.kafka.address import parse_address
 from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
-from penstock.eventlog.kafka.records import MARK, value_of
-from penstock.events.arrivals import encode_unjudged
+from penstock.eventlog.kafka.topic import MARK, parse_address, value_of
+from penstock.events.frames import encode_unjudged
 from tests.support.servers.broker import Broker
 from tests.support.servers.proxy import TcpProxy
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Backlogged, SettingInvalid
-from penstock.eventlog import Bounds
-from penstock.eventlog.local import make_offset, split_offset
-from penstock.eventlog.opening import open_log as open_by_address
+from penstock.eventlog import OffsetBounds
+from penstock.eventlog import open_log as open_by_address
+from penstock.eventlog.local_partition import make_offset, split_offset
 from penstock.eventlog.settings import EventLogSettings
 from penstock.settings import Settings
 from tests.eventlog.conftest import Open
-from tests.eventlog.local_reading import KIB, MIB, append_until_full, entries_of, files, values_of
+from tests.eventlog.local_contents import KIB, MIB, append_until_full, entries_of, files, values_of
 from tests.eventlog.processes import finish, start
 
 # Rolling, trimming, limits
@@ -111,7 +111,7 @@ def test_an_address_opens_the_log_in_its_directory(open_log: Open, tmp_path: Pat
 
 
 def test_bounds_of_a_new_log(open_log: Open) -> None:
-    assert open_log().bounds(0) == Bounds(make_offset(1, 0), make_offset(1, 0))
+    assert open_log().bounds(0) == OffsetBounds(make_offset(1, 0), make_offset(1, 0))
 
 
 def test_offsets_fit_a_signed_64_bit_integer() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged
-from penstock.eventlog.local import split_offset
+from penstock.eventlog.local_partition import split_offset
 from tests.eventlog.conftest import Open
-from tests.eventlog.local_reading import MIB, entries_of, files, values_of
+from tests.eventlog.local_contents import MIB, entries_of, files, values_of
 
 # Torn tails
 

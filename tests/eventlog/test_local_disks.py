@@ -14,7 +14,7 @@ from penstock.eventlog import Entry
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog.local import LocalEventLog
 from tests.eventlog.conftest import Open
-from tests.eventlog.local_reading import MIB, entries_of, files, values_of
+from tests.eventlog.local_contents import MIB, entries_of, files, values_of
 from tests.eventlog.processes import finish, start
 
 FILL = """

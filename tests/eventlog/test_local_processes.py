@@ -4,7 +4,7 @@ from pathlib import Path
 
 from penstock.eventlog import Entry, Held
 from tests.eventlog.conftest import Open
-from tests.eventlog.local_reading import KIB, entries_of, values_of
+from tests.eventlog.local_contents import KIB, entries_of, values_of
 from tests.eventlog.processes import finish, hear, kill, start
 
 APPEND = """

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.events.identity import KEY_BYTES, event_key, session_key
-from penstock.events.reading import judge_line
+from penstock.events.event import KEY_BYTES, event_key, session_key
+from penstock.events.validation import validate_line
 
 Event = dict[str, Any]
 
@@ -26,7 +26,7 @@ KEYED = EVENT | {"source": "ed", "source_key": "k-1"}
 def key(event: Event | bytes, tenant: str = "acme") -> bytes:
     """The identity of an event that is accepted."""
     line = event if isinstance(event, bytes) else json.dumps(event).encode()
-    _, envelope = judge_line(line, 1_000_000)
+    _, envelope = validate_line(line, 1_000_000)
     return event_key(session_key(tenant, envelope.session_id), envelope)
 
 

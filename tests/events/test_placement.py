@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_the_client
 
-from penstock.events.placement import murmur2, partition_of
+from penstock.events.frames import murmur2, partition_of
 
 
 @pytest.mark.parametrize(

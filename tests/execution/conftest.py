@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from penstock.execution import Executor
-from penstock.execution.cluster import RayExecutor
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
+from penstock.execution.ray import RayExecutor
 from tests.support.servers.ray_cluster import RayCluster
 
 OpenExecutor = Callable[[], Executor]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.lake.merging import Failure, MergeTask, write_on_worker
+from penstock.lake.catalog import Segment
+from penstock.lake.merging import MergeFailure, MergeTask, write_on_worker
 from penstock.lake.segments import SegmentFile, SegmentWriter
 
 
@@ -14,7 +15,7 @@ def begun(data: Path, partition: int) -> list[Path]:
     return list(data.glob(f"begun-{partition}-*"))
 
 
-def mark(task: MergeTask) -> int:
+def mark(task: MergeTask[Segment, SegmentFile]) -> int:
     """How often this group was begun before."""
     partition = task.group[0].partition
     before = len(begun(task.settings.data, partition))
@@ -22,14 +23,14 @@ def mark(task: MergeTask) -> int:
     return before
 
 
-def die_amid_the_first(task: MergeTask) -> SegmentFile | Failure:
+def die_amid_the_first(task: MergeTask[Segment, SegmentFile]) -> SegmentFile | MergeFailure:
     """Of partition 0: half of a file is written then."""
     if mark(task) == 0 and task.group[0].partition == 0:
         _die_amid_writing()
     return write_on_worker(task)
 
 
-def die_amid_each(task: MergeTask) -> SegmentFile | Failure:
+def die_amid_each(task: MergeTask[Segment, SegmentFile]) -> SegmentFile | MergeFailure:
     """Of partition 0."""
     mark(task)
     if task.group[0].partition == 0:

@@ -190,4 +190,4 @@ def children() -> set[int]:
 
 
 def workers_of(executor: ProcessExecutor) -> set[int]:
-    return {one.process.pid for run in executor._runs for one in run._workers}
+    return {one.process.pid for run in executor._runs for one in run.workers}

@@ -14,12 +14,12 @@ from sqlalchemy import Connection
 
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.execution.cluster import RayExecutor
 from penstock.execution.inline import InlineExecutor
-from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, Job, read_results, run_job
+from penstock.execution.ray import RayExecutor
+from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob, read_results, run_job
 from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
-from penstock.lake.errors import JobResultTooLarge, JobResultUnfit
+from penstock.lake.errors import JobResultUnfit
 from penstock.lake.merging import merge
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result, rejected
@@ -28,7 +28,7 @@ from tests.execution.conftest import living_nodes, wait_for_nodes
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.servers.ray_cluster import RayCluster
 
-COUNT = Job(functions.count_sessions, version="1")
+COUNT = BucketJob(functions.count_sessions, version="1")
 INLINE = InlineExecutor()
 EXPECTED = {f"{tenant}/s{n}": 6 for tenant in "ab" for n in range(12)}
 
@@ -70,8 +70,8 @@ def test_a_finished_job_is_not_done_again_unless_asked(lake: HandLake) -> None:
 def test_another_version_other_parameters_and_another_snap_are_other_jobs(lake: HandLake) -> None:
     ids = {
         run_job(lake.lake, INLINE, COUNT).id,
-        run_job(lake.lake, INLINE, Job(functions.count_sessions, version="2")).id,
-        run_job(lake.lake, INLINE, Job(functions.count_sessions, "1", {"x": 1})).id,
+        run_job(lake.lake, INLINE, BucketJob(functions.count_sessions, version="2")).id,
+        run_job(lake.lake, INLINE, BucketJob(functions.count_sessions, "1", {"x": 1})).id,
     }
     lake.store([make_event("new", 1)])
     report = run_job(lake.lake, INLINE, COUNT)
@@ -85,7 +85,7 @@ def test_another_version_other_parameters_and_another_snap_are_other_jobs(lake: 
 
 def test_a_job_that_failed_goes_on_with_what_is_missing(lake: HandLake, tmp_path: Path) -> None:
     """Of the lake as it was, also when that was merged and written to meanwhile."""
-    job = Job(functions.fail_at, "1", {"directory": str(tmp_path), "bucket": 2})
+    job = BucketJob(functions.fail_at, "1", {"directory": str(tmp_path), "bucket": 2})
     with pytest.raises(InvalidInput, match="not repaired"):
         run_job(lake.lake, INLINE, job)
     (tmp_path / "repaired").touch()
@@ -100,9 +100,9 @@ def test_a_job_that_failed_goes_on_with_what_is_missing(lake: HandLake, tmp_path
 
 KILLED = """
 import sys
-from penstock.execution.cluster import RayExecutor
+from penstock.execution.ray import RayExecutor
 from penstock.execution.inline import InlineExecutor
-from penstock.lake.bucket_jobs import Job, run_job
+from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob as Job, run_job
 from penstock.lake.lake import open_lake
 from tests.execution import bucket_functions as functions
 directory = sys.argv[1]
@@ -119,7 +119,7 @@ def test_a_job_whose_caller_was_killed_goes_on_with_what_is_missing(
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     assert subprocess.run(command, check=False, cwd=Path(__file__).parents[2]).returncode == -9
     (tmp_path / "repaired").touch()
-    job = Job(functions.kill_caller, "1", {"directory": str(tmp_path), "bucket": 3})
+    job = BucketJob(functions.kill_caller, "1", {"directory": str(tmp_path), "bucket": 3})
     report = run_job(lake.lake, INLINE, job)
     assert (report.there, report.committed) == (3, report.buckets - 3)
     assert found_by(lake, report.id) == EXPECTED
@@ -141,7 +141,7 @@ def count_the_commit(connection: Connection, bucket: Bucket, result: dict[str, i
 
 
 def test_two_callers_at_once_commit_each_bucket_once(lake: HandLake, tmp_path: Path) -> None:
-    job = Job(functions.count_sessions, "1", commit=count_the_commit)
+    job = BucketJob(functions.count_sessions, "1", commit=count_the_commit)
     both = threading.Barrier(2)
     reports = []
 
@@ -175,7 +175,7 @@ def test_what_a_bucket_commits_is_committed_on_each_database(
 ) -> None:
     with hand_lake(tmp_path) as lake:
         lake.store([make_event("s1", 1), make_event("s2", 1)])
-        job = Job(functions.count_sessions, "1", commit=count_the_commit)
+        job = BucketJob(functions.count_sessions, "1", commit=count_the_commit)
         assert run_job(lake.lake, INLINE, job).committed == 1
         assert run_job(lake.lake, INLINE, job).committed == 0
         with lake.lake.database.read() as connection:
@@ -188,7 +188,7 @@ def test_a_commit_that_fails_keeps_no_result(lake: HandLake) -> None:
             raise InvalidInput(what="It", why="it was not to be")
 
     with pytest.raises(InvalidInput):
-        run_job(lake.lake, INLINE, Job(functions.count_sessions, "1", commit=refuse))
+        run_job(lake.lake, INLINE, BucketJob(functions.count_sessions, "1", commit=refuse))
     report = run_job(lake.lake, INLINE, COUNT)
     assert report.there == 1
     assert found_by(lake, report.id) == EXPECTED
@@ -196,12 +196,12 @@ def test_a_commit_that_fails_keeps_no_result(lake: HandLake) -> None:
 
 def test_a_result_is_small_and_plain(lake: HandLake) -> None:
     limit = RESULT_BYTES_MAX
-    fits = Job(functions.say_too_much, "1", {"bytes": limit - 2})
+    fits = BucketJob(functions.say_too_much, "1", {"bytes": limit - 2})
     run_job(lake.lake, INLINE, fits)
-    with pytest.raises(JobResultTooLarge, match=str(limit + 1)):
-        run_job(lake.lake, INLINE, Job(functions.say_too_much, "1", {"bytes": limit - 1}))
+    with pytest.raises(JobResultUnfit, match=str(limit + 1)):
+        run_job(lake.lake, INLINE, BucketJob(functions.say_too_much, "1", {"bytes": limit - 1}))
     with pytest.raises(JobResultUnfit):
-        run_job(lake.lake, INLINE, Job(functions.say_no_json, "1"))
+        run_job(lake.lake, INLINE, BucketJob(functions.say_no_json, "1"))
 
 
 def test_an_empty_lake_has_no_buckets(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_node_that_dies_costs_time_and_nothing_else(
     wait_for_nodes(2)
     killer = threading.Thread(target=kill_when_both_are_at_work, daemon=True)
     killer.start()
-    job = Job(functions.count_when_told, "1", {"directory": str(tmp_path)})
+    job = BucketJob(functions.count_when_told, "1", {"directory": str(tmp_path)})
     limits = {"attempts_max": 3, "inflight_max": 8, "task_memory_bytes": 0}
     try:
         with RayExecutor(connected_ray, **limits) as executor:

@@ -10,18 +10,19 @@ from typing import Any, Self
 import pytest
 import sqlalchemy as sa
 
-from penstock.execution import Done, Executor
+from penstock.execution import Executor, TaskResult
 from penstock.execution.errors import WorkerLost
 from penstock.execution.processes import ProcessExecutor
+from penstock.lake import merging as compaction
 from penstock.lake.catalog import Segment, current
 from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.merging import MergeTask, merge, merge_each, write_on_worker
+from penstock.lake.merging import SEGMENTS, MergeTask, merge, merge_each, write_on_worker
+from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment, segment_intent
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.upkeep import compaction
 from tests.execution import merging
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.servers.ports import free_port
@@ -50,7 +51,7 @@ def far_executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     if request.param == "processes":
         opened: Executor = ProcessExecutor(workers=2, attempts_max=3)
     else:
-        from penstock.execution.cluster import RayExecutor
+        from penstock.execution.ray import RayExecutor
 
         address = request.getfixturevalue("connected_ray")
         opened = RayExecutor(address, attempts_max=3, inflight_max=4, task_memory_bytes=0)
@@ -61,11 +62,13 @@ def far_executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
 class Instead:
     """An executor on which another function does what `write_on_worker` would."""
 
-    def __init__(self, executor: Executor, function: Callable[[MergeTask], Any]) -> None:
+    def __init__(
+        self, executor: Executor, function: Callable[[MergeTask[Segment, SegmentFile]], Any]
+    ) -> None:
         self._executor = executor
         self._function = function
 
-    def run(self, function: Any, tasks: Iterable[Any]) -> Iterator[Done[Any, Any]]:
+    def run(self, function: Any, tasks: Iterable[Any]) -> Iterator[TaskResult[Any, Any]]:
         assert function is write_on_worker
         return self._executor.run(self._function, tasks)
 
@@ -118,7 +121,7 @@ def test_a_merge_writes_the_same_bytes_on_every_executor(
         fill(twin)
         for group in groups(twin):
             merge(twin.lake, group)
-        merged = list(merge_each(lake.lake, groups(lake), executor))
+        merged = list(merge_each(lake.lake, SEGMENTS, groups(lake), executor))
         assert sorted(len(one.group) for one in merged) == [6, 6]
         assert digests(lake) == digests(twin)
         query = "select * from events order by all"
@@ -130,7 +133,7 @@ def test_a_worker_that_is_killed_amid_a_merge_is_replaced_and_it_counts_once(
     lake: HandLake, far_executor: Executor
 ) -> None:
     dying = Instead(far_executor, merging.die_amid_the_first)
-    merged = list(merge_each(lake.lake, groups(lake), dying))
+    merged = list(merge_each(lake.lake, SEGMENTS, groups(lake), dying))
     assert sorted(one.group[0].partition for one in merged) == [0, 1]
     assert live_in(lake) == {0: 1, 1: 1}
     assert len(merging.begun(lake.lake.settings.data, 0)) == 2
@@ -143,8 +146,8 @@ def test_a_group_that_kills_each_of_its_workers_keeps_no_other_from_being_merged
     lake: HandLake, far_executor: Executor
 ) -> None:
     dying = Instead(far_executor, merging.die_amid_each)
-    with pytest.raises(WorkerLost, match="merging 6 segments of partition 0"):
-        list(merge_each(lake.lake, groups(lake), dying))
+    with pytest.raises(WorkerLost, match="merging 6 files from events/p-0000"):
+        list(merge_each(lake.lake, SEGMENTS, groups(lake), dying))
     assert live_in(lake) == {0: 6, 1: 1}
     assert len(merging.begun(lake.lake.settings.data, 0)) == 3
     is_whole(lake)
@@ -158,7 +161,7 @@ def test_a_damaged_group_keeps_no_other_from_being_merged(
     whole = path.read_bytes()
     path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
     with pytest.raises(LakeDamaged, match=first.name):
-        list(merge_each(lake.lake, groups(lake), executor))
+        list(merge_each(lake.lake, SEGMENTS, groups(lake), executor))
     assert live_in(lake) == {0: 6, 1: 1}
     path.write_bytes(whole)
     is_whole(lake)
@@ -172,12 +175,12 @@ def test_a_merge_that_another_was_faster_than_changes_nothing(
     class Late(Instead):
         """The other comes when the files are written."""
 
-        def run(self, function: Any, tasks: Iterable[Any]) -> Iterator[Done[Any, Any]]:
+        def run(self, function: Any, tasks: Iterable[Any]) -> Iterator[TaskResult[Any, Any]]:
             done = list(super().run(function, tasks))
             merge(lake.lake, planned[0][:2])
             return iter(done)
 
-    merged = list(merge_each(lake.lake, planned, Late(executor, write_on_worker)))
+    merged = list(merge_each(lake.lake, SEGMENTS, planned, Late(executor, write_on_worker)))
     assert [one.group[0].partition for one in merged] == [1]
     assert live_in(lake) == {0: 5, 1: 1}
     assert len(intents(lake)) == 1
@@ -189,7 +192,7 @@ def test_segments_that_are_gone_before_a_worker_looks_are_left_out(
 ) -> None:
     planned = groups(lake)
     merge(lake.lake, planned[0][:2])
-    merged = list(merge_each(lake.lake, planned, executor))
+    merged = list(merge_each(lake.lake, SEGMENTS, planned, executor))
     assert [one.group[0].partition for one in merged] == [1]
     is_whole(lake)
 
@@ -201,9 +204,9 @@ def test_upkeep_works_where_the_settings_say(lake: HandLake) -> None:
     assert lake.lake.executor is None  # inline: here, with what is open already
     limits = {"log_partitions": 2, "compaction_segments_min": 2, "executor": "processes"}
     with hand_lake(lake.lake.settings.data, **limits) as mine:
-        assert compaction.run(mine.lake, Metrics()) == "merged 12 segments into 2"
+        assert compaction.compact(mine.lake, Metrics()) == "merged 12 segments into 2"
         assert isinstance(mine.lake.executor, ProcessExecutor)
-        assert compaction.run(mine.lake, Metrics()) is None
+        assert compaction.compact(mine.lake, Metrics()) is None
     is_whole(lake)
 
 

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient
 
 from penstock.access.keys import create_key
 from penstock.database.engine import Database
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from penstock.lake.lake import Lake
 from penstock.settings import load_settings
 from tests.faults.serving import Serving, each

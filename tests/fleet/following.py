@@ -1,27 +1,31 @@
 """Sidecars for tests: in a thread of this process, or as a process of their own."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from pathlib import Path
+from penstock.checkpoints.registration import register
+from penstock.database.engine import Database
+from penstock.errors import PenstockError
+from penstock.fleet.copies import locked
+from penstock.fleet.registry_source import DatabaseSource
+from penstock.fleet.settings import FleetSettings
+from penstock.fleet.sidecar import Sidecar
+from penstock.fleet.sidecar import SidecarPlan
+from penstock.fleet.standing import PartName
+from penstock.settings import Settings
+from tests.support.checkpoint_factory import TENANT
+from tests.support.checkpoint_factory import promote
+from tests.support.waiting import eventually
+from typing import Any
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
-from penstock.checkpoints.registration import register
-from penstock.database.engine import Database
-from penstock.errors import PenstockError
-from penstock.fleet.copies import locked
-from penstock.fleet.database_source import DatabaseSource
-from penstock.fleet.fleet import PartName
-from penstock.fleet.settings import FleetSettings
-from penstock.fleet.sidecar import Plan, Sidecar
-from penstock.settings import Settings
-from tests.support.checkpoint_factory import TENANT, promote
-from tests.support.waiting import eventually
 
 #: Keeps what it is told, a line a run: what it loads, and what was loaded before.
 JOURNAL = 'echo "$PENSTOCK_CHECKPOINT<$PENSTOCK_LOADED" >> "$PENSTOCK_FOLDER/../journal"'
@@ -100,7 +104,7 @@ class Fleet:
         directory = self.folder / f"copies-{replica}"
         room = self.settings.room(FleetSettings)
         turned = {name: facts.pop(name) for name in list(facts) if hasattr(room, name)}
-        plan = Plan(
+        plan = SidecarPlan(
             channel="production", part=part, replica=replica, directory=directory, execute=execute,
             **{"retry_seconds": 0.02} | facts,
         )  # fmt: skip

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.fleet.command import Ended, run
 from penstock.fleet.copies import locked
+from penstock.fleet.loading_command import Ended, run
 from tests.support.waiting import eventually
 
 Run = Callable[..., Ended]

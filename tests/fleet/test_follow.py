@@ -8,10 +8,9 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.fleet.errors import LoadFailed
-from penstock.fleet.memory import NAME
 from penstock.fleet.replicas import Replica
 from penstock.fleet.replicas import fleet as fleet_of
-from penstock.fleet.sidecar import RETRY_SECONDS_MAX
+from penstock.fleet.sidecar import NAME, RETRY_SECONDS_MAX
 from tests.fleet.following import JOURNAL, Fleet, Follower, add_large
 from tests.support.checkpoint_factory import TENANT, add, digest_of, release, rollback, set_policy
 from tests.support.waiting import eventually

@@ -10,7 +10,7 @@ import pytest
 from penstock.access.keys import create_key
 from penstock.cli import main
 from penstock.database.engine import Database
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from penstock.settings import Settings
 from penstock_jobs.demo.server import running_server
 from tests.fleet.following import JOURNAL, Fleet, add_large, next_event, process

@@ -13,14 +13,14 @@ import pytest
 import sqlalchemy as sa
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from penstock.eventlog import opening
+from penstock import eventlog
 from penstock.eventlog.errors import LogUnsuitable
-from penstock.events.placement import partition_of
+from penstock.events.frames import partition_of
 from penstock.ingest.errors import LogExpired
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
 from penstock.lake.errors import FencedOff, LogGrew
-from penstock.lake.partitions import agree_on, survey
+from penstock.lake.partitions import agree_on_shape, survey_writers
 from penstock.lake.tables import log_partition
 from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
 from tests.support.servers.broker import Broker
@@ -68,7 +68,7 @@ class Desk:
 
 @pytest.fixture
 def desk(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setattr(opening, "REFRESH_SECONDS", 0)
+    monkeypatch.setattr(eventlog, "REFRESH_SECONDS", 0)
     with ExitStack() as opened:
         yield Desk(broker, tmp_path, uuid.uuid4().hex, opened)
 
@@ -206,7 +206,7 @@ def test_a_writer_that_does_not_know_of_new_partitions_commits_nothing(desk: Des
     lake.send([make_event("s", 0)])
     slow.step()
     desk.admin().create_partitions({desk.topic: 2})
-    agree_on(lake.lake.database, lake.lake.log.id, 2)
+    agree_on_shape(lake.lake.database, lake.lake.log.id, 2)
     with pytest.raises(LogGrew, match="2 partitions by now, this writer went by 1"):
         slow.step(drain=True)
     slow.release()
@@ -373,7 +373,7 @@ def test_writers_share_the_partitions(desk: Desk) -> None:
 
 
 def held(lake: HandLake) -> dict[str, int]:
-    found = survey(lake.lake.database, "who-asks", lease_s=0.000001)
+    found = survey_writers(lake.lake.database, "who-asks", lease_s=0.000001)
     return dict(Counter(found.owners.values()))
 
 

@@ -7,9 +7,9 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.errors import InvalidInput
-from penstock.ingest import acceptance
+from penstock.ingest import gateway
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected import list_rejected, replay, show_rejected
+from penstock.ingest.rejected import list_rejected, read_rejected, replay_rejected
 from penstock.lake.tables import rejected
 from tests.support.lakes import HandLake, hand_lake, make_event
 
@@ -35,16 +35,16 @@ def test_a_refused_line_is_kept_whole_with_its_reason_place_and_source(tmp_path:
         assert oldest.received_at == lake.clock.now_us()
         assert "payload" in oldest.reason
         assert (newest.line, newest.raw, newest.truncated) == (3, b"not json", False)
-        assert show_rejected(lake.lake, oldest.id) == oldest
+        assert read_rejected(lake.lake, oldest.id) == oldest
         assert list_rejected(lake.lake, limit=1) == [newest]
 
 
 def test_there_is_no_line_of_that_number(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         with pytest.raises(InvalidInput, match="The rejected line 7"):
-            show_rejected(lake.lake, 7)
+            read_rejected(lake.lake, 7)
         with pytest.raises(InvalidInput, match="The rejected line 7"):
-            replay(lake.lake, lake.clock, [7])
+            replay_rejected(lake.lake, lake.clock, [7])
 
 
 def test_replay_takes_what_is_accepted_now_and_refuses_the_rest_again(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_replay_takes_what_is_accepted_now_and_refuses_the_rest_again(tmp_path: 
         lake.store(b"\n".join([BAD, BAD]), "acme")
         mend(lake, 1)
         again, mended = list_rejected(lake.lake, limit=10)
-        outcome = replay(lake.lake, lake.clock)
+        outcome = replay_rejected(lake.lake, lake.clock)
         assert outcome.accepted == 1
         assert list(outcome.refused) == [again.id]
         lake.store()
@@ -67,9 +67,9 @@ def test_a_second_replay_adds_nothing(tmp_path: Path) -> None:
         lake.store(BAD)
         mend(lake, 1)
         [entry] = list_rejected(lake.lake, limit=10)
-        assert replay(lake.lake, lake.clock, [entry.id]).accepted == 1
-        assert replay(lake.lake, lake.clock, [entry.id]).accepted == 0
-        assert replay(lake.lake, lake.clock).accepted == 0
+        assert replay_rejected(lake.lake, lake.clock, [entry.id]).accepted == 1
+        assert replay_rejected(lake.lake, lake.clock, [entry.id]).accepted == 0
+        assert replay_rejected(lake.lake, lake.clock).accepted == 0
         lake.store()
         assert set(lake.stored().values()) == {1}
 
@@ -80,10 +80,10 @@ def test_a_replay_that_was_killed_before_it_was_noted_adds_nothing_when_repeated
     with hand_lake(tmp_path) as lake:
         lake.store(BAD)
         mend(lake, 1)
-        replay(lake.lake, lake.clock)
+        replay_rejected(lake.lake, lake.clock)
         with lake.lake.database.write() as connection:
             connection.execute(sa.update(rejected).values(replayed_at=None))
-        assert replay(lake.lake, lake.clock).accepted == 1
+        assert replay_rejected(lake.lake, lake.clock).accepted == 1
         lake.store()
         assert set(lake.stored().values()) == {1}
 
@@ -91,12 +91,14 @@ def test_a_replay_that_was_killed_before_it_was_noted_adds_nothing_when_repeated
 def test_of_a_long_line_only_the_beginning_is_kept_and_it_is_not_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptance, "REJECTED_LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(gateway, "REJECTED_LINE_BYTES_MAX", 100)
     with hand_lake(tmp_path) as lake:
         lake.store(BAD + b" " * 1000)
         [entry] = list_rejected(lake.lake, limit=10)
         assert (len(entry.raw), entry.truncated) == (100, True)
-        assert replay(lake.lake, lake.clock).refused == {entry.id: "only its beginning was kept"}
+        assert replay_rejected(lake.lake, lake.clock).refused == {
+            entry.id: "only its beginning was kept"
+        }
 
 
 def test_more_lines_than_one_batch_are_all_sent_again(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_more_lines_than_one_batch_are_all_sent_again(tmp_path: Path) -> None:
         with lake.lake.database.write() as connection:
             raw = json.dumps(make_event("mended", 1)).encode()
             connection.execute(sa.update(rejected).values(raw=raw))
-        assert replay(lake.lake, lake.clock).accepted == 1200
+        assert replay_rejected(lake.lake, lake.clock).accepted == 1200
         lake.store()
         assert lake.stored() == {("default", "mended", "e1"): 1}
         assert list_rejected(lake.lake, limit=10) == []

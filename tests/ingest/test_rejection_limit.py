@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.ingest.errors import RejectedLimitReached
-from penstock.ingest.rejection_limit import RejectionLimit
+from penstock.ingest.flush import RejectionLimit
 from penstock.lake.catalog import current
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.simulator.client import Client

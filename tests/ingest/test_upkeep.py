@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.lake.lake import Lake
-from penstock.lake.upkeep import Job, Upkeep, alone
+from penstock.lake.upkeep import Upkeep, UpkeepJob, upkeep_lease
 from penstock.metrics import Metrics
 from tests.support.lakes import hand_lake
 from tests.support.waiting import eventually
@@ -25,7 +25,7 @@ class Watch:
         self._now = 0
         self._mutex = threading.Lock()
 
-    def jobs_of(self, name: str) -> dict[str, Job]:
+    def jobs_of(self, name: str) -> dict[str, UpkeepJob]:
         def job(_lake: Lake, _metrics: Metrics) -> None:
             with self._mutex:
                 self._now += 1
@@ -57,7 +57,7 @@ def test_upkeep_is_never_done_twice_at_once(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("each_database")
 def test_who_asks_by_hand_waits_for_the_round_of_another(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as hand, hand_lake(tmp_path) as other:
-        with alone(hand.lake) as mine, alone(other.lake) as theirs:
+        with upkeep_lease(hand.lake) as mine, upkeep_lease(other.lake) as theirs:
             assert (mine, theirs) == (True, False)
-        with alone(other.lake) as theirs:
+        with upkeep_lease(other.lake) as theirs:
             assert theirs

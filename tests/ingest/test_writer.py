@@ -11,7 +11,7 @@ from penstock.ingest.errors import LogTruncated
 from penstock.ingest.writer import Writer
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.upkeep import Job, Upkeep, upkeep_jobs
+from penstock.lake.upkeep import Upkeep, UpkeepJob, upkeep_jobs
 from penstock.metrics import Metrics
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.waiting import eventually
@@ -152,11 +152,11 @@ def test_draining_makes_full_segments(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def upkeep_of(tmp_path: Path) -> Iterator[Callable[[Callable[[], dict[str, Job]]], Upkeep]]:
+def upkeep_of(tmp_path: Path) -> Iterator[Callable[[Callable[[], dict[str, UpkeepJob]]], Upkeep]]:
     started: list[Upkeep] = []
     with hand_lake(tmp_path, upkeep_seconds=0.01) as lake:
 
-        def start(find_jobs: Callable[[], dict[str, Job]]) -> Upkeep:
+        def start(find_jobs: Callable[[], dict[str, UpkeepJob]]) -> Upkeep:
             started.append(Upkeep(lake.lake, lake.metrics, find_jobs))
             started[-1].start()
             return started[-1]
@@ -174,7 +174,7 @@ def test_both_jobs_are_found() -> None:
     "error", [KeyError("x"), OSError("disk"), LakeDamaged(path="one", why="it is cut")]
 )
 def test_a_job_that_fails_is_shown_and_keeps_no_other_from_running(
-    upkeep_of: Callable[[Callable[[], dict[str, Job]]], Upkeep], error: Exception
+    upkeep_of: Callable[[Callable[[], dict[str, UpkeepJob]]], Upkeep], error: Exception
 ) -> None:
     failing, ran = [True], [0]
 
@@ -196,9 +196,9 @@ def test_a_job_that_fails_is_shown_and_keeps_no_other_from_running(
 
 
 def test_jobs_that_cannot_even_be_loaded_are_shown(
-    upkeep_of: Callable[[Callable[[], dict[str, Job]]], Upkeep],
+    upkeep_of: Callable[[Callable[[], dict[str, UpkeepJob]]], Upkeep],
 ) -> None:
-    def broken() -> dict[str, Job]:
+    def broken() -> dict[str, UpkeepJob]:
         raise ImportError("no module named penstock_jobs")
 
     upkeep = upkeep_of(broken)
@@ -206,7 +206,7 @@ def test_jobs_that_cannot_even_be_loaded_are_shown(
 
 
 def test_a_merge_that_lost_a_race_is_no_problem(
-    upkeep_of: Callable[[Callable[[], dict[str, Job]]], Upkeep],
+    upkeep_of: Callable[[Callable[[], dict[str, UpkeepJob]]], Upkeep],
 ) -> None:
     ran = [0]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import Bucket, SessionId, plan_buckets, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, current
 from penstock.lake.views import bucket_views

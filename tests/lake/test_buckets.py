@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.lake.buckets import Bucket, Sample, SessionId, cut_points, plan_buckets, read_bucket
+from penstock.lake.buckets import (
+    Bucket,
+    SessionId,
+    SizeSample,
+    cut_points,
+    plan_buckets,
+    read_bucket,
+)
 from penstock.lake.catalog import current
 from penstock.lake.merging import merge
 from penstock.lake.rows import EVENT_ROWS
@@ -54,8 +61,8 @@ def test_every_event_is_in_one_bucket_and_sessions_are_whole(
         assert found == lake.stored()
 
 
-@given(st.lists(st.builds(Sample, st.builds(SessionId, names, names), st.floats(1, 100))))
-def test_buckets_are_near_their_size_unless_a_session_is_larger(samples: list[Sample]) -> None:
+@given(st.lists(st.builds(SizeSample, st.builds(SessionId, names, names), st.floats(1, 100))))
+def test_buckets_are_near_their_size_unless_a_session_is_larger(samples: list[SizeSample]) -> None:
     points = cut_points(samples, 300)
     assert points == sorted(set(points))
     sizes: Counter[int] = Counter()

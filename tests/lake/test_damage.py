@@ -5,18 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.events.identity import session_key
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT, session_key
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current, pinned
-from penstock.lake.deep_verification import verify_deep
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.merging import merge
 from penstock.lake.segments import open_segment, sessions_name
-from penstock.lake.verification import verify
+from penstock.lake.verification import verify, verify_deep
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 Read = Callable[[Lake], object]

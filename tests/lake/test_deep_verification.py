@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.deep_verification import verify_deep
-from penstock.lake.filters import make_filter
 from penstock.lake.rows import EVENT_ROWS
+from penstock.lake.segments import make_filter
 from penstock.lake.tables import segment
+from penstock.lake.verification import verify_deep
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 FEW = {"bucket_bytes_target": 3000, "row_group_rows_max": 4}

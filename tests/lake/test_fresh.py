@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.lake.catalog import Covered, current
+from penstock.lake.catalog import CoveredOffset, current
 from penstock.lake.duplicates import KnownEvents
-from penstock.lake.fresh_events import Fresh, arrivals_of, read_fresh
+from penstock.lake.fresh_events import FreshEvents, arrivals_of, read_fresh
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600
 
 
 def fresh_of(
-    lake: HandLake, next_offsets: Mapping[int, Covered], snap: int, bytes_max: int = 10**6
-) -> Fresh:
+    lake: HandLake, next_offsets: Mapping[int, CoveredOffset], snap: int, bytes_max: int = 10**6
+) -> FreshEvents:
     return read_fresh(
         lake.lake.log,
         arrivals_of(lake.lake.log.partitions, lake.lake.settings),
@@ -60,7 +60,7 @@ def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(tmp_path: Path
             lake.send([make_event("s", number, payload={"text": LONG})])
         pin = current(lake.lake.database)
 
-        def fresh() -> Fresh:
+        def fresh() -> FreshEvents:
             return fresh_of(lake, pin.next_offsets, pin.snap)
 
         assert (fresh().rows.num_rows, fresh().overtaken) == (5, False)

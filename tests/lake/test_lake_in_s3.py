@@ -19,7 +19,7 @@ from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged, QueryRefused
 from penstock.lake.merging import merge
-from penstock.lake.pinned_files import PinnedFiles, Tail, Tails
+from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles
 from penstock.lake.verification import verify
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 from penstock_jobs.demo.server import running_server
@@ -122,9 +122,9 @@ def test_a_selective_query_takes_few_requests_and_again_fewer(
 
 
 def test_what_is_read_is_kept_within_bounds() -> None:
-    tails = Tails(bytes_max=100)
+    tails = FileTails(bytes_max=100)
     for number in range(10):
-        tails.put(str(number), Tail(30, b"x" * 30))
+        tails.put(str(number), FileTail(30, b"x" * 30))
     assert [number for number in range(10) if tails.get(str(number))] == [7, 8, 9]
 
 
@@ -167,7 +167,7 @@ def test_the_connection_opens_the_pinned_files_and_no_others(lake: HandLake) -> 
         with lake.lake.store.create(name) as file:
             pq.write_table(pa.table({"a": [1]}), file)
     with duckdb.connect() as connection:
-        files = PinnedFiles(lake.lake.store, Tails(1000))
+        files = PinnedFiles(lake.lake.store, FileTails(1000))
         [path] = files.bind(connection, ["pinned"])
         read = f"select a from read_parquet('{path}')"
         assert connection.execute(read).fetchall() == [(1,)]

@@ -17,8 +17,7 @@ from penstock.lake import merging
 from penstock.lake.catalog import current
 from penstock.lake.merging import merge
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
-from penstock.lake.segments import sessions_name
-from penstock.lake.summary_schema import SESSION_PARTS
+from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.tables import segment
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.traffic import generate_sessions

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.lake.summary_schema import SESSION_PARTS
+from penstock.lake.segments import SESSION_PARTS
 
 Row = dict[str, Any]
 

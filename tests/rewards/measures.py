@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.measures.edit_no_revert import edit_no_revert
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
 from penstock_jobs.rewards.measures.four_gram_presence import four_gram_presence
 from penstock_jobs.rewards.measures.four_gram_range import four_gram_range
 from penstock_jobs.rewards.measures.line_survival import line_survival
 from penstock_jobs.rewards.measures.self_rework import self_rework
-from penstock_jobs.rewards.rows import Bucket, Parameters
 from tests.rewards.stories import Story, bucket, found
 
-Measure = Callable[[Bucket, Parameters], pa.Table]
+Measure = Callable[[Bucket, EditParameters], pa.Table]
 
 MEASURES: dict[str, Measure] = {
     "edit_no_revert": edit_no_revert,
@@ -23,7 +23,7 @@ MEASURES: dict[str, Measure] = {
     "line_survival": line_survival,
     "self_rework": self_rework,
 }
-PARAMETERS = Parameters()
+PARAMETERS = EditParameters()
 
 
 def value(name: str, story: Story, edit: str = "e-1", horizon_s: int = 30) -> float:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.bucket import Bucket
 
 Row = dict[str, Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.rewards.registry import all_rewards
-from penstock_jobs.rewards.showing import compute, show_session
+from penstock_jobs.rewards.report import compute, show_session
+from penstock_jobs.rewards.reward import all_rewards
 from tests.rewards.test_large_files import LINES, MINIFIED
 from tests.support.lakes import START_US, Event, body_of, hand_lake, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool

@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 
-from penstock.lake.buckets import SessionId
+from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import current
-from penstock.lake.changes import read_changes
 from penstock_jobs.rewards.chains import chains_of, remember_links
-from penstock_jobs.rewards.credit import Part, Place, credit_rows, share, standings, together
+from penstock_jobs.rewards.credit import (
+    ChainPart,
+    ChainPlace,
+    credit_rows,
+    share_outcomes,
+    standings,
+    together,
+)
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.outcomes import Outcome
-from penstock_jobs.rewards.rows import REWARD_ROWS, State
+from penstock_jobs.rewards.reward import REWARD_ROWS, State
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import answered, said, tool
 from tests.support.reward_runs import run_at, thumbs, whole
@@ -158,16 +164,16 @@ def test_many_links_are_found_in_pieces(lake: HandLake) -> None:
     remember_links(lake.lake.database, all_changes(lake))
     [chain], places = chains_of(lake.lake.database, {SessionId("default", "c7")})
     assert len(chain) == 1201
-    assert places[SessionId("default", "c7")] == Place("root", subagent=True)
-    assert places[SessionId("default", "root")] == Place("root")
+    assert places[SessionId("default", "c7")] == ChainPlace("root", subagent=True)
+    assert places[SessionId("default", "root")] == ChainPlace("root")
 
 
 # By hand
 
 
-def row(value: float | None, weight: float = 1.0, **facts: Any) -> Part:
+def row(value: float | None, weight: float = 1.0, **facts: Any) -> ChainPart:
     state: State = "censored" if value is None else "scored"
-    return Part(state, value, None, weight)._replace(**facts)
+    return ChainPart(state, value, None, weight)._replace(**facts)
 
 
 def test_parts_are_weighed_as_turns_are() -> None:
@@ -183,14 +189,14 @@ def test_parts_are_weighed_as_turns_are() -> None:
 
 
 def test_outcomes_are_shared_only_within_a_chain() -> None:
-    places = {"a": Place("a"), "b": Place("a"), "sub": Place("a", subagent=True)}
+    places = {"a": ChainPlace("a"), "b": ChainPlace("a"), "sub": ChainPlace("a", subagent=True)}
     found = [
         Outcome("a", "scored", value=1.0, checkpoint="c1"),
         Outcome("b", "negative_by_rule", "abandoned", -1.0, "c2"),
         Outcome("sub", "excluded", "no_agent"),
         Outcome("x", "scored", value=0.5),
     ]
-    shared = share(found, places)
+    shared = share_outcomes(found, places)
     assert [(one.kind, one.value) for one in shared] == [
         ("negative_by_rule", -1.0),
         ("negative_by_rule", -1.0),
@@ -198,7 +204,7 @@ def test_outcomes_are_shared_only_within_a_chain() -> None:
         ("scored", 0.5),
     ]
     assert shared[0].checkpoint == "c1"
-    assert share(found, {}) == found
+    assert share_outcomes(found, {}) == found
 
 
 def test_nothing_gives_nothing() -> None:

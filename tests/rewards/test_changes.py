@@ -6,14 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.texts.changes import Block, Change, TooExpensive, Work, compare, ink
+from penstock_jobs.rewards.texts.changes import (
+    Block,
+    CompareCost,
+    TextChange,
+    TooExpensive,
+    compare,
+    ink,
+)
 
 CELLS_MAX = 100_000_000
 CODE = st.text("ab({ \n\t", max_size=60)
 
 
-def change(old: str, new: str) -> Change:
-    return compare(old, new, Work(CELLS_MAX))
+def change(old: str, new: str) -> TextChange:
+    return compare(old, new, CompareCost(CELLS_MAX))
 
 
 def test_lines_that_are_put_in_are_put_in_as_lines() -> None:
@@ -81,7 +88,7 @@ def test_blocks_are_alike_in_order_and_apart(old: str, new: str) -> None:
 @settings(deadline=None)
 @given(CODE)
 def test_nothing_changed(text: str) -> None:
-    assert change(text, text) == Change([Block(0, 0, len(text))] if text else [], [])
+    assert change(text, text) == TextChange([Block(0, 0, len(text))] if text else [], [])
 
 
 def _lines(count: int) -> list[str]:
@@ -90,7 +97,7 @@ def _lines(count: int) -> list[str]:
 
 
 def test_cost_of_ten_thousand_lines_is_linear() -> None:
-    work = Work(CELLS_MAX)
+    work = CompareCost(CELLS_MAX)
     old = _lines(10_000)
     new = [*old[:5], "first\n", *old[6:5_000], *old[5_010:9_990], "last\n", *old[9_991:]]
     kept = compare("".join(old), "".join(new), work).kept
@@ -101,7 +108,7 @@ def test_cost_of_ten_thousand_lines_is_linear() -> None:
 def test_cost_of_shuffled_lines() -> None:
     old = _lines(10_000)
     new = random.Random(5).sample(old, len(old))
-    work = Work(CELLS_MAX)
+    work = CompareCost(CELLS_MAX)
     compare("".join(old), "".join(new), work)
     assert work.spent < 500 * len(old)
 
@@ -111,7 +118,7 @@ def test_cost_of_a_megabyte_in_one_line() -> None:
     old = "".join(f"{dice.choice(('foo(', 'y=', 'return '))}a{n % 2_003};" for n in range(110_000))
     assert len(old) > 1_000_000
     new = f"A{old[1:500_000]}zz{old[500_003:-1]}B"
-    work = Work(CELLS_MAX)
+    work = CompareCost(CELLS_MAX)
     try:
         kept = compare(old, new, work).kept
     except TooExpensive:
@@ -129,6 +136,6 @@ def test_cost_of_a_megabyte_in_one_line() -> None:
     ],
 )
 def test_a_pathological_pair_gives_up_before_it_costs(old: str, new: str) -> None:
-    work = Work(CELLS_MAX)
+    work = CompareCost(CELLS_MAX)
     with pytest.raises(TooExpensive):
         compare(old, new, work)

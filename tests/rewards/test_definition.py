@@ -8,10 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.combine import Standing, combine
 from penstock_jobs.rewards.credit import standings
-from penstock_jobs.rewards.definition import Definition, load_definition, parse_definition
-from penstock_jobs.rewards.rows import REWARD_ROWS
+from penstock_jobs.rewards.definition import (
+    Definition,
+    Standing,
+    combine,
+    load_definition,
+    parse_definition,
+)
+from penstock_jobs.rewards.reward import REWARD_ROWS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
 TEXT = """

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from penstock_jobs.rewards.measures.dissatisfied_follow_up import (
-    Parameters,
+    LocalJudgeParameters,
     dissatisfied_follow_up,
 )
 from tests.support.lakes import Event, make_event
@@ -18,7 +18,7 @@ REPROACH = "no, that is wrong, you broke the login. revert it"
 
 
 def rewards(directory: Path, events: list[Event]) -> dict[str, dict[str, Any]]:
-    rows: pa.Table = dissatisfied_follow_up(bucket_of(directory, events), Parameters())
+    rows: pa.Table = dissatisfied_follow_up(bucket_of(directory, events), LocalJudgeParameters())
     return {row["target_id"]: row for row in rows.to_pylist() if row["target_kind"] == "turn"}
 
 
@@ -46,4 +46,4 @@ def test_who_stops_the_session_has_abandoned_it(tmp_path: Path) -> None:
 
 def test_a_definition_cannot_ask_for_another_judge() -> None:
     with pytest.raises(ValueError, match="the local judge has version"):
-        Parameters(judge="0")
+        LocalJudgeParameters(judge="0")

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
-from penstock_jobs.rewards.combine import Standing, combine
+from penstock_jobs.rewards.bucket import TABLES, as_bucket, later
 from penstock_jobs.rewards.credit import standings
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.gathering import as_bucket, later
-from penstock_jobs.rewards.rows import TABLES, latest_due
+from penstock_jobs.rewards.definition import Standing, combine, find_definition
+from penstock_jobs.rewards.reward import latest_due
 from tests.rewards.measures import MEASURES, PARAMETERS
 from tests.rewards.stories import SECOND, START_US, Story, bucket, found
 from tests.support.lakes import START_US as LAKE_START_US

@@ -7,15 +7,14 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
-from penstock_jobs.rewards.collecting import uncollected
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.gathering import as_bucket, columns_of
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
-from penstock_jobs.rewards.scoring import score
+from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters, as_bucket
+from penstock_jobs.rewards.credit import score_bucket
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.reward import Reward, columns_of
+from penstock_jobs.rewards.runs import without_garbage_collection
 from tests.support.lakes import START_US, hand_lake
 from tests.support.reward_events import DAY_US
 from tests.support.traffic import batches, generate_sessions
@@ -47,7 +46,7 @@ def test_only_what_is_read_gives_the_same(rows: pa.Table) -> None:
     assert {name: getattr(part, name).num_rows for name in TABLES} == {
         name: getattr(whole, name).num_rows for name in TABLES
     }
-    one, other = (score(bucket, DEFINITION) for bucket in (part, whole))
+    one, other = (score_bucket(bucket, DEFINITION) for bucket in (part, whole))
     assert one.rewards.num_rows > 0
     order = [(name, "ascending") for name in ("session_id", "target_kind", "target_id", "name")]
     order.append(("horizon_s", "ascending"))
@@ -56,10 +55,10 @@ def test_only_what_is_read_gives_the_same(rows: pa.Table) -> None:
 
 
 def test_a_reward_of_ones_own_may_read_all_columns() -> None:
-    def compute(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+    def compute(bucket: Bucket, _parameters: EditParameters) -> pa.Table:
         return bucket.model_calls
 
-    assert columns_of([*SHIPPED, Reward("own", 1, compute, Parameters)]) is None
+    assert columns_of([*SHIPPED, Reward("own", 1, compute, EditParameters)]) is None
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -67,7 +66,7 @@ def test_the_collector_is_as_it_was(on: bool) -> None:
     before = gc.isenabled()
     try:
         gc.enable() if on else gc.disable()
-        with uncollected():
+        with without_garbage_collection():
             assert not gc.isenabled()
         assert gc.isenabled() == on
     finally:

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.rewards.combine import Standing, combine
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.local import LocalJudge
+from penstock_jobs.rewards.bucket import EditParameters
+from penstock_jobs.rewards.definition import Standing, combine, parse_definition
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.edit_no_revert import edit_no_revert
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
 from penstock_jobs.rewards.measures.line_survival import line_survival
-from penstock_jobs.rewards.registry import all_rewards
-from penstock_jobs.rewards.rows import Parameters
+from penstock_jobs.rewards.reward import all_rewards
 from tests.rewards.measures import state, value
 from tests.rewards.stories import Story, bucket, found
 from tests.support.lakes import Event, make_event
@@ -218,7 +217,7 @@ def three_turns() -> Story:
     ],
 )
 def test_a_session_by_its_characters(exponent: float, expected: float) -> None:
-    rows = edit_persistence(bucket(three_turns()), Parameters(weight_exponent=exponent))
+    rows = edit_persistence(bucket(three_turns()), EditParameters(weight_exponent=exponent))
     row = found(rows, "s-1", 30, "session")
     assert row["value"] == pytest.approx(expected)
     assert row["weight"] == pytest.approx(16**exponent + 9**exponent + 4**exponent)
@@ -226,7 +225,7 @@ def test_a_session_by_its_characters(exponent: float, expected: float) -> None:
 
 def test_a_session_by_its_lines() -> None:
     # √4, √3 and √2 lines: (2 · 1 + √3 · 0 + √2 · 0.5) / (2 + √3 + √2).
-    row = found(line_survival(bucket(three_turns()), Parameters()), "s-1", 30, "session")
+    row = found(line_survival(bucket(three_turns()), EditParameters()), "s-1", 30, "session")
     assert row["value"] == pytest.approx((2 + sqrt(2) / 2) / (2 + sqrt(3) + sqrt(2)))
 
 
@@ -237,7 +236,7 @@ def test_two_edits_of_a_turn_and_one_of_another() -> None:
     story.edit(1, None, "abcdefghi\n", "2.py")
     story.look(31, "abcdefghijklmnop\n", "1.py").look(32, "", "2.py")
     story.turn(99).edit(100, None, "wxyz\n", "3.py").look(131, "wxyz\n", "3.py")
-    rows = edit_persistence(bucket(story), Parameters())
+    rows = edit_persistence(bucket(story), EditParameters())
     assert found(rows, "1", 30, "turn")["value"] == pytest.approx(4 / 7)
     assert found(rows, "s-1", 30, "session")["value"] == pytest.approx(6 / 9)
 
@@ -249,7 +248,7 @@ def test_edits_that_weigh_nothing() -> None:
     story.look(31, "", "1.py").look(32, "", "2.py")
     story.turn(98).look(99, HEAD + OLD + TAIL, "3.py")
     story.edit(100, HEAD + OLD + TAIL, HEAD + NEW + TAIL, "3.py")
-    rows = edit_no_revert(bucket(story.look(131, HEAD + OLD + TAIL, "3.py")), Parameters())
+    rows = edit_no_revert(bucket(story.look(131, HEAD + OLD + TAIL, "3.py")), EditParameters())
     first = found(rows, "1", 30, "turn")
     assert (first["value"], first["weight"]) == (1, 0)
     second = found(rows, "2", 30, "turn")

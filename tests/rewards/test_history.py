@@ -28,14 +28,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.history import Repository, history_events, with_history
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.git_history import Repository, history_events, with_history
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
 from penstock_jobs.rewards.measures.line_survival import line_survival
-from penstock_jobs.rewards.registry import all_rewards
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.texts.changes import ink
-from penstock_jobs.rewards.texts.lines import surviving_lines, written_lines
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 from tests.rewards.stories import LATER_US, SECOND, START_US, Row, Story, bucket, found
 
 pytestmark = pytest.mark.skipif(
@@ -118,7 +118,7 @@ def history(tmp_path: Path) -> History:
 
 
 def rewarded(told: Bucket, horizon_s: int, edit: str = "e-1") -> Row:
-    rows = edit_persistence(told, Parameters(horizons_s=(horizon_s,)))
+    rows = edit_persistence(told, EditParameters(horizons_s=(horizon_s,)))
     return found(rows, edit, horizon_s)
 
 
@@ -332,7 +332,7 @@ def blamed(directory: Path, commit: str, path: str, agents: str) -> set[int]:
     return lines
 
 
-def owned(edit: TrackedEdit, seen: Seen) -> set[int]:
+def owned(edit: TrackedEdit, seen: Sighting) -> set[int]:
     """The lines that are still as the agent wrote them, by provenance, from 1 on."""
     written = {ink(line.text) for line in written_lines(edit)}
     lines = set()
@@ -355,7 +355,7 @@ def agree(history: History, branch: str, states: Sequence[tuple[str, str]]) -> l
     names = git(history.directory, "rev-list", "--reverse", branch).decode().split()
     horizons = tuple(HOUR * number for number in range(1, len(states) - 1))
     told = Story().edit(HOUR, states[0][1], states[1][1], states[0][0])
-    parameters = Parameters(horizons_s=horizons, tolerance_share=0.0)
+    parameters = EditParameters(horizons_s=horizons, tolerance_share=0.0)
     known = with_history(bucket(told, as_of_us=START_US + 30 * DAY * SECOND), repository)
     rows = line_survival(known, parameters)
     (trail,) = known.trails(parameters)
@@ -365,7 +365,7 @@ def agree(history: History, branch: str, states: Sequence[tuple[str, str]]) -> l
     for number, horizon in enumerate(horizons):
         path, _ = states[number + 2]
         theirs = blamed(history.directory, names[number + 2], path, names[1])
-        seen = edit.seen[number]
+        seen = edit.sightings[number]
         assert seen.state == "scored"
         assert owned(edit, seen) == theirs, (branch, number)
         assert surviving_lines(edit, lines, seen) == (len(theirs), 0)

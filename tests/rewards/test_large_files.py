@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.bucket import Bucket
 from tests.rewards.measures import MEASURES, PARAMETERS, value
 from tests.rewards.stories import Story, bucket, found
 

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.combine import UNKNOWN, Standing
-from penstock_jobs.rewards.outcomes import RULES, Facts, Limits, Outcome, decide, outcomes
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.definition import UNKNOWN, Standing
+from penstock_jobs.rewards.outcomes import (
+    RULES,
+    Outcome,
+    OutcomeLimits,
+    SessionFacts,
+    decide,
+    outcomes,
+)
 from tests.support.lakes import START_US, Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
@@ -139,7 +146,7 @@ def test_a_negative_is_worth_what_was_agreed_or_less(tmp_path: Path) -> None:
         (Standing("censored", reason="unobserved"), -0.5, -0.5),
         (Standing("pending"), -1.0, -1.0),
     ):
-        [found] = outcomes(bucket, {"s": standing}, {}, Limits(negative_value=agreed))
+        [found] = outcomes(bucket, {"s": standing}, {}, OutcomeLimits(negative_value=agreed))
         assert (found.kind, found.value) == ("negative_by_rule", value)
 
 
@@ -165,7 +172,7 @@ def test_an_open_session_may_still_turn_out_well(tmp_path: Path) -> None:
     ):
         [found] = outcomes(at(bucket, seconds), {"s": GOOD}, {})
         assert (found.kind, found.reason) == (kind, reason), seconds
-    [found] = outcomes(at(bucket, 12), {"s": GOOD}, {}, Limits(quiet_s=10))
+    [found] = outcomes(at(bucket, 12), {"s": GOOD}, {}, OutcomeLimits(quiet_s=10))
     assert (found.kind, found.reason) == ("negative_by_rule", "invalid_tool_calls")
     [found] = outcomes(at(bucket, 3), {"s": GOOD}, {"s": "no_train"})
     assert (found.kind, found.reason) == ("excluded", "no_train")
@@ -188,7 +195,7 @@ def test_every_rule_names_its_reason() -> None:
 
 
 FACTS = st.builds(
-    Facts,
+    SessionFacts,
     consent=st.sampled_from(["train", "no_train", "unknown"]),
     over=st.booleans(),
     acted=st.booleans(),
@@ -204,7 +211,7 @@ STANDINGS = st.one_of(
 
 
 @given(FACTS, STANDINGS)
-def test_the_first_rule_that_holds_decides(facts: Facts, standing: Standing) -> None:
+def test_the_first_rule_that_holds_decides(facts: SessionFacts, standing: Standing) -> None:
     kind, reason, value = decide(facts, standing)
     assert kind in KINDS
     assert (value is not None) == (kind in ("scored", "negative_by_rule"))
@@ -270,7 +277,7 @@ def test_every_session_has_exactly_one_outcome(
     rows: list[Any], marks: list[Any], as_of: int, standings: Mapping[str, Standing]
 ) -> None:
     bucket = made(rows, marks, as_of)
-    found = outcomes(bucket, standings, {"b": "no_train"}, Limits(quiet_s=10))
+    found = outcomes(bucket, standings, {"b": "no_train"}, OutcomeLimits(quiet_s=10))
     there = {row[0] for row in rows} | {mark[0] for mark in marks}
     assert [one.session_id for one in found] == sorted(there)
     assert all(one.kind in KINDS for one in found)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.plots.__main__ import FOLDER, PLOTS
-from penstock_jobs.rewards.registry import all_rewards
+from penstock_jobs.rewards.reward import all_rewards
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")

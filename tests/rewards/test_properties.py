@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
-from penstock_jobs.rewards.gathering import as_bucket
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.showing import compute
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
+from penstock_jobs.rewards.report import compute
 from tests.rewards.measures import MEASURES, PARAMETERS
 from tests.rewards.stories import Story, bucket, found
 from tests.support.lakes import START_US, Event, hand_lake

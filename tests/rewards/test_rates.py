@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.combine import Standing
+from penstock_jobs.rewards.definition import Standing
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rates import (
     RATES,
-    Change,
     CheckpointRates,
+    RateChange,
     Tally,
     Watch,
-    changes,
     checkpoint_rates,
     holm,
+    rate_changes,
     t_quantile,
     t_tails,
     tallies,
@@ -51,9 +51,9 @@ def test_rates_by_hand(tmp_path: Path) -> None:
     standings = {"a": Standing("scored", 1.0), "b": Standing("censored", reason="unobserved")}
     counted = tallies(bucket, outcomes(bucket, standings, {}))
     assert counted == [
-        Tally("c1", "scored", None, turns=2, edited=1, answered=2, asked=1, calls=3,
-              invalid_calls=2),
-        Tally("c1", "censored", "unobserved", turns=1, answered=1, calls=1),
+        Tally("c1", "scored", None, turns=2, edited_turns=1, answered_turns=2, asking_turns=1,
+              tool_calls=3, invalid_tool_calls=2),
+        Tally("c1", "censored", "unobserved", turns=1, answered_turns=1, tool_calls=1),
         Tally(None, "excluded", "no_agent", turns=1),
     ]  # fmt: skip
     found = checkpoint_rates(counted)
@@ -141,15 +141,16 @@ def _played(random: Random, count: int, *, breaks: float = 0.0, asks: float = 0.
     found = []
     for at in range(count):
         one = Tally("c", "censored" if censored[at] else "scored", None, turns=int(turns[at]),
-                    edited=int(edits[at]), answered=int(turns[at]), asked=int(asked[at]),
-                    calls=int(calls[at]), invalid_calls=int(invalid[at]))  # fmt: skip
+                    edited_turns=int(edits[at]), answered_turns=int(turns[at]),
+                    asking_turns=int(asked[at]), tool_calls=int(calls[at]),
+                    invalid_tool_calls=int(invalid[at]))  # fmt: skip
         if negative[at] or hacks_calls[at]:
-            one = one._replace(kind="negative_by_rule", reason="invalid_tool_calls")
+            one = one._replace(outcome="negative_by_rule", reason="invalid_tool_calls")
         if hacks_calls[at]:
-            broken = min(one.invalid_calls + 1, one.calls)
-            one = one._replace(edited=max(one.edited - 1, 0), invalid_calls=broken)
+            broken = min(one.invalid_tool_calls + 1, one.tool_calls)
+            one = one._replace(edited_turns=max(one.edited_turns - 1, 0), invalid_tool_calls=broken)
         if hacks_edits[at]:
-            one = one._replace(edited=0, asked=one.turns)
+            one = one._replace(edited_turns=0, asking_turns=one.turns)
         found.append(one)
     return found
 
@@ -158,7 +159,7 @@ def seen(policy: Policy, random: Random, count: int, strength: float = 0.0) -> C
     return checkpoint_rates(policy(random, count, strength))["c"]
 
 
-def moved(found: list[Change]) -> set[str]:
+def moved(found: list[RateChange]) -> set[str]:
     return {one.rate for one in found if one.verdict == "moved"}
 
 
@@ -168,7 +169,7 @@ def test_alarms_are_false_no_more_often_than_agreed(before: int, after: int) -> 
     watch = Watch(alpha=0.05, effect_min=0.0)
     runs = 600
     false = sum(
-        bool(moved(changes(seen(honest, random, before), seen(honest, random, after), watch)))
+        bool(moved(rate_changes(seen(honest, random, before), seen(honest, random, after), watch)))
         for _ in range(runs)
     )
     assert false <= 0.05 * runs
@@ -178,7 +179,7 @@ def power(policy: Policy, strength: float, count: int = 400, runs: int = 60) -> 
     """How often each rate is said to have moved, with the limits as they come."""
     random = np.random.default_rng(7)
     found = [
-        moved(changes(seen(honest, random, count), seen(policy, random, count, strength)))
+        moved(rate_changes(seen(honest, random, count), seen(policy, random, count, strength)))
         for _ in range(runs)
     ]
     return {name: sum(name in one for one in found) / runs for name in RATES}
@@ -207,7 +208,7 @@ def test_too_few_sessions_are_unknown_and_not_steady() -> None:
     random = np.random.default_rng(1)
     few, many = seen(honest, random, 20), seen(honest, random, 200)
     for before, after in ((few, many), (many, few)):
-        found = changes(before, after)
+        found = rate_changes(before, after)
         assert [one.rate for one in found] == list(RATES)
         assert {one.verdict for one in found} == {"unknown"}
         assert "unknown" in found[0].sentence()
@@ -216,14 +217,16 @@ def test_too_few_sessions_are_unknown_and_not_steady() -> None:
 def test_small_moves_are_no_alarm_however_sure() -> None:
     random = np.random.default_rng(2)
     before, after = seen(honest, random, 400), seen(asks_instead, random, 400, 1.0)
-    assert "edited_turns" in moved(changes(before, after))
-    assert moved(changes(before, after, Watch(effect_min=0.9))) == set()
+    assert "edited_turns" in moved(rate_changes(before, after))
+    assert moved(rate_changes(before, after, Watch(effect_min=0.9))) == set()
 
 
 def test_from_nothing_to_all_is_a_move() -> None:
-    never = checkpoint_rates([Tally("c", "scored", None, turns=1, answered=1)] * 50)["c"]
-    always = checkpoint_rates([Tally("c", "censored", "unobserved", turns=1, edited=1)] * 50)["c"]
-    found = {one.rate: one for one in changes(never, always)}
+    never = checkpoint_rates([Tally("c", "scored", None, turns=1, answered_turns=1)] * 50)["c"]
+    always = checkpoint_rates([Tally("c", "censored", "unobserved", turns=1, edited_turns=1)] * 50)[
+        "c"
+    ]
+    found = {one.rate: one for one in rate_changes(never, always)}
     assert moved(list(found.values())) == {"censored", "edited_sessions", "edited_turns"}
     assert found["clarifying_questions"].verdict == "unknown"
     assert found["excluded"].verdict == "steady"
@@ -267,4 +270,4 @@ def test_both_hacks_are_caught_from_events(tmp_path: Path, hack: str, expected: 
     bucket = bucket_of(tmp_path, events)
     standings = {event["session_id"]: Standing("scored", 1.0) for event in events}
     found = checkpoint_rates(tallies(bucket, outcomes(bucket, standings, {})))
-    assert moved(changes(found["c1"], found["c2"])) == expected
+    assert moved(rate_changes(found["c1"], found["c2"])) == expected

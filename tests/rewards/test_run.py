@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.execution import Done
+from penstock.execution import TaskResult
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
 from penstock.lake.merging import merge
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.planning import Wanted
-from penstock_jobs.rewards.running import Work, commit, run
+from penstock_jobs.rewards.progress import SessionFilter
+from penstock_jobs.rewards.runs import RunRequest, commit, run
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 from tests.support.reward_runs import (
     CURRENT,
@@ -132,7 +132,7 @@ def test_tenants_are_computed_together_and_never_mixed(lake: HandLake) -> None:
 
 def test_what_a_run_left_out_is_done_by_a_backfill(lake: HandLake) -> None:
     lake.store([*worked("old"), seen("old", 303), *worked("new", 5000), seen("new", 5303)])
-    since = Wanted(since_us=START_US + 4000 * SECOND)
+    since = SessionFilter(since_us=START_US + 4000 * SECOND)
     assert run_at(lake, 86_400, wanted=since).sessions == 1
     assert set(whole(lake)) == {"new"}
     assert run_at(lake, 86_401).sessions == 0
@@ -144,7 +144,7 @@ def test_what_a_run_left_out_is_done_by_a_backfill(lake: HandLake) -> None:
 def test_only_the_sessions_of_a_project(lake: HandLake) -> None:
     for name in ("shop", "blog"):
         lake.store([one | {"project": name} for one in worked(name)])
-    assert run_at(lake, 86_400, wanted=Wanted(project="shop")).sessions == 1
+    assert run_at(lake, 86_400, wanted=SessionFilter(project="shop")).sessions == 1
     assert set(whole(lake)) == {"shop"}
 
 
@@ -176,7 +176,7 @@ class Stops(InlineExecutor):
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
+    ) -> Iterator[TaskResult[Task, Result]]:
         for number, done in enumerate(super().run(function, tasks)):
             if number == self._after:  # its file is written, and nobody will ever commit it
                 raise CutOff
@@ -187,7 +187,7 @@ def test_a_run_that_was_cut_off_is_taken_up_where_it_was(lake: HandLake) -> None
     for number in range(6):
         lake.store([*worked(f"s{number}"), seen(f"s{number}", 303)])
     with pytest.raises(CutOff):
-        run(lake.lake, Stops(2), Work(DEFINITION), now_us=START_US + DAY_US)
+        run(lake.lake, Stops(2), RunRequest(DEFINITION), now_us=START_US + DAY_US)
     there = set(whole(lake))
     assert 0 < len(there) < 6
     lake.store([thumbs(min(there), 400, "down")])  # one of those that were done changes
@@ -205,16 +205,16 @@ def test_a_run_that_was_cut_off_is_taken_up_where_it_was(lake: HandLake) -> None
 def test_what_saw_less_never_supersedes_what_saw_more(lake: HandLake) -> None:
     """Two runs at once: the one that began earlier commits last."""
     lake.store(worked("s"))
-    late: list[Done[Any, Any]] = []
+    late: list[TaskResult[Any, Any]] = []
 
     class Hangs(InlineExecutor):
         def run(
             self, function: Callable[[Task], Result], tasks: Iterable[Task]
-        ) -> Iterator[Done[Task, Result]]:
+        ) -> Iterator[TaskResult[Task, Result]]:
             late.extend(super().run(function, tasks))
             return iter(())
 
-    run(lake.lake, Hangs(), Work(DEFINITION), now_us=START_US + 10 * SECOND)
+    run(lake.lake, Hangs(), RunRequest(DEFINITION), now_us=START_US + 10 * SECOND)
     lake.store([seen("s", 303), thumbs("s", 310, "down")])
     run_at(lake, 86_400)
     assert whole(lake) == {"s": ("scored", 0.0)}

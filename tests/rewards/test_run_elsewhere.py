@@ -9,8 +9,8 @@ import pytest
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.verification import verify
-from penstock_jobs.rewards.planning import Wanted
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.progress import SessionFilter
+from penstock_jobs.rewards.runs import RunRequest, run
 from tests.rewards.test_history import START_S, History
 from tests.support.lakes import START_US, Event, HandLake, hand_lake
 from tests.support.reward_runs import (
@@ -54,7 +54,7 @@ def test_in_other_processes(tmp_path: Path, expected: list[Event]) -> None:
     with hand_lake(tmp_path / "lake", rewards_bucket_bytes_target=2000) as lake:
         fill(lake)
         with ProcessExecutor(workers=2, attempts_max=3) as executor:
-            report = run(lake.lake, executor, Work(DEFINITION), now_us=START_US + DAY_US)
+            report = run(lake.lake, executor, RunRequest(DEFINITION), now_us=START_US + DAY_US)
         assert report.buckets > 2
         assert rows_of(lake) == expected
 
@@ -88,7 +88,9 @@ def test_with_the_commits_of_a_repository(tmp_path: Path) -> None:
         for name in ("shop", "blog"):
             lake.store([one | {"project": name} for one in worked(name)])
         run_at(lake, 86_400)
-        work = Work(DEFINITION, Wanted(project="shop"), repository=history.repository())
+        work = RunRequest(
+            DEFINITION, SessionFilter(project="shop"), repository=history.repository()
+        )
         report = run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
         assert (report.definition, report.sessions) == ("small+git", 1)
         assert report.version != DEFINITION.version

@@ -9,14 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
-from penstock_jobs.rewards.combine import Standing
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.gathering import gather_chain
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.chains import gather_chain
+from penstock_jobs.rewards.definition import Standing, find_definition
 from penstock_jobs.rewards.outcomes import outcomes
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.showing import compute, show_session
+from penstock_jobs.rewards.report import compute, show_session
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.reward_events import DAY_US

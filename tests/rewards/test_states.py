@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.rewards.rows import REWARD_ROWS, Parameters
+from penstock_jobs.rewards.bucket import EditParameters
+from penstock_jobs.rewards.reward import REWARD_ROWS
 from tests.rewards.measures import MEASURES, PARAMETERS, state, value
 from tests.rewards.stories import SECOND, START_US, Story, bucket, found
 
@@ -115,7 +116,7 @@ def test_looks_at_files_that_nobody_edited() -> None:
 
 
 def test_texts_that_cost_too_much() -> None:
-    parameters = Parameters(cells_max=10_000)
+    parameters = EditParameters(cells_max=10_000)
     cheap = Story("s-2").edit(0, BEFORE, AFTER).look(31, AFTER)
     story = told().look(31, BEFORE + "ab" * 5_000 + "\n" + "x" * 400).look(121, AFTER)
     rows = MEASURES["edit_persistence"](bucket(story, cheap), parameters).to_pylist()
@@ -131,7 +132,7 @@ def test_texts_that_cost_too_much() -> None:
 
 
 def test_an_edit_too_expensive_to_compare_takes_those_before_it_along() -> None:
-    parameters = Parameters(cells_max=10_000)
+    parameters = EditParameters(cells_max=10_000)
     story = Story().edit(0, "ab" * 9_000, "ab" * 9_000 + "\nx = 1\n")
     story.edit(5, "ab" * 9_000 + "\nx = 1\n", "ba" * 9_000 + "c\nx = 1\n")
     story.look(31, "ba" * 9_000 + "c\nx = 1\n")

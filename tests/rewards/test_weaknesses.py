@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock_jobs.rewards.rows import Parameters
+from penstock_jobs.rewards.bucket import EditParameters
 from tests.rewards.measures import MEASURES, state, value
 from tests.rewards.stories import Story, bucket, found
 
@@ -93,7 +93,7 @@ def test_5_the_agent_overwrites_its_own_edit() -> None:
     # To the published form this is the same as the user's rejection.
     assert value("four_gram_range", told) < 0.3
     assert value("self_rework", told) > 0.8
-    row = found(MEASURES["edit_persistence"](bucket(told), Parameters()), "e-1", 30)
+    row = found(MEASURES["edit_persistence"](bucket(told), EditParameters()), "e-1", 30)
     assert row["value"] is None or row["value"] > 0.9
 
 
@@ -145,18 +145,18 @@ def test_8_one_generated_file_does_not_drown_careful_edits() -> None:
     for n in range(10):
         told.look(31 + n / 10, "# careful\n", f"{n}.py")
     told.look(32, "".join("g" * 24 + f"{n % 9}\n" for n in range(250)), "generated.py")
-    rows = MEASURES["edit_persistence"](bucket(told), Parameters())
+    rows = MEASURES["edit_persistence"](bucket(told), EditParameters())
     # √6250 / (√6250 + 10 √25); by characters it were 6250 / 6500 = 0.96.
     expected = 6250**0.5 / (6250**0.5 + 50)
     assert found(rows, "1", 30, "turn")["value"] == pytest.approx(expected)
     assert found(rows, "s-1", 30, "session")["value"] == pytest.approx(expected)
-    by_characters = MEASURES["edit_persistence"](bucket(told), Parameters(weight_exponent=1))
+    by_characters = MEASURES["edit_persistence"](bucket(told), EditParameters(weight_exponent=1))
     assert found(by_characters, "1", 30, "turn")["value"] == pytest.approx(6250 / 6500)
 
 
 def test_8_a_flipped_boolean_weighs_little() -> None:
     # `True` became `False`: five characters at most against thousands.
     told = Story().edit(0, "debug = True\n", "debug = False\n").look(31, "debug = True\n")
-    row = found(MEASURES["edit_persistence"](bucket(told), Parameters()), "e-1", 30)
+    row = found(MEASURES["edit_persistence"](bucket(told), EditParameters()), "e-1", 30)
     assert row["value"] == 0
     assert row["weight"] <= 5**0.5

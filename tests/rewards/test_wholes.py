@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.wholes import NOT_DUE, PENDING, SCORED, Parts, Standings, wholes
+from penstock_jobs.rewards.edit_scores import (
+    NOT_DUE,
+    PENDING,
+    SCORED,
+    StateReasons,
+    TargetScores,
+    wholes,
+)
 
 
 class Part(NamedTuple):
@@ -53,13 +60,13 @@ def whole(parts: list[Part]) -> Part:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.tuples(PARTS, PARTS)), min_size=1, max_size=12))
 def test_of_each_whole_and_horizon(told: list[tuple[int, tuple[Part, Part]]]) -> None:
-    standings = Standings.of(STANDINGS)
+    standings = StateReasons.of(STANDINGS)
     number = standings.numbers()
     names = sorted({name for name, _ in told})
     of = np.array([names.index(name) for name, _ in told])
     rows = [each for _, each in told]
     found = wholes(
-        Parts(
+        TargetScores(
             np.array([[np.nan if p.value is None else p.value for p in row] for row in rows]),
             np.array([[number[p.state, p.reason] for p in row] for row in rows]),
             np.array([[p.weight for p in row] for row in rows]),
@@ -84,12 +91,12 @@ def test_of_each_whole_and_horizon(told: list[tuple[int, tuple[Part, Part]]]) ->
 
 def test_scored_and_pending_have_their_numbers_whatever_else_there_is() -> None:
     for found in ([], STANDINGS, [("scored", None), *STANDINGS]):
-        number = Standings.of(found).numbers()
+        number = StateReasons.of(found).numbers()
         assert (number["scored", None], number["pending", None]) == (SCORED, PENDING)
 
 
 def test_nothing_has_no_wholes() -> None:
     empty = np.empty((0, 2))
     numbers = empty.astype(np.int64)
-    found = wholes(Parts(empty, numbers, empty, numbers), np.empty(0, np.int64), 0)
+    found = wholes(TargetScores(empty, numbers, empty, numbers), np.empty(0, np.int64), 0)
     assert all(column.shape == (0, 2) for column in found)

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.access.keys import create_key
 from penstock.database.engine import Database
-from penstock.database.upgrade import upgrade
-from penstock.lake.directory import open_or_make
+from penstock.database.migrations import upgrade
+from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from penstock_jobs.simulator.client import Client, Reply

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import Backlogged, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.local import LocalEventLog
-from penstock.ingest.group_commit import GroupCommit, Inflight
+from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.metrics import Metrics
 
 MIB = 1024 * 1024
@@ -31,7 +31,7 @@ def test_inflight_bytes_never_leak_and_never_pass_a_limit(
 ) -> None:
     """However requests overlap, are refused, or fail: in the end nothing is held."""
     metrics = Metrics()
-    inflight = Inflight(100, 70, metrics)
+    inflight = InflightBytes(100, 70, metrics)
 
     def nest(rest: list[tuple[str, list[int], bool]]) -> None:
         if not rest:
@@ -54,7 +54,7 @@ def test_inflight_bytes_never_leak_and_never_pass_a_limit(
 
 
 def test_one_tenant_is_429_and_all_together_503() -> None:
-    inflight = Inflight(100, 70, Metrics())
+    inflight = InflightBytes(100, 70, Metrics())
     with inflight.holding("a") as hold, inflight.holding("b") as hold_b:
         hold(60)
         with pytest.raises(TooManyRequests, match="60 bytes are not on disk yet") as too_many:

@@ -15,8 +15,8 @@ from penstock.eventlog.errors import LogUnwritable
 from penstock.http import body
 from penstock.http.errors import BodyTooLarge
 from penstock.http.problems import on_penstock_error
-from penstock.ingest.acceptance import Acceptor
-from penstock.lake.directory import open_or_make
+from penstock.ingest.gateway import Acceptor
+from penstock.lake.lake import open_or_make
 from penstock.server import service
 from penstock.server.service import Service
 from penstock.settings import Settings, load_settings

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import QUADRATIC_TOKENS, Budget, cost, divide
+from penstock.shards.balance import QUADRATIC_TOKENS, BatchBudget, cost, divide
 
 GROUPS = st.lists(
     st.lists(st.integers(1, 400_000), min_size=1, max_size=6), min_size=1, max_size=30
@@ -18,7 +18,7 @@ GROUPS = st.lists(
 @pytest.mark.parametrize(("samples", "tokens"), [(None, None), (1, 1), (0, None), (None, -5)])
 def test_a_budget_is_of_one_kind(samples: int | None, tokens: int | None) -> None:
     with pytest.raises(InvalidInput, match="batch_samples or batch_tokens"):
-        Budget(samples, tokens)
+        BatchBudget(samples, tokens)
 
 
 def test_attention_costs_as_much_as_the_rest_at_some_length() -> None:
@@ -28,7 +28,7 @@ def test_attention_costs_as_much_as_the_rest_at_some_length() -> None:
     ]  # fmt: skip
 
 
-def dealt(groups: list[list[int]], budget: Budget, world: int) -> list[list[int]]:
+def dealt(groups: list[list[int]], budget: BatchBudget, world: int) -> list[list[int]]:
     tokens = np.array([one for group in groups for one in group])
     begins = np.cumsum([0] + [len(group) for group in groups[:-1]])
     return [one.tolist() for one in divide(tokens, begins, budget, world)]
@@ -37,7 +37,7 @@ def dealt(groups: list[list[int]], budget: Budget, world: int) -> list[list[int]
 @given(groups=GROUPS, world=st.sampled_from([1, 2, 3, 8]), by_tokens=st.booleans())
 def test_each_sample_goes_to_one_rank(groups: list[list[int]], world: int, by_tokens: bool) -> None:
     total = sum(map(sum, groups)) if by_tokens else sum(map(len, groups))
-    budget = Budget(tokens=total) if by_tokens else Budget(samples=total)
+    budget = BatchBudget(tokens=total) if by_tokens else BatchBudget(samples=total)
     ranks = dealt(groups, budget, world)
     assert len(ranks) == world
     assert all(one == sorted(one) for one in ranks)
@@ -48,7 +48,7 @@ def test_each_sample_goes_to_one_rank(groups: list[list[int]], world: int, by_to
 def test_a_group_stays_together_unless_it_is_more_than_a_rank_s_part(
     groups: list[list[int]], world: int
 ) -> None:
-    budget = Budget(samples=sum(map(len, groups)))
+    budget = BatchBudget(samples=sum(map(len, groups)))
     ranks = dealt(groups, budget, world)
     first = 0
     for group in groups:
@@ -63,12 +63,12 @@ def test_ranks_are_balanced_to_within_the_costliest_piece(
     groups: list[list[int]], world: int
 ) -> None:
     tokens = np.array([one for group in groups for one in group])
-    ranks = dealt([[one] for one in tokens.tolist()], Budget(tokens=int(tokens.sum())), world)
+    ranks = dealt([[one] for one in tokens.tolist()], BatchBudget(tokens=int(tokens.sum())), world)
     loads = [float(cost(tokens[rank]).sum()) for rank in ranks]
     assert max(loads) - min(loads) <= float(cost(tokens).max()) + 1e-6
 
 
 def test_the_costliest_goes_to_whoever_has_least() -> None:
-    assert dealt([[100], [60], [50], [10]], Budget(tokens=220), 2) == [[0, 3], [1, 2]]
-    assert dealt([[8, 8, 8, 8], [5]], Budget(samples=5), 2) == [[0, 2, 4], [1, 3]]
-    assert dealt([[5]], Budget(samples=9), 3) == [[0], [], []]
+    assert dealt([[100], [60], [50], [10]], BatchBudget(tokens=220), 2) == [[0, 3], [1, 2]]
+    assert dealt([[8, 8, 8, 8], [5]], BatchBudget(samples=5), 2) == [[0, 2, 4], [1, 3]]
+    assert dealt([[5]], BatchBudget(samples=9), 3) == [[0], [], []]

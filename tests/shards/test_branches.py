@@ -11,19 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.branches import Branch, Branched, Span, cut, engine_branches
-from penstock_jobs.shards.engine_tokens import ANY, EngineTokens, Expected, Memory, read_tokens
+from penstock_jobs.shards.branches import Branch, EngineBranches, TokenSpan, cut, engine_branches
+from penstock_jobs.shards.engine_tokens import (
+    ANY,
+    EngineTokens,
+    ExpectedTokens,
+    PromptMemory,
+    read_tokens,
+)
 from tests.shards.talks import Talk, routes, tokens
 
 DIGEST = "ab" * 32
 
 
-def branched(*calls: dict[str, Any] | None, **expected: Any) -> Branched:
+def branched(*calls: dict[str, Any] | None, **expected: Any) -> EngineBranches:
     """Of a session of these calls, each with a message of the user before it."""
     talk = Talk()
     for number, said in enumerate(calls):
         talk.user("go").model("a", call_id=f"m{number}", tokens=said)
-    return engine_branches(talk.conversation(), Expected(**expected))
+    return engine_branches(talk.conversation(), ExpectedTokens(**expected))
 
 
 def parts(branch: Branch) -> list[tuple[list[int], bool]]:
@@ -40,8 +46,8 @@ def test_a_prompt_that_begins_with_the_branch_goes_on_with_it() -> None:
     assert branch.rollout_logprobs is not None
     assert branch.rollout_logprobs.tolist() == [0, 0, -0.5, -0.5, 0, -0.5]
     assert branch.spans == (
-        Span(0, 2, 1, 1, False, 1), Span(2, 4, 1, 2, True, 2),
-        Span(4, 5, 2, 1, False, 3), Span(5, 6, 2, 2, True, 4),
+        TokenSpan(0, 2, 1, 1, False, 1), TokenSpan(2, 4, 1, 2, True, 2),
+        TokenSpan(4, 5, 2, 1, False, 3), TokenSpan(5, 6, 2, 2, True, 4),
     )  # fmt: skip
     assert (branch.prompt_len, branch.n_trainable, branch.calls) == (2, 3, (0, 1))
     assert (branch.parent, branch.link, branch.problems) == (None, None, ())
@@ -388,7 +394,7 @@ def test_a_prompt_that_goes_on_is_decoded_as_any_other(comma: str) -> None:
         ("[1,2,9,1,1,4]", "[]"),
         ("[]", "[1]"),
     ]
-    memory = Memory()
+    memory = PromptMemory()
     for prompt, completion in texts:
         given = f'{{"prompt_ids":{prompt},"completion_ids":{completion}}}'.replace(",", comma)
         raw = msgspec.Raw(given.encode())

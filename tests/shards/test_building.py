@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.errors import InvalidInput
-from penstock.execution import Done
+from penstock.execution import TaskResult
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
@@ -21,8 +21,8 @@ from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.verification import verify
 from penstock.shards.errors import ShardDamaged, ShardUnknown
 from penstock.shards.validation import verify_shard
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
 from penstock_jobs.shards.diff import diff_shards
 from penstock_jobs.shards.errors import NothingToBuild, RewardsPending
@@ -126,7 +126,7 @@ def test_a_shard_is_of_its_snapshot_for_ever(lake: HandLake, recipe: Callable[..
     create_snapshot(lake.lake.database, "then")
     before = built(lake, recipe(("seed = 3", 'seed = 3\nas_of = "then"')))
     lake.store(talk("late", 99))
-    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
     again = built(lake, recipe(("seed = 3", 'seed = 3\nas_of = "then"')))
     assert again.manifest.id == before.manifest.id
     newest = built(lake, recipe())
@@ -148,7 +148,7 @@ class CutOff(Exception):
 class Stops(InlineExecutor):
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
+    ) -> Iterator[TaskResult[Task, Result]]:
         for number, done in enumerate(super().run(function, tasks)):
             if number == 1:
                 raise CutOff
@@ -296,7 +296,9 @@ def test_pending_rewards_are_waited_for_where_the_recipe_says_so(
     lake.store([said(1, "do it", "young"), *talk("young", 1)[1:]])
     late = make_event("young", 90_000, "edit", payload={"path": "a", "before": "", "after": "x"})
     lake.store([late])
-    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 90_010_000_000)
+    run(
+        lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 90_010_000_000
+    )
     with pytest.raises(RewardsPending, match="1 of 13 sessions"):
         built(lake, recipe(("drop", "wait")))
     counts = built(lake, recipe()).manifest.counts
@@ -310,7 +312,7 @@ def test_near_duplicates_are_left_out(lake: HandLake, recipe: Callable[..., Any]
         events[1]["payload"]["text"] = text
         lake.send(events)
     lake.writer().drain()
-    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
     wanted = recipe(('consent = "not_denied"', 'consent = "not_denied"\nnear_duplicates = true'))
     shard = built(lake, wanted)
     assert shard.manifest.counts.excluded == {"near_duplicate": 1}
@@ -417,7 +419,7 @@ def test_two_builds_at_once_make_one_shard(
     class Slow(InlineExecutor):
         def run(
             self, function: Callable[[Task], Result], tasks: Iterable[Task]
-        ) -> Iterator[Done[Task, Result]]:
+        ) -> Iterator[TaskResult[Task, Result]]:
             yield from super().run(function, tasks)
             if not inner:
                 inner.append(built(lake, recipe()))

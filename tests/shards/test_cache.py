@@ -12,10 +12,9 @@ from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import LocalCopies, part_name
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.reader import ShardReader, read_shard
-from penstock.storage import ObjectStore
+from penstock.storage import ObjectStore, open_store
 from penstock.storage.errors import StoreUnreachable
 from penstock.storage.files import FileStore
-from penstock.storage.opening import open_store
 from tests.shards.making import make_groups, make_shard
 from tests.shards.reading import sequence
 from tests.support.servers.s3 import S3Server

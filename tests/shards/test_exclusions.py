@@ -11,25 +11,35 @@ from hypothesis import strategies as st
 from penstock_jobs.shards.exclusion import caps, staleness
 from penstock_jobs.shards.exclusion.consent import without_consent
 from penstock_jobs.shards.exclusion.copies import copied, only_copies
-from penstock_jobs.shards.exclusion.reasons import Found, Why, first_of, with_chains
+from penstock_jobs.shards.exclusion.reasons import (
+    Exclusion,
+    Exclusions,
+    SessionProfile,
+    first_reasons,
+    spread_over_chains,
+)
 
 
-def reasons(found: Found) -> dict[str, str]:
+def reasons(found: Exclusions) -> dict[str, str]:
     return {session: why.reason for session, why in found.items()}
 
 
 def test_what_leaves_out_one_leaves_out_its_chain() -> None:
     chains = {"a": "a", "b": "a", "c": "a", "d": "d"}
-    found = with_chains({"c": Why("stale_age", "old"), "b": Why("stale_version")}, chains)
+    found = spread_over_chains(
+        {"c": Exclusion("stale_age", "old"), "b": Exclusion("stale_version")}, chains
+    )
     assert found == {
-        "a": Why("stale_version", "by b, of the same chain"),
-        "b": Why("stale_version"),
-        "c": Why("stale_age", "old"),
+        "a": Exclusion("stale_version", "by b, of the same chain"),
+        "b": Exclusion("stale_version"),
+        "c": Exclusion("stale_age", "old"),
     }
 
 
 def test_the_first_reason_counts() -> None:
-    merged = first_of([{"a": Why("copy")}, {"a": Why("cap_user"), "b": Why("cap_user")}])
+    merged = first_reasons(
+        [{"a": Exclusion("copy")}, {"a": Exclusion("cap_user"), "b": Exclusion("cap_user")}]
+    )
     assert reasons(merged) == {"a": "copy", "b": "cap_user"}
 
 
@@ -205,8 +215,9 @@ ORDER = ["c1", "c2", "c3", "c4"]
 NOW_US = 1_000_000_000_000
 
 
-def work(session: str, *checkpoints: str, age_s: float = 0) -> staleness.Work:
-    return staleness.Work(session, checkpoints, NOW_US - round(age_s * 1_000_000))
+def work(session: str, *checkpoints: str, age_s: float = 0) -> SessionProfile:
+    last_us = NOW_US - round(age_s * 1_000_000)
+    return SessionProfile(session, checkpoints=checkpoints, last_us=last_us)
 
 
 def test_versions_are_counted_back() -> None:
@@ -216,7 +227,7 @@ def test_versions_are_counted_back() -> None:
 
 
 def test_a_session_is_as_stale_as_its_oldest_version() -> None:
-    bounds = staleness.Bounds(staleness.versions_behind(ORDER, "c3"), max_versions=1)
+    bounds = staleness.StalenessBounds(staleness.versions_behind(ORDER, "c3"), max_versions=1)
     works = [
         work("fresh", "c3"),
         work("newer", "c4"),
@@ -239,53 +250,55 @@ def test_a_session_is_as_stale_as_its_oldest_version() -> None:
 
 
 def test_age_is_against_the_snapshot() -> None:
-    bounds = staleness.Bounds(max_age_s=60)
+    bounds = staleness.StalenessBounds(max_age_s=60)
     works = [work("at", age_s=60), work("past", age_s=61), work("ahead", age_s=-5)]
     found = staleness.stale(works, {}, bounds, NOW_US)
-    assert found == {"past": Why("stale_age", "last heard of 61 s before")}
-    assert staleness.stale(works, {}, staleness.Bounds(), NOW_US) == {}
+    assert found == {"past": Exclusion("stale_age", "last heard of 61 s before")}
+    assert staleness.stale(works, {}, staleness.StalenessBounds(), NOW_US) == {}
 
 
 # Caps
 
 
-def of_user(user: str | None, *sessions: str, repo: str | None = None) -> list[caps.Work]:
-    return [caps.Work(session, session, user, repo) for session in sessions]
+def of_user(user: str | None, *sessions: str, repo: str | None = None) -> list[SessionProfile]:
+    return [SessionProfile(session, session, user, repo) for session in sessions]
 
 
 def test_nobody_has_more_than_the_cap() -> None:
     many = [f"s{place:03}" for place in range(100)]
     works = [*of_user("u", *many), *of_user("v", "v1", "v2"), *of_user(None, "n1", "n2", "n3")]
-    found = caps.over_caps(works, caps.Limits(per_user=2), seed=7)
+    found = caps.over_caps(works, caps.Caps(per_user=2), seed=7)
     assert len(found) == 98
     assert set(reasons(found).values()) == {"cap_user"}
     assert not found.keys() & {"v1", "v2", "n1", "n2", "n3"}
-    assert caps.over_caps(works, caps.Limits(per_user=2), seed=8).keys() != found.keys()
-    assert caps.over_caps(works, caps.Limits(), seed=7) == {}
+    assert caps.over_caps(works, caps.Caps(per_user=2), seed=8).keys() != found.keys()
+    assert caps.over_caps(works, caps.Caps(), seed=7) == {}
 
 
 def test_a_chain_counts_once_and_stays_whole() -> None:
-    works = [caps.Work(f"{chain}{part}", f"{chain}0", "u") for chain in "abcd" for part in range(3)]
-    found = caps.over_caps(works, caps.Limits(per_user=2), seed=7)
+    works = [
+        SessionProfile(f"{chain}{part}", f"{chain}0", "u") for chain in "abcd" for part in range(3)
+    ]
+    found = caps.over_caps(works, caps.Caps(per_user=2), seed=7)
     assert Counter(session[0] for session in found) == {session[0]: 3 for session in found}
     assert len(found) == 6
 
 
 def test_caps_of_repositories_count_what_users_have_left() -> None:
     works = [*of_user("u", "a", "b", "c", repo="r"), *of_user("v", "d", repo="r")]
-    found = caps.over_caps(works, caps.Limits(per_user=1, per_repo=2), seed=7)
+    found = caps.over_caps(works, caps.Caps(per_user=1, per_repo=2), seed=7)
     assert set(reasons(found).values()) == {"cap_user"}
     assert "d" not in found
-    found = caps.over_caps(works, caps.Limits(per_repo=1), seed=7)
+    found = caps.over_caps(works, caps.Caps(per_repo=1), seed=7)
     assert list(reasons(found).values()) == ["cap_repo"] * 3
 
 
 def test_no_more_sessions_than_are_asked_for() -> None:
     works = of_user(None, *(f"s{place}" for place in range(50)))
-    found = caps.over_caps(works, caps.Limits(sessions=20), seed=7)
+    found = caps.over_caps(works, caps.Caps(sessions=20), seed=7)
     assert list(reasons(found).values()) == ["cap_sessions"] * 30
     # Those of a smaller shard are in the larger one.
-    smaller = caps.over_caps(works, caps.Limits(sessions=10), seed=7)
+    smaller = caps.over_caps(works, caps.Caps(sessions=10), seed=7)
     assert found.keys() < smaller.keys()
 
 
@@ -295,8 +308,8 @@ def test_no_more_sessions_than_are_asked_for() -> None:
     st.randoms(use_true_random=False),
 )
 def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, random: Any) -> None:
-    works = [caps.Work(f"s{at}", f"s{at}", user, repo) for at, (user, repo) in enumerate(rows)]
-    limits = caps.Limits(per_user=cap, per_repo=cap)
+    works = [SessionProfile(f"s{at}", f"s{at}", user, repo) for at, (user, repo) in enumerate(rows)]
+    limits = caps.Caps(per_user=cap, per_repo=cap)
     found = caps.over_caps(works, limits, seed=3)
     assert caps.over_caps(random.sample(works, len(works)), limits, seed=3) == found
     kept = [one for one in works if one.session_id not in found]
@@ -307,4 +320,4 @@ def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, rand
 
 @pytest.mark.parametrize("seed", [0, 2**63 - 1])
 def test_any_seed(seed: int) -> None:
-    assert caps.over_caps(of_user("u", "a", "\ud800"), caps.Limits(per_user=1), seed)
+    assert caps.over_caps(of_user("u", "a", "\ud800"), caps.Caps(per_user=1), seed)

@@ -1,8 +1,7 @@
 """Exclusions by texts: contamination, and near-duplicates with their measured rates."""
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.exclusion.contamination import Contamination, Work, plain_repo
+from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion
+from penstock_jobs.shards.exclusion.contamination import Contamination, OverlapBounds, plain_repo
 from penstock_jobs.shards.exclusion.near_duplicates import (
     PERMUTATIONS,
     WORDS,
@@ -18,6 +18,7 @@ from penstock_jobs.shards.exclusion.near_duplicates import (
     near_duplicates,
     signature,
 )
+from penstock_jobs.shards.exclusion.reasons import SessionProfile
 from penstock_jobs.shards.exclusion.shingles import shingles, word_hashes
 
 GOLDEN = [
@@ -76,18 +77,17 @@ def test_words_are_those_of_a_plain_reading(text: str) -> None:
 # Contamination
 
 
-@dataclass(frozen=True)
-class Suite:
-    name: str = "core"
-    task_ids: Collection[str] = ()
-    sessions: Collection[str] = ()
-    repos: Collection[str] = ()
-    commits: Collection[str] = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
+def suite(
+    name: str = "core", tasks: Sequence[str] = (), **content: Sequence[str] | Sequence[Any]
+) -> SuiteVersion:
+    marks = {key: tuple(values) for key, values in content.items()}
+    named = tuple(SuiteTask(task) for task in tasks)
+    return SuiteVersion(name, "1", named, SuiteContent(**marks))
 
 
 TASK = """The importer drops the last row of a file without a newline at its end. Make it keep
 that row, also where the file has one column alone, and add a test for both of them."""
+PROFILE = SessionProfile("s")
 COMMIT = "4f2a91c07be3d58a6c11d9e0f3b27a4455aa6677"
 
 
@@ -95,69 +95,83 @@ COMMIT = "4f2a91c07be3d58a6c11d9e0f3b27a4455aa6677"
 def contamination() -> Contamination:
     return Contamination(
         [
-            Suite(
-                task_ids={"t-1"},
-                sessions={"s-mined"},
-                repos={"https://github.com/Acme/Tool.git"},
-                commits={COMMIT},
-                texts={"t-1": TASK, "t-2": "fix the failing test"},
+            suite(
+                tasks=["t-1"],
+                sessions=["s-mined"],
+                repos=["https://github.com/Acme/Tool.git"],
+                commits=[COMMIT],
+                texts=[("t-1", TASK), ("t-2", "fix the failing test")],
             ),
-            Suite("extra", texts={"t-9": " ".join(VOCABULARY[:50])}),
+            suite("extra", texts=[("t-9", " ".join(VOCABULARY[:50]))]),
         ]
     )
 
 
 @pytest.mark.parametrize(
-    ("work", "reason", "detail"),
+    ("profile", "texts", "reason", "detail"),
     [
-        (Work("s-mined"), "contaminated_task", "a task of core was made from it"),
-        (Work("s", task_id="t-1"), "contaminated_task", "t-1 of core"),
-        (Work("s", repo="git@github.com:acme/tool.git"), "contaminated_repo", "acme/tool.git"),
-        (Work("s", commit=COMMIT[:8].upper()), "contaminated_commit", "of core"),
-        (Work("s", commit=COMMIT + "0" * 8), "contaminated_commit", "of core"),
-        (Work("s", texts=["hello", f"> {TASK.upper()}"]), "contaminated_text", "100% of its runs"),
-        (Work("s", texts=[" ".join(VOCABULARY[20:40])]), "contaminated_text", "t-9 of extra: 21%"),
+        (SessionProfile("s-mined"), [], "contaminated_task", "a task of core was made from it"),
+        (SessionProfile("s", task_id="t-1"), [], "contaminated_task", "t-1 of core"),
+        (
+            SessionProfile("s", repo="git@github.com:acme/tool.git"),
+            [],
+            "contaminated_repo",
+            "acme/tool.git",
+        ),
+        (SessionProfile("s", commit=COMMIT[:8].upper()), [], "contaminated_commit", "of core"),
+        (SessionProfile("s", commit=COMMIT + "0" * 8), [], "contaminated_commit", "of core"),
+        (PROFILE, ["hello", f"> {TASK.upper()}"], "contaminated_text", "100% of its runs"),
+        (PROFILE, [" ".join(VOCABULARY[20:40])], "contaminated_text", "t-9 of extra: 21%"),
     ],
 )
 def test_a_task_is_known_by_any_of_its_marks(
-    contamination: Contamination, work: Work, reason: str, detail: str
+    contamination: Contamination,
+    profile: SessionProfile,
+    texts: list[str],
+    reason: str,
+    detail: str,
 ) -> None:
-    why = contamination.of(work)
+    why = contamination.of(profile, texts)
     assert why is not None
     assert why.reason == reason
     assert detail in (why.detail or "")
 
 
 @pytest.mark.parametrize(
-    "work",
+    ("profile", "texts"),
     [
-        Work("s"),
-        Work("s", task_id="t-3", repo="acme/tools", commit="4f2a91d" + "0" * 33),
-        Work("s", commit=COMMIT[:6]),
-        Work("s", texts=["fix the failing test", "", "The importer drops the last row"]),
+        (SessionProfile("s"), []),
+        (SessionProfile("s", task_id="t-3", repo="acme/tools", commit="4f2a91d" + "0" * 33), []),
+        (SessionProfile("s", commit=COMMIT[:6]), []),
+        (PROFILE, ["fix the failing test", "", "The importer drops the last row"]),
         # Twelve words of it, and a run has thirteen.
-        Work("s", texts=[" ".join(TASK.split()[:12])]),
+        (PROFILE, [" ".join(TASK.split()[:12])]),
         # Of 38 runs of the other 3: 8 %.
-        Work("s", texts=[" ".join(VOCABULARY[:15])]),
+        (PROFILE, [" ".join(VOCABULARY[:15])]),
     ],
 )
-def test_what_only_looks_like_it_stays(contamination: Contamination, work: Work) -> None:
-    assert contamination.of(work) is None
+def test_what_only_looks_like_it_stays(
+    contamination: Contamination, profile: SessionProfile, texts: list[str]
+) -> None:
+    assert contamination.of(profile, texts) is None
 
 
 def test_the_bound_is_the_recipe_s() -> None:
-    suites = [Suite(texts={"t": " ".join(VOCABULARY[:50])})]
-    some = Work("s", texts=[" ".join(VOCABULARY[:15])])
-    assert Contamination(suites, overlap_min=3 / 38).of(some) is not None
-    assert Contamination(suites, overlap_min=0.08).of(some) is None
-    assert Contamination(suites, words=8, overlap_min=0.18).of(some) is not None  # 8 of 43
-    assert Contamination([]).of(some) is None
+    suites = [suite(texts=[("t", " ".join(VOCABULARY[:50]))])]
+    texts = [" ".join(VOCABULARY[:15])]
+    assert Contamination(suites, OverlapBounds(overlap_min=3 / 38)).of(PROFILE, texts) is not None
+    assert Contamination(suites, OverlapBounds(overlap_min=0.08)).of(PROFILE, texts) is None
+    assert (
+        Contamination(suites, OverlapBounds(words=8, overlap_min=0.18)).of(PROFILE, texts)
+        is not None
+    )  # 8 of 43
+    assert Contamination([]).of(PROFILE, texts) is None
 
 
 def test_texts_that_share_runs_are_counted_apart() -> None:
     shared = " ".join(VOCABULARY[:20])
-    suites = [Suite(texts={"a": shared + " " + " ".join(VOCABULARY[100:200]), "b": shared})]
-    why = Contamination(suites).of(Work("s", texts=[shared]))
+    suites = [suite(texts=[("a", shared + " " + " ".join(VOCABULARY[100:200])), ("b", shared)])]
+    why = Contamination(suites).of(PROFILE, [shared])
     assert why is not None
     assert why.detail == "b of core: 100% of its runs of 13 words"
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.registration import mark_consent, marks_of
 from tests.support.engine_lake import DAY_US, SESSIONS, built, otherwise, rows_of, talk, tokens
 from tests.support.lakes import START_US, HandLake, make_event
@@ -30,7 +30,7 @@ def test_what_a_fork_repeats_is_not_trained_twice(
         begun = make_event(name, 0, "session_start", payload=start)
         lake.send([begun, *told, *more, thumbs(name, 13)])
     lake.writer().drain()
-    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
     shard = built(lake, recipe())
     assert shard.manifest.counts.excluded == {"copy": 1}
     rows = {row["session_id"]: row for row in rows_of(lake, shard)}
@@ -53,7 +53,7 @@ def test_no_train_reaches_what_repeats_it(lake: HandLake, recipe: Callable[..., 
         begun = make_event(name, 0, "session_start", payload=start)
         lake.send([begun, *otherwise(name, 100 + number)])
     lake.writer().drain()
-    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
     shard = built(lake, recipe())
     held = {row["session_id"] for row in rows_of(lake, shard)}
     assert {"fork", "fork-of-fork", "next"} <= held
@@ -75,7 +75,7 @@ def test_forks_are_on_the_side_of_what_they_fork(
         begun = make_event(name, 0, "session_start", payload=start)
         lake.send([begun, *otherwise(name, 50 + number)])
     lake.writer().drain()
-    run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=START_US + 2 * DAY_US)
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
     split = '[split]\neval = 0.5\nby = "group"\n[exclude]'
     rows = rows_of(lake, built(lake, recipe(("[exclude]", split))))
     sides = {row["session_id"]: row["split"] for row in rows}

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import Recipe, load_recipe
-from penstock_jobs.shards.selection import Known, Selection, read_answer, select, wanted_by
+from penstock_jobs.shards.selection import KnownSessions, Selection, read_answer, select
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import DAY_US
 from tests.support.reward_runs import run_at
@@ -33,12 +33,12 @@ def chosen_by(lake: HandLake, recipe: Recipe) -> Selection:
     answer = lake.lake.query(recipe.query).arrow()
     asked = read_answer(answer, recipe.advantage.kind)
     chains = "select session_id, chain from outcomes where superseded_at is null"
-    known = Known(
+    known = KnownSessions(
         lake.lake.query(chains).arrow(),
         lake.lake.query("select * from outcomes").arrow(),
         lake.lake.query("select * from rewards").arrow(),
     )
-    return select(asked, known, wanted_by(recipe))
+    return select(asked, known, recipe.target)
 
 
 #: How many of the eighteen are chosen, and why the others of the query are not.

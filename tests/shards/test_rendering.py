@@ -17,7 +17,7 @@ from penstock.errors import ExtraMissing, InvalidInput
 from penstock_jobs.shards.branches import Branch
 from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.conversation import Conversation
-from penstock_jobs.shards.renderer import Drift, Rendered, Renderer, open_renderer
+from penstock_jobs.shards.renderer import RenderedBranches, Renderer, RenderingDrift, open_renderer
 from tests.shards.talks import Talk, asks
 from tests.support.tokenizer_files import FORGETFUL, PLAIN, tokenizer_json
 
@@ -65,7 +65,7 @@ def test_our_own_template_marks_what_the_model_wrote(renderers: dict[str, Render
     found = renderers["own"].render(a_session().conversation())
     [branch] = found.branches
     assert found.problems == []
-    assert found.retok_drift == Drift()
+    assert found.retok_drift == RenderingDrift()
     assert text_of(renderers["own"], branch) == (
         "<|im_start|>system\nBe brief.\n\n"
         "You may call these tools, with their arguments as JSON:\n"
@@ -94,7 +94,7 @@ def test_a_template_without_blocks_is_compared_with_its_prefixes(
 ) -> None:
     found = renderers["plain"].render(a_session().conversation())
     [branch] = found.branches
-    assert found.retok_drift == Drift()
+    assert found.retok_drift == RenderingDrift()
     assert written(renderers["plain"], branch) == [
         '<think>First read.</think>I look.{"path":  "a.py"}{<|im_end|>',
         "Done.<|im_end|>",
@@ -152,7 +152,7 @@ def test_copies_and_what_no_model_said_are_context(renderers: dict[str, Renderer
         assert written(renderers[name], branch) == ["new<|im_end|>"]
         assert branch.calls == (2,)
     copied = Talk().user("one").model("old").conversation(copied=frozenset({"e2"}))
-    assert renderers["own"].render(copied) == Rendered([], [], Drift())
+    assert renderers["own"].render(copied) == RenderedBranches([], [], RenderingDrift())
 
 
 def test_each_context_is_a_branch(renderers: dict[str, Renderer]) -> None:

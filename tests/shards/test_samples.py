@@ -14,13 +14,13 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
 from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.renderer import Renderer
-from penstock_jobs.shards.sample_rows import LeftOut, Options, SampleRows
+from penstock_jobs.shards.sample_rows import LeftOutBranches, SampleOptions, SampleRows
 from tests.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
 from tests.support.tokenizer_files import PLAIN, tokenizer_json
 
 Row = dict[str, Any]
 DIGEST = "ab" * 32
-ENGINE = Options("engine")
+ENGINE = SampleOptions("engine")
 
 
 def make_renderer(template: str = PLAIN) -> Renderer:
@@ -28,7 +28,7 @@ def make_renderer(template: str = PLAIN) -> Renderer:
 
 
 def sample(
-    *talks: Talk, options: Options = ENGINE, renderer: Renderer | None = None, **chain: Any
+    *talks: Talk, options: SampleOptions = ENGINE, renderer: Renderer | None = None, **chain: Any
 ) -> tuple[list[Row], SampleRows]:
     rows = SampleRows(options, renderer)
     rows.add_chain([talk.conversation() for talk in talks], {"s-1": "train"}, **chain)
@@ -101,7 +101,7 @@ def test_messages_are_the_same_bytes_each_time() -> None:
         '{"role":"tool","content":"one","tool_call_id":"c1","name":"read"},'
         '{"role":"assistant","content":"b"}]'
     )
-    (first, _), _ = sample(two_branches(), options=Options("engine", messages=False))
+    (first, _), _ = sample(two_branches(), options=SampleOptions("engine", messages=False))
     assert (first["messages"], first["tools"]) == ("[]", None)
 
 
@@ -183,10 +183,10 @@ def broken() -> Talk:
 def test_recipes_say_where_tokens_come_from(
     talk: Talk, source: Any, expected: str | list[str]
 ) -> None:
-    rows, found = sample(talk, options=Options(source), renderer=make_renderer())
+    rows, found = sample(talk, options=SampleOptions(source), renderer=make_renderer())
     if isinstance(expected, str):
         assert rows == []
-        assert found.left_out == [LeftOut("s-1", expected, 0)]  # type: ignore[arg-type]
+        assert found.left_out == [LeftOutBranches("s-1", expected, 0)]  # type: ignore[arg-type]
     else:
         assert [row["token_source"] for row in rows] == expected
         assert found.left_out == []
@@ -194,12 +194,12 @@ def test_recipes_say_where_tokens_come_from(
 
 def test_without_a_tokenizer_nothing_is_rendered() -> None:
     with pytest.raises(InvalidInput, match="no tokenizer"):
-        SampleRows(Options("prefer-engine"))
+        SampleRows(SampleOptions("prefer-engine"))
 
 
 def test_rendered_rows_have_what_a_renderer_knows() -> None:
     renderer = make_renderer()
-    [row], _ = sample(text_only(), options=Options("render"), renderer=renderer)
+    [row], _ = sample(text_only(), options=SampleOptions("render"), renderer=renderer)
     assert row["rollout_logprobs"] is None
     assert row["policy_version_runs"] is None
     assert row["tokenizer_sha256"] == renderer.tokenizer_sha256
@@ -211,7 +211,7 @@ def test_rendered_rows_have_what_a_renderer_knows() -> None:
 def test_drift_is_counted() -> None:
     once = "{% for m in messages %}{{ m.role if loop.last else '' }}:{{ m.content }}{% endfor %}"
     talk = Talk().user("u").model("a").user("v").model("b")
-    _, rows = sample(talk, options=Options("render"), renderer=make_renderer(once))
+    _, rows = sample(talk, options=SampleOptions("render"), renderer=make_renderer(once))
     assert [reason for _, reason, _ in rows.left_out] == ["template_refused"]
     assert rows.problems[0][1].kind == "template_refused"
 
@@ -231,7 +231,7 @@ def test_broken_calls_are_said_in_the_row_and_by_session() -> None:
 def test_the_tokenizer_is_the_recipe_s_unless_the_engine_names_its_digest() -> None:
     def found(named: str | None, expected: str | None) -> str:
         talk = Talk().user("go").model("a", tokens=tokens([1], [2], tokenizer=named))
-        [row], _ = sample(talk, options=Options("engine", tokenizer=expected))
+        [row], _ = sample(talk, options=SampleOptions("engine", tokenizer=expected))
         return str(row["tokenizer_sha256"])
 
     assert found("sha256:" + DIGEST, None) == DIGEST
@@ -239,30 +239,30 @@ def test_the_tokenizer_is_the_recipe_s_unless_the_engine_names_its_digest() -> N
     assert found("org/model", None) == "org/model"
     assert found(None, None) == "unknown"
     other = Talk().user("go").model("a", tokens=tokens([1], [2], tokenizer="cd" * 32))
-    assert sample(other, options=Options("engine", tokenizer=DIGEST))[0] == []
+    assert sample(other, options=SampleOptions("engine", tokenizer=DIGEST))[0] == []
 
 
 # Lengths
 
 
 def test_what_is_too_long_is_dropped_and_counted() -> None:
-    rows, found = sample(two_branches(), options=Options("engine", max_length=5))
+    rows, found = sample(two_branches(), options=SampleOptions("engine", max_length=5))
     assert [row["input_ids"] for row in rows] == [[9, 8, 8]]
     assert (rows[0]["branch_index"], rows[0]["n_branches"]) == (0, 1)
     assert (rows[0]["parent_sample_id"], rows[0]["link_kind"]) == (None, "fork")
-    assert found.left_out == [LeftOut("s-1", "too_long", 1)]
+    assert found.left_out == [LeftOutBranches("s-1", "too_long", 1)]
 
 
 def test_what_is_too_long_can_be_cut_behind_a_call() -> None:
-    rows, found = sample(two_branches(), options=Options("engine", 5, too_long="cut"))
+    rows, found = sample(two_branches(), options=SampleOptions("engine", 5, too_long="cut"))
     assert [row["input_ids"] for row in rows] == [[1, 2, 3, 4], [9, 8, 8]]
     assert (rows[0]["status"], rows[0]["stop_reason"]) == ("truncated", "max_length")
     assert rows[0]["mask_reason"] == "max_length"
     assert [message["content"] for message in json.loads(rows[0]["messages"])] == ["go", "a"]
     assert found.left_out == []
-    rows, found = sample(two_branches(), options=Options("engine", 3, too_long="cut"))
+    rows, found = sample(two_branches(), options=SampleOptions("engine", 3, too_long="cut"))
     assert len(rows) == 1
-    assert found.left_out == [LeftOut("s-1", "too_long", 1)]
+    assert found.left_out == [LeftOutBranches("s-1", "too_long", 1)]
 
 
 # Chains
@@ -389,7 +389,7 @@ def test_rows_keep_the_rules_of_a_shard(
         payload = {"text": "a", "call_id": f"m{number}", "tokens": said}
         talk.add("model_call", payload, seq=number // 2)  # two of each number
         prompt = [*prompt, number + 2, 3, 4]
-    options = Options(source, max_length=40, too_long="cut" if is_cut else "drop")
+    options = SampleOptions(source, max_length=40, too_long="cut" if is_cut else "drop")
     rows, _ = sample(talk, options=options, renderer=make_renderer())
     trained: list[int] = []
     for index, row in enumerate(rows):

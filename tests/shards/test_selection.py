@@ -1,7 +1,6 @@
 """Selection: each session of a query is chosen, or left out for a reason."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,17 +14,14 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.shards.errors import RewardsPending
-from penstock_jobs.shards.recipe import Recipe, RewardChoice
+from penstock_jobs.shards.recipe import RewardChoice, RewardTarget, at_horizon, read_target
 from penstock_jobs.shards.selection import (
     CHOSEN_ROWS,
     LEFT_OUT_ROWS,
-    Known,
+    KnownSessions,
     Selection,
-    Wanted,
-    at_horizon,
     read_answer,
     select,
-    wanted_by,
 )
 
 DEFINITION = parse_definition(
@@ -81,9 +77,9 @@ def reward(session: str, name: str, value: float | None, **more: Any) -> dict[st
     return row | {"definition_version": DEFINITION.version} | more
 
 
-def known(chains: Mapping[str, str], outcomes: list[Any], rewards: list[Any]) -> Known:
+def known(chains: Mapping[str, str], outcomes: list[Any], rewards: list[Any]) -> KnownSessions:
     sessions = {"session_id": list(chains), "chain": list(chains.values())}
-    return Known(
+    return KnownSessions(
         pa.table(sessions, pa.schema([("session_id", pa.string()), ("chain", pa.string())])),
         pa.Table.from_pylist(outcomes, _OUTCOMES),
         pa.Table.from_pylist(rewards, _REWARDS),
@@ -113,7 +109,7 @@ def test_each_is_chosen_or_left_out_for_a_reason() -> None:
         ],
         [reward("a", "edit_persistence", 0.25), reward("a", "explicit_feedback", 1.0)],
     )
-    found = select(asked(*"gfedcbaz"), facts, Wanted(DEFINITION, "drop"))
+    found = select(asked(*"gfedcbaz"), facts, RewardTarget(DEFINITION, "drop"))
     assert found.chosen.to_pylist() == [
         {
             "session_id": "a", "chain": "a", "group_id": "a", "stratum": None, "weight": 1.0,
@@ -151,13 +147,13 @@ def test_pending_waits_or_is_dropped() -> None:
     ]
     facts = known({"a": "a", "b": "b", "c": "c"}, outcomes, [])
     with pytest.raises(RewardsPending, match=r"(?s)2 of 3 .*two; the last is due at .*T12:00"):
-        select(asked(*"abc"), facts, Wanted(DEFINITION, "wait"))
+        select(asked(*"abc"), facts, RewardTarget(DEFINITION, "wait"))
     outcomes[1]["due_at"] = None
     facts = known({"a": "a", "b": "b", "c": "c"}, outcomes, [])
     with pytest.raises(RewardsPending, match="nobody can say when"):
-        select(asked(*"abc"), facts, Wanted(DEFINITION, "wait"))
+        select(asked(*"abc"), facts, RewardTarget(DEFINITION, "wait"))
     # What is not asked for may be pending as long as it likes.
-    assert select(asked("a"), facts, Wanted(DEFINITION, "wait")).chosen.num_rows == 1
+    assert select(asked("a"), facts, RewardTarget(DEFINITION, "wait")).chosen.num_rows == 1
 
 
 def test_only_what_this_definition_says_now_counts() -> None:
@@ -177,13 +173,13 @@ def test_only_what_this_definition_says_now_counts() -> None:
             reward("a", "latency", 0.5),  # without a weight
         ],
     )
-    [row] = select(asked("a"), facts, Wanted(DEFINITION, "wait")).chosen.to_pylist()
+    [row] = select(asked("a"), facts, RewardTarget(DEFINITION, "wait")).chosen.to_pylist()
     assert row["reward"] == 0.3
     assert row["components"] == [{"name": "edit_persistence", "value": 0.5, "weight": 3.0}]
 
 
 def test_without_rewards_all_that_is_there_is_chosen() -> None:
-    facts = Known(known({"a": "a", "b": "a"}, [], []).sessions)
+    facts = KnownSessions(known({"a": "a", "b": "a"}, [], []).sessions)
     found = select(asked("b", "c", weight=[0.5, 1.0]), facts, None)
     [row] = found.chosen.to_pylist()
     assert (row["session_id"], row["chain"], row["weight"]) == ("b", "a", 0.5)
@@ -192,7 +188,7 @@ def test_without_rewards_all_that_is_there_is_chosen() -> None:
 
 
 def test_a_chain_is_in_one_group_and_one_stratum() -> None:
-    facts = Known(known({"a": "a", "b": "a", "c": "a", "d": "d"}, [], []).sessions)
+    facts = KnownSessions(known({"a": "a", "b": "a", "c": "a", "d": "d"}, [], []).sessions)
     rows = asked(
         *"dcba",
         group_id=[None, None, "g", None],
@@ -220,7 +216,7 @@ def test_the_parts_of_a_chain_are_put_together() -> None:
             reward("b", "explicit_feedback", 0.5),
         ],
     )
-    for row in select(asked("a", "b"), facts, Wanted(DEFINITION, "wait")).chosen.to_pylist():
+    for row in select(asked("a", "b"), facts, RewardTarget(DEFINITION, "wait")).chosen.to_pylist():
         assert row["components"] == [
             {"name": "edit_persistence", "value": 0.75, "weight": 3.0},
             {"name": "explicit_feedback", "value": 0.5, "weight": 1.0},
@@ -252,7 +248,7 @@ def test_at_another_horizon_the_reward_is_put_together_anew() -> None:
             reward("e", "edit_persistence", 0.5),  # nobody looked after two minutes
         ],
     )
-    found = select(asked(*names), facts, Wanted(sooner, "drop", anew=True))
+    found = select(asked(*names), facts, RewardTarget(sooner, "drop", recombined=True))
     worth = {row["session_id"]: row["reward"] for row in found.chosen.to_pylist()}
     assert worth == {"a": pytest.approx((3 * 0.75 - 1) / 4), "b": -1.0}
     assert {name: why[0] for name, why in left_out(found).items()} == {
@@ -262,15 +258,13 @@ def test_at_another_horizon_the_reward_is_put_together_anew() -> None:
 
 def test_a_definition_lies_beside_the_recipe_or_comes_with_penstock(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(DEFINITION.text)
-    recipe = Recipe("r", "select 1", "r.sql", directory=tmp_path)
-    assert wanted_by(recipe) is None
-    recipe = replace(recipe, reward=RewardChoice("wait", "mine.toml"))
-    assert wanted_by(recipe) == Wanted(DEFINITION, "wait")
-    sooner = wanted_by(replace(recipe, reward=RewardChoice("drop", "default", 30)))
-    assert sooner is not None
-    assert (sooner.definition.name, sooner.anew) == ("default", True)
+    assert read_target(RewardChoice("wait", "mine.toml"), tmp_path) == RewardTarget(
+        DEFINITION, "wait"
+    )
+    sooner = read_target(RewardChoice("drop", "default", 30), tmp_path)
+    assert (sooner.definition.name, sooner.recombined) == ("default", True)
     with pytest.raises(InvalidInput, match="No such file"):
-        wanted_by(replace(recipe, reward=RewardChoice("wait", "none.toml")))
+        read_target(RewardChoice("wait", "none.toml"), tmp_path)
 
 
 def test_a_horizon_that_is_not_computed() -> None:
@@ -325,7 +319,7 @@ def test_what_a_database_may_answer() -> None:
 
 def test_nothing_asked_is_nothing_chosen() -> None:
     facts = known({}, [], [])
-    for wanted in (None, Wanted(DEFINITION, "wait")):
+    for wanted in (None, RewardTarget(DEFINITION, "wait")):
         found = select(asked(), facts, wanted)
         assert (found.chosen.num_rows, found.left_out.num_rows) == (0, 0)
 
@@ -342,7 +336,7 @@ def test_counts_add_up_to_the_query_in_any_order(kinds: list[str | None], random
         for name, kind in zip(names, kinds, strict=True)
         if kind not in (None, "absent")
     ]
-    wanted = Wanted(DEFINITION, "drop")
+    wanted = RewardTarget(DEFINITION, "drop")
     found = select(asked(*names), known(there, rows, []), wanted)
     assert found.chosen.num_rows + sum(found.counts().values()) == len(kinds)
     assert found.chosen.num_rows == sum(kind in _KINDS[:2] for kind in kinds)

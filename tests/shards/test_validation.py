@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.files import publish
 from penstock.shards.manifest import Counts, Manifest, PartFile
-from penstock.shards.rules import RULES, SHAPES, Known
+from penstock.shards.rules import RULES, SHAPES, ModelLimits
 from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.validation import Seen, ShardValidator, digests_of, validate_shard
+from penstock.shards.validation import DigestSet, ShardValidator, digests_of, validate_shard
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock.storage.files import FileStore
 from tests.shards.making import (
@@ -28,7 +28,7 @@ from tests.shards.making import (
     with_routes,
 )
 
-KNOWN = Known(vocabulary=VOCABULARY, experts=8)
+KNOWN = ModelLimits(vocabulary=VOCABULARY, experts=8)
 Row = dict[str, Any]
 Change = Callable[[Row], object]
 
@@ -289,7 +289,7 @@ def test_a_group_is_in_one_file() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 60), max_size=8), max_size=12))
 def test_seen_is_a_set(batches: list[list[int]]) -> None:
-    seen, there = Seen(), set[int]()
+    seen, there = DigestSet(), set[int]()
     for batch in batches:
         first = next(
             (number for number, one in enumerate(batch) if one in there or one in batch[:number]),
@@ -353,7 +353,7 @@ def test_a_shard_in_the_store_is_validated(tmp_path: Path) -> None:
     manifest = make_shard(store, rows, routes=make_routes(rows))
     validate_shard(store, manifest, KNOWN)
     with pytest.raises(ShardInvalid, match=r"part-0000\d.parquet, row \d+, .*token_ids"):
-        validate_shard(store, manifest, Known(vocabulary=10))
+        validate_shard(store, manifest, ModelLimits(vocabulary=10))
 
 
 def test_a_manifest_that_counts_otherwise_is_refused(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.rates import Difference, Values, welch
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import Definition, find_definition, parse_definition
+from penstock_jobs.rewards.rates import MeanDifference, Values, welch
+from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
 from penstock_jobs.simulator.truth import SessionTruth
@@ -75,7 +74,7 @@ def measure(
             lake.send(body)
         lake.writer().drain()
         last_us = lake.rows("select max(epoch_us(ts)) as last from events")[0]["last"]
-        run(lake.lake, InlineExecutor(), Work(definition), now_us=last_us + LATER_US)
+        run(lake.lake, InlineExecutor(), RunRequest(definition), now_us=last_us + LATER_US)
         rows = lake.rows(f"""select session_id, target_kind, target_id, name, horizon_s, state,
             value, reason from ({CURRENT}) where name in ('edit_persistence', 'line_survival',
             'dissatisfied_follow_up', 'reward') and target_kind in ('edit', 'turn', 'session')""")
@@ -195,7 +194,7 @@ def _true_means(checkpoint: Checkpoint, sessions: int) -> tuple[float, float]:
     return float(np.mean([one for one in kept if one is not None])), float(np.mean(negative))
 
 
-def _holds(found: Difference, true: float) -> bool:
+def _holds(found: MeanDifference, true: float) -> bool:
     return found.interval[0] <= true <= found.interval[1]
 
 

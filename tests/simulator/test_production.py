@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from penstock.events.payloads import PAYLOADS
-from penstock.events.reading import judge
+from penstock.events.validation import validate_lines
 from penstock_jobs.simulator.delivery import Delivery, EventLine, SendRate, deliver
 from penstock_jobs.simulator.files import LANGUAGES, write_file
 from penstock_jobs.simulator.grammar import Dice
@@ -79,7 +79,7 @@ def test_the_rate_changes_the_time_and_nothing_else() -> None:
 
 def test_every_event_is_one_that_the_gateway_takes() -> None:
     lines = [line for _, line in deliver(PRODUCTION, 80)]
-    judged = judge(lines, 1, 64 * 1024)
+    judged = validate_lines(lines, 1, 64 * 1024)
     assert judged.rejections == []
     assert len(judged.lines) == len(lines)
 

@@ -7,8 +7,8 @@ import pytest
 
 import penstock
 from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.simulator.policy import END, POLICIES, TASK_IDS
@@ -30,7 +30,7 @@ def test_log_probabilities_of_a_shard_are_recomputed_from_its_ids(tmp_path: Path
                 lake.send(b"\n".join(line for _, _, line in one.lines))
         lake.writer().drain()
         now_us = production.begins_us(60) + LATER_US
-        run(lake.lake, InlineExecutor(), Work(find_definition()), now_us=now_us)
+        run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=now_us)
         recipe = load_recipe(tmp_path / "recipe.toml")
         shard = build_shard(lake.lake, InlineExecutor(), recipe, tenant="default").manifest.id
     sampled = decided = 0

@@ -11,8 +11,8 @@ import pytest
 
 from penstock.errors import SettingInvalid
 from penstock.settings import Settings
+from penstock.storage import open_store
 from penstock.storage.files import FileStore
-from penstock.storage.opening import open_store
 
 
 class Calls:

@@ -13,9 +13,8 @@ import pytest
 
 from penstock.errors import PenstockError, SettingInvalid
 from penstock.settings import Settings
-from penstock.storage import ObjectStore
+from penstock.storage import ObjectStore, open_store
 from penstock.storage.errors import StoreRefused, StoreUnreachable
-from penstock.storage.opening import open_store
 from penstock.storage.settings import StorageSettings
 from tests.support.servers.faults import (
     CutAnswer,
@@ -139,7 +138,7 @@ WRITE_ONE = """
 import sys
 from pathlib import Path
 from penstock.settings import Settings
-from penstock.storage.opening import open_store
+from penstock.storage import open_store
 store = open_store(Settings(data=Path(sys.argv[1]), store_url=sys.argv[2]))
 with store.create("events/a") as file:
     file.write(b"x" * int(sys.argv[3]))

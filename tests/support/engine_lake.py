@@ -7,8 +7,8 @@ import pyarrow as pa
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock.shards.files import read_rows
-from penstock_jobs.rewards.definitions import find_definition
-from penstock_jobs.rewards.running import Work, run
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
 from tests.support.lakes import START_US, Event, HandLake
 from tests.support.reward_events import answered, said
@@ -69,7 +69,7 @@ def fill(lake: HandLake) -> None:
     for number in range(SESSIONS):
         lake.send(talk(f"s{number:02d}", number))
     lake.writer().drain()
-    work = Work(find_definition())
+    work = RunRequest(find_definition())
     run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
 
 

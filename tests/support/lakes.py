@@ -16,17 +16,17 @@ import pyarrow.parquet as pq
 
 from penstock.clock import ManualClock
 from penstock.database.engine import Database
-from penstock.database.upgrade import upgrade
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.ingest.acceptance import Acceptance, Acceptor
-from penstock.ingest.partition_writer import PartitionWriter, Parts
-from penstock.ingest.rejection_limit import RejectionLimit
+from penstock.database.migrations import upgrade
+from penstock.events.event import TENANT_DEFAULT
+from penstock.ingest.flush import RejectionLimit
+from penstock.ingest.gateway import Acceptance, Acceptor
+from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import agree_on
+from penstock.lake.partitions import agree_on_shape
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
@@ -68,8 +68,8 @@ class HandLake:
         self,
         crash_point: Callable[[str], None] = lambda _point: None,
         database: Database | None = None,
-    ) -> Parts:
-        return Parts(
+    ) -> WriterParts:
+        return WriterParts(
             settings=self.lake.settings,
             database=database or self.lake.database,
             store=self.lake.store,
@@ -99,7 +99,7 @@ class HandLake:
             settings.room(IngestSettings).rejected_ratio_max,
             settings.room(IngestSettings).rejected_window_lines,
         )
-        log = agree_on(parts.database, parts.log.id, parts.log.partitions)
+        log = agree_on_shape(parts.database, parts.log.id, parts.log.partitions)
         return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)
 
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:

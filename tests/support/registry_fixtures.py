@@ -1,17 +1,19 @@
 """Databases of the kinds that there are, for the tests of checkpoints, gate and channels."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-
 from penstock.database.engine import Database
-from penstock.database.limits import Limits
-from penstock.database.upgrade import upgrade
-from penstock.settings import Settings, load_settings
+from penstock.database.limits import DatabaseLimits
+from penstock.database.migrations import upgrade
+from penstock.settings import Settings
+from penstock.settings import load_settings
 from tests.support.servers.postgres import PostgresServer
-from tests.support.webhook_receiver import Receiver, receiving
+from tests.support.webhook_receiver import Receiver
+from tests.support.webhook_receiver import receiving
+import pytest
+import shutil
+
 
 OpenDatabase = Callable[[], Database]
 
@@ -58,7 +60,7 @@ def open_database(database_url: str) -> Iterator[OpenDatabase]:
     opened: list[Database] = []
 
     def open_it() -> Database:
-        opened.append(Database(database_url, Limits(lock_seconds_max=30)))
+        opened.append(Database(database_url, DatabaseLimits(lock_seconds_max=30)))
         return opened[-1]
 
     yield open_it

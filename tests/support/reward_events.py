@@ -6,12 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS
-from penstock_jobs.rewards.gathering import as_bucket
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from tests.support.lakes import START_US, Event, hand_lake, make_event
 
 DAY_US = 86_400_000_000

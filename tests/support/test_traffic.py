@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS
-from penstock.events.reading import judge
+from penstock.events.validation import validate_lines
 from tests.support.traffic import Event, batches, generate_sessions, interleave
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -64,7 +64,7 @@ def test_start_needs_a_time_zone() -> None:
 def test_every_event_is_accepted(sessions: list[list[Event]]) -> None:
     events = events_of(sessions)
     lines = [line for body in batches(events, 500) for line in body.splitlines()]
-    judged = judge(lines, 1, EVENT_BYTES_MAX)
+    judged = validate_lines(lines, 1, EVENT_BYTES_MAX)
     assert judged.rejections == []
     assert len(judged.lines) == len(events)
 

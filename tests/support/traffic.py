@@ -14,7 +14,7 @@ import msgspec
 
 from penstock_jobs.simulator import conversation
 from penstock_jobs.simulator.files import LANGUAGES, CodeLine, Language, WorkingFile, write_file
-from penstock_jobs.simulator.grammar import COMMON_RULES, Dice, Grammar, Names, read_rules
+from penstock_jobs.simulator.grammar import Dice, Grammar, Names
 
 Event = dict[str, Any]
 
@@ -31,7 +31,7 @@ _ERROR_CLASSES = (
 _COMMANDS = ("log", "log", "check", "listing", "record", "row", "row", "history", "locked")
 _OBSERVED_AFTER_S = (30, 120, 300, 600, 600, 900)
 
-_outputs = Grammar(COMMON_RULES | read_rules(Path(__file__).parent / "shapes/tool_outputs.toml"))
+_outputs = Grammar(Path(__file__).parent / "shapes/tool_outputs.toml")
 
 
 def generate_sessions(count: int, seed: int, *, start: datetime) -> Iterator[list[Event]]:

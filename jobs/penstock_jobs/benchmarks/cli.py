@@ -3,18 +3,22 @@
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 from penstock.terminal.progress import progress_of
 from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
+
+if TYPE_CHECKING:
+    from penstock_jobs.benchmarks.result_import import ImportReport
+    from penstock_jobs.benchmarks.run import RunOptions
 
 app = typer.Typer(
     help="Benchmarks: run suites in isolation, bring results, compare checkpoints.",
@@ -89,12 +93,7 @@ def run(
 
     Example: penstock bench run examples/suites/core --checkpoint ckpt-0013 --agent "my-agent"
     """
-    from penstock.checkpoints.attempt import AttemptScope
-    from penstock.checkpoints.registration import find
-    from penstock.execution.opening import open_executor
-    from penstock_jobs.benchmarks.run import RunOptions, register_suite, run_suite
-    from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
-    from penstock_jobs.benchmarks.until_decided import UntilDecided
+    from penstock_jobs.benchmarks.run import RunOptions
 
     run_options = RunOptions(
         agent=agent,
@@ -111,14 +110,36 @@ def run(
     if until_decided and (attempts is not None or run_options.tasks):
         why = "the verdict is about all tasks, and says itself how many attempts are enough"
         raise InvalidInput(what="--attempts or --tasks with --until-decided", why=why)
+    until = (channel, attempts_max) if until_decided else None
+    _run(suite, checkpoint, run_options, until, data, tenant=tenant, json=json)
+
+
+def _run(
+    suite: Path,
+    checkpoint: str,
+    run_options: "RunOptions",
+    until: tuple[str, int | None] | None,
+    data: Path | None,
+    *,
+    tenant: str,
+    json: bool,
+) -> None:
+    """`until`: whose policy decides, and how many attempts at a task it may take at most."""
+    from penstock.checkpoints.attempts import Place
+    from penstock.checkpoints.checkpoints import find
+    from penstock.execution import open_executor
+    from penstock_jobs.benchmarks.run import register_suite, run_suite
+    from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
+    from penstock_jobs.benchmarks.until_decided import UntilDecided
+
     folder = read_suite(suite)
     with open_existing(data) as lake:
         checkpoint = find(lake.database, tenant, checkpoint).name
         choose = None
-        if until_decided:
+        if until is not None:
             register_suite(lake.database, tenant, folder, TASK_BYTES_MAX)
-            place = AttemptScope(tenant, folder.name, folder.version, checkpoint)
-            choose = UntilDecided(lake.database, place, channel, most=attempts_max)
+            place = Place(tenant, folder.name, folder.version, checkpoint)
+            choose = UntilDecided(lake.database, place, until[0], most=until[1])
         with open_executor(lake.settings) as executor, progress_of("attempts") as follow:
             report = run_suite(
                 lake,
@@ -166,7 +187,7 @@ def lint(
 
     Example: penstock bench lint examples/suites/core
     """
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock.settings import load_settings
     from penstock_jobs.benchmarks.lint import lint_suite
     from penstock_jobs.benchmarks.suite import read_suite
@@ -270,9 +291,10 @@ def import_(
     spinner = Console(stderr=True).status(f"Reading {path}")  # shown on a terminal only
     with open_existing(data) as lake, spinner:
         report = import_results(lake.database, lake.settings, path, request, dry_run=dry_run)
-    if json:
-        show_json(report)
-        return
+    show_json(report) if json else _show_import(report)
+
+
+def _show_import(report: "ImportReport") -> None:
     mean = None if report.mean_score is None else f"{report.mean_score:.4f}"
     rows: list[tuple[str, object]] = [
         ("format", report.format),

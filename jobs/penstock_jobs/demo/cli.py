@@ -54,7 +54,7 @@ def demo(
 
     Example: penstock demo
     """
-    from penstock.lake.directory import open_existing
+    from penstock.lake.lake import open_existing
     from penstock_jobs.demo.folders import make_folders
     from penstock_jobs.demo.page import write_page
     from penstock_jobs.demo.player import Player

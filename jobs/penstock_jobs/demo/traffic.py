@@ -11,7 +11,7 @@ from zlib import crc32
 
 from penstock.clock import SystemClock
 from penstock.http.errors import ServerUnreachable
-from penstock.ingest.storing import wait_until_stored
+from penstock.ingest.file_import import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.demo.story import Reception

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.interruption import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table, time_of

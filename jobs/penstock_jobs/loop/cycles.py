@@ -12,9 +12,8 @@ import sqlalchemy as sa
 import structlog
 
 from penstock.checkpoints.digests import text_digest
-from penstock.database.engine import Database, now_us
+from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.inserting import insert_new
 from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 

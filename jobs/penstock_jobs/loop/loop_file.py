@@ -31,8 +31,7 @@ from penstock.toml_document import (
     whole,
     whole_or_none,
 )
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definitions import DEFAULT, find_definition, shipped
+from penstock_jobs.rewards.definition import DEFAULT, Definition, find_definition, shipped
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 
 StalenessSource = Literal["channel", "recipe"]

@@ -1,7 +1,7 @@
 """Chains: sessions that one piece of work went through, by compactions and subagents.
 
-A session says with whose work it goes on when it starts. That is kept in the metadata database,
-as sessions are seen, so that finding a chain never reads the lake.
+A session names the session that it continues when it starts. The metadata database keeps these
+links as sessions are seen, so that finding a chain never reads the lake.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,92 +12,112 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database
-from penstock.database.inserting import insert_of
-from penstock.lake.buckets import SessionId
+from penstock.database.engine import Database, insert_of
+from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
+from penstock.lake.catalog import pinned
+from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import session_link
-from penstock_jobs.rewards.credit import Place
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
+from penstock_jobs.rewards.credit import ChainPlace
+from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.settings import RewardSettings
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"
-#: Rows of one statement.
-_ASKED_AT_ONCE = 500
+_ROWS_PER_STATEMENT = 500
 
 
 class Link(NamedTuple):
-    """With whose work a session goes on."""
+    """The session that another continues."""
 
     parent: SessionId
     subagent: bool
 
 
 def remember_links(database: Database, changes: pa.Table) -> None:
-    """With whose work these sessions go on, from rows of `lake.changes`."""
-    told = changes.filter(pc.is_in(changes["link"], pa.array(LINKS)))
-    told = told.filter(pc.is_valid(told["parent_session"]))
+    """Store the links of these sessions, from rows of `lake.changes`."""
+    linked = changes.filter(pc.is_in(changes["link"], pa.array(LINKS)))
+    linked = linked.filter(pc.is_valid(linked["parent_session"]))
     names = ["tenant", "session_id", "parent_session", "link"]
-    rows = told.select(names).to_pylist()
-    for start in range(0, len(rows), _ASKED_AT_ONCE):
+    rows = linked.select(names).to_pylist()
+    for start in range(0, len(rows), _ROWS_PER_STATEMENT):
         with database.write() as connection:
             insert = insert_of(connection)(session_link)
             newest = {name: insert.excluded[name] for name in names[2:]}
             connection.execute(
                 insert.on_conflict_do_update(index_elements=names[:2], set_=newest),
-                rows[start : start + _ASKED_AT_ONCE],
+                rows[start : start + _ROWS_PER_STATEMENT],
             )
+
+
+def gather_chain(
+    lake: Lake, session: SessionId, as_of_us: int
+) -> tuple[Bucket, dict[str, ChainPlace]]:
+    """A session with the others of its chain, as the segments have them now, and their places in
+    it. What only the log holds is not in it; links are known of sessions that a run has seen.
+    Raises SessionUnknown, LakeDamaged, what the store raises."""
+    chains, places = chains_of(lake.database, [session])
+    with pinned(lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds) as pin:
+        [bucket] = plan_sessions(
+            lake, pin, chains, lake.settings.room(RewardSettings).rewards_bucket_bytes_target
+        )
+        rows = read_bucket(lake, bucket)
+    if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
+        raise SessionUnknown(session=session.session_id, tenant=session.tenant)
+    of_tenant = {member.session_id: place for member, place in places.items()}
+    return as_bucket(rows, session.tenant, as_of_us), of_tenant
 
 
 def chains_of(
     database: Database, sessions: Iterable[SessionId]
-) -> tuple[list[tuple[SessionId, ...]], dict[SessionId, Place]]:
-    """The chains that these sessions are in, whole, in the order of their first sessions; and the
-    places of those that are in one with others."""
-    asked = set(sessions)
+) -> tuple[list[tuple[SessionId, ...]], dict[SessionId, ChainPlace]]:
+    """The whole chains of these sessions, in the order of their first sessions; and the places of
+    sessions that are in a chain with others."""
+    sessions = set(sessions)
     with database.read() as connection:
-        links = _links_around(connection, asked)
-    places = places_of(links)
+        places = places_of(_links_around(connection, sessions))
     chains: dict[SessionId, list[SessionId]] = {}
-    for session in asked | places.keys():
+    for session in sessions | places.keys():
         chain = places[session].chain if session in places else session.session_id
         chains.setdefault(SessionId(session.tenant, chain), []).append(session)
     return sorted(tuple(sorted(members)) for members in chains.values()), places
 
 
-def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, Place]:
+def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainPlace]:
     """Of all sessions that a link names."""
-    places: dict[SessionId, Place] = {}
+    places: dict[SessionId, ChainPlace] = {}
     for session in links.keys() | {link.parent for link in links.values()}:
-        root = _root(session, links)
         subagent = session in links and links[session].subagent
-        places[session] = Place(root.session_id, subagent)
+        places[session] = ChainPlace(_root(session, links).session_id, subagent)
     return places
 
 
 def _root(session: SessionId, links: Mapping[SessionId, Link]) -> SessionId:
     """The session that the chain began with; of a ring, which nobody should send, the least."""
-    seen = [session]
-    while (link := links.get(seen[-1])) is not None:
-        if link.parent in seen:
-            return min(seen[seen.index(link.parent) :])
-        seen.append(link.parent)
-    return seen[-1]
+    path = [session]
+    while (link := links.get(path[-1])) is not None:
+        if link.parent in path:
+            return min(path[path.index(link.parent) :])
+        path.append(link.parent)
+    return path[-1]
 
 
-def _links_around(connection: Connection, asked: set[SessionId]) -> dict[SessionId, Link]:
-    """All links of the chains of these sessions."""
+def _links_around(connection: Connection, sessions: set[SessionId]) -> dict[SessionId, Link]:
+    """All links of the chains of these sessions: first upwards, then downwards."""
     links: dict[SessionId, Link] = {}
-    seen, upwards = set(asked), set(asked)
+    members, upwards = set(sessions), set(sessions)
     while upwards:
-        found = dict(_read(connection, session_link.c.session_id, upwards))
-        links |= found
-        upwards = {link.parent for link in found.values()} - seen
-        seen |= upwards
-    downwards = set(seen)
+        above = dict(_read(connection, session_link.c.session_id, upwards))
+        links |= above
+        upwards = {link.parent for link in above.values()} - members
+        members |= upwards
+    downwards = set(members)
     while downwards:
-        found = dict(_read(connection, session_link.c.parent_session, downwards))
-        downwards = found.keys() - seen
-        links |= found
-        seen |= downwards
+        below = dict(_read(connection, session_link.c.parent_session, downwards))
+        links |= below
+        downwards = below.keys() - members
+        members |= downwards
     return links
 
 
@@ -105,11 +125,11 @@ def _read(
     connection: Connection, column: sa.ColumnElement[str], sessions: Iterable[SessionId]
 ) -> Iterator[tuple[SessionId, Link]]:
     by_tenant: dict[str, list[str]] = {}
-    for one in sorted(sessions):
-        by_tenant.setdefault(one.tenant, []).append(one.session_id)
+    for tenant, session in sorted(sessions):
+        by_tenant.setdefault(tenant, []).append(session)
     for tenant, ids in by_tenant.items():
-        for start in range(0, len(ids), _ASKED_AT_ONCE):
-            some = column.in_(ids[start : start + _ASKED_AT_ONCE])
+        for start in range(0, len(ids), _ROWS_PER_STATEMENT):
+            some = column.in_(ids[start : start + _ROWS_PER_STATEMENT])
             query = sa.select(session_link).where(session_link.c.tenant == tenant, some)
             for row in connection.execute(query):
                 parent = SessionId(tenant, row.parent_session)

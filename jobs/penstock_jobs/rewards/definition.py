@@ -1,12 +1,22 @@
 """A definition: which rewards are computed, how, and how they make up the reward of a session.
 
 It is a TOML file; its digest is its version, so that what was computed by one is never taken for
-what was computed by another.
+what was computed by another. The reward of a session is
+
+    mean:  Σ weight · clip(value) / Σ |weight|        sum:  Σ weight · clip(value)
+
+over the terms that are scored, clipped at last by the definition's own bounds. A term that is
+pending keeps the session pending. One that is censored or invalid censors the session where the
+definition says so; else the rest counts without it, and the reason names it. Where nothing is
+left, or nothing of what the definition needs, the session is censored. So a session is never worth
+nothing because nobody looked.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,8 +33,12 @@ from penstock.toml_document import (
     text,
     unknown,
 )
-from penstock_jobs.rewards.registry import Reward, all_rewards
+from penstock_jobs.rewards.reward import Reward, State, all_rewards, latest_due
 
+DEFAULT = "default"
+_SHIPPED = files("penstock_jobs.rewards") / "definitions"
+#: The name of the rows that a definition's sum makes.
+NAME = "reward"
 Combine = Literal["mean", "sum"]
 Missing = Literal["leave_out", "censor"]
 _VERSION_HEX = 16
@@ -68,6 +82,20 @@ _TOP = ("name", "combine", "clip", "needs_any", "parameters", "reward")
 _TERM = ("name", "version", "weight", "clip", "horizon_s", "missing", "parameters")
 
 
+def shipped() -> list[str]:
+    """The names of the definitions that come with Penstock."""
+    names = (entry.name for entry in _SHIPPED.iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def find_definition(text: str = DEFAULT) -> Definition:
+    """A file, or by name one that comes with Penstock. Raises InvalidInput."""
+    if text in shipped():
+        content = _SHIPPED.joinpath(f"{text}.toml").read_text(encoding="utf-8")
+        return parse_definition(content, text)
+    return load_definition(Path(text))
+
+
 def load_definition(path: Path) -> Definition:
     """Raises InvalidInput."""
     return parse_definition(read_text(path), str(path))
@@ -83,8 +111,11 @@ def parse_definition(content: str, where: str) -> Definition:
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InvalidInput(what=where, why="it names no reward: [[reward]]")
     terms = tuple(_term(row, shared, where) for row in rows)
-    _refuse_twice((term.reward.name for term in terms), where)
-    _refuse_unused(shared, terms, where)
+    for reward, count in Counter(term.reward.name for term in terms).items():
+        if count > 1:
+            raise InvalidInput(what=where, why=f"the reward {reward} stands there twice")
+    parameters = {each.name for term in terms for each in fields(term.reward.parameters)}
+    refuse_unknown(shared, parameters, f"{where}, parameters")
     combine = choice(found, "combine", get_args(Combine), "mean", where)
     clip = _clip(found, where)
     needs_any = _needs_any(found, terms, where)
@@ -164,19 +195,6 @@ def _version(
     return hashlib.sha256(content).hexdigest()[:_VERSION_HEX]
 
 
-def _refuse_twice(names: Iterable[str], where: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidInput(what=where, why=f"the reward {name} stands there twice")
-        seen.add(name)
-
-
-def _refuse_unused(shared: Mapping[str, Any], terms: Iterable[Term], where: str) -> None:
-    known = {one.name for term in terms for one in fields(term.reward.parameters)}
-    refuse_unknown(shared, known, f"{where}, parameters")
-
-
 def _clip(found: Mapping[str, Any], where: str) -> tuple[float, float] | None:
     value = found.get("clip")
     if value is None:
@@ -187,3 +205,56 @@ def _clip(found: Mapping[str, Any], where: str) -> tuple[float, float] | None:
     if low > high:
         raise InvalidInput(what=where, why=f"clip has its ends the wrong way round: {value!r}")
     return low, high
+
+
+# Combining
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A reward of a session, at the horizon that counts."""
+
+    state: State
+    value: float | None = None
+    reason: str | None = None
+    #: As in REWARD_ROWS.
+    due_us: int | None = None
+
+
+UNKNOWN = Standing("censored", reason="no_rows")
+
+
+def combine(definition: Definition, standings: Mapping[str, Standing]) -> Standing:
+    """The session's reward from those of the definition, which are by name."""
+    terms = [(term, standings.get(term.reward.name, UNKNOWN)) for term in definition.counted()]
+    waiting = {term.reward.name: own for term, own in terms if own.state == "pending"}
+    if waiting:
+        due_us = latest_due(own.due_us for own in waiting.values())
+        return Standing("pending", reason=", ".join(sorted(waiting)), due_us=due_us)
+    missing = [(term, own.reason) for term, own in terms if own.state != "scored"]
+    for term, reason in missing:
+        if term.missing == "censor":
+            return Standing("censored", reason=f"{term.reward.name}: {reason}")
+    scored = [(term, own.value) for term, own in terms if own.value is not None]
+    known = {term.reward.name for term, _ in scored}
+    needed = set(definition.needs_any)
+    reasons = {term.reward.name: reason for term, reason in missing}
+    if not known or (needed and not known & needed):
+        lacking = [name for name in reasons if not needed or name in needed]
+        why = "; ".join(sorted(f"{name}: {reasons[name]}" for name in lacking))
+        return Standing("censored", reason=why)
+    left_out = f"without {', '.join(sorted(reasons))}" if reasons else None
+    return Standing("scored", _total(definition, scored), left_out)
+
+
+def _total(definition: Definition, scored: list[tuple[Term, float]]) -> float:
+    total = sum(term.weight * _clipped(value, term.clip) for term, value in scored)
+    if definition.combine == "mean":
+        total /= sum(abs(term.weight) for term, _ in scored)
+    return _clipped(total, definition.clip)
+
+
+def _clipped(value: float, bounds: tuple[float, float] | None) -> float:
+    if bounds is None:
+        return value
+    return min(max(value, bounds[0]), bounds[1])

@@ -1,13 +1,14 @@
 """Merging small files of rewards, so that a query opens few: the rows stay as they are."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import pyarrow as pa
+from sqlalchemy import Connection
 
 from penstock.lake.catalog import pinned
-from penstock.lake.errors import CompactionConflict
 from penstock.lake.lake import Lake
-from penstock.lake.segments import discard
+from penstock.lake.merging import Merger, choose_groups, merge_each
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.reward_files import (
     MadeBy,
@@ -18,42 +19,38 @@ from penstock_jobs.rewards.reward_files import (
     rewards_at,
     write_rewards,
 )
-from penstock_jobs.tiering import choose_groups
 
 #: Rows of a merged file.
 _FILE_ROWS_MAX = 1_000_000
 
 
-def merge_small(lake: Lake, version: str) -> int:
-    """Merge the files of a definition that are worth it; how many went into others. Raises
-    LakeDamaged, what the store raises."""
+def merge_small(lake: Lake, version: str) -> None:
+    """Merge the files of a definition that are worth it. Raises LakeDamaged, FileLost, what the
+    store raises."""
     settings = lake.settings
     with pinned(
         lake.database, None, settings.room(LakeSettings).reader_lease_seconds, renewed=True
     ) as pin:
-        files = rewards_at(lake.database, pin.snap, version)
         groups = choose_groups(
-            files,
-            lambda one: one.rows,
+            rewards_at(lake.database, pin.snap, version),
+            attrgetter("rows"),
             _FILE_ROWS_MAX,
             settings.room(LakeSettings).compaction_segments_min,
         )
-        return sum(len(group) for group in groups if _merge(lake, group))
+        for _ in merge_each(lake, Merger(write_merged, replace_merged), groups):
+            pass
 
 
-def _merge(lake: Lake, group: Sequence[RewardFile]) -> bool:
-    names = [one.name for one in group]
-    merged = write_rewards(
+def write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
+    names = [file.name for file in group]
+    return write_rewards(
         lake.database,
         lake.store,
-        MadeBy(group[0].definition_version, min(one.lake_snap for one in group)),
+        MadeBy(group[0].definition_version, min(file.lake_snap for file in group)),
         rewards=pa.concat_tables([read_rewards(lake.store, name) for name in names]),
         outcomes=pa.concat_tables([read_outcomes(lake.store, name) for name in names]),
     )
-    try:
-        with lake.database.write() as connection:
-            replace_rewards(connection, names, merged)
-    except CompactionConflict:
-        discard(lake.store, merged.name)
-        return False
-    return True
+
+
+def replace_merged(connection: Connection, group: Sequence[RewardFile], merged: RewardFile) -> None:
+    replace_rewards(connection, [file.name for file in group], merged)

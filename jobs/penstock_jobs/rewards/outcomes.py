@@ -17,14 +17,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.combine import UNKNOWN, Standing
+from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters
+from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
-from penstock_jobs.rewards.rows import TABLES, Bucket, Parameters
 from penstock_jobs.rewards.texts.trail import SECOND
 
 Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
 #: When something happened: ts in microseconds, then seq.
 Moment = tuple[int, int]
+_BEFORE_ALL: Moment = (-1, -1)
 
 STILL_OPEN = "still_open"
 _BY_AGENT = ("model_calls", "tool_calls", "edits")
@@ -49,7 +50,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Limits:
+class OutcomeLimits:
     """What the rules go by."""
 
     #: A session without an end is over when nothing was heard of it for this time, in seconds.
@@ -60,11 +61,11 @@ class Limits:
     negative_value: float = -1.0
     #: By which horizons it is measured whether an edit was kept. Those of the definition: then
     #: the texts are compared only once.
-    persistence: Parameters = field(default_factory=Parameters)
+    persistence: EditParameters = field(default_factory=EditParameters)
 
 
 @dataclass(frozen=True)
-class Facts:
+class SessionFacts:
     """What the rules know of a session."""
 
     consent: str
@@ -81,24 +82,24 @@ class Facts:
     quiet_at_us: int | None = None
 
 
-def no_train(facts: Facts) -> bool:
+def no_train(facts: SessionFacts) -> bool:
     """The user does not want it to be learned from."""
     return facts.consent == "no_train"
 
 
-def no_agent(facts: Facts) -> bool:
+def no_agent(facts: SessionFacts) -> bool:
     """The agent did nothing that a reward could be about."""
     return not facts.acted
 
 
-def invalid_tool_calls(facts: Facts) -> bool:
+def invalid_tool_calls(facts: SessionFacts) -> bool:
     """No tool call could be understood, or the last could not and no edit followed."""
     if not facts.calls:
         return False
     return all(facts.calls) or (facts.calls[-1] and not facts.edited_after_last_call)
 
 
-def abandoned(facts: Facts) -> bool:
+def abandoned(facts: SessionFacts) -> bool:
     """The user stopped it, and nothing that it wrote is there."""
     return facts.stopped and not facts.may_be_kept
 
@@ -107,7 +108,7 @@ class Rule(NamedTuple):
     """The name of `holds` is the reason. `while_open`: no later event can take it back."""
 
     kind: Literal["excluded", "negative_by_rule"]
-    holds: Callable[[Facts], bool]
+    holds: Callable[[SessionFacts], bool]
     while_open: bool = False
 
     @property
@@ -127,15 +128,16 @@ def outcomes(
     bucket: Bucket,
     standings: Mapping[str, Standing],
     consents: Mapping[str, str],
-    limits: Limits | None = None,
+    limits: OutcomeLimits | None = None,
 ) -> list[Outcome]:
     """One for each session of the bucket, by session_id. `standings` and `consents` are by
-    session; a session without a standing is censored, and one consent of `no_train`, there or in
-    the rows of the bucket, is enough."""
-    limits = limits or Limits()
-    checkpoints = _checkpoints(bucket)
-    found = []
-    for session, facts in sorted(_facts(bucket, consents, limits).items()):
+    session; a session without a standing is censored. One consent of `no_train`, there or in the
+    rows of the bucket, is enough."""
+    limits = limits or OutcomeLimits()
+    tables = {name: _until(getattr(bucket, name), bucket.as_of_us) for name in TABLES}
+    checkpoints = _checkpoints(tables)
+    decided = []
+    for session, facts in sorted(_facts(bucket, tables, consents, limits).items()):
         standing = standings.get(session, UNKNOWN)
         kind, reason, value = decide(facts, standing, limits.negative_value)
         due_us = without = None
@@ -144,12 +146,12 @@ def outcomes(
         elif kind == "scored":
             reason, without = None, reason
         checkpoint = checkpoints.get(session)
-        found.append(Outcome(session, kind, reason, value, checkpoint, due_us, without))
-    return found
+        decided.append(Outcome(session, kind, reason, value, checkpoint, due_us, without))
+    return decided
 
 
 def decide(
-    facts: Facts, standing: Standing, negative_value: float = -1.0
+    facts: SessionFacts, standing: Standing, negative_value: float = -1.0
 ) -> tuple[Kind, str | None, float | None]:
     """The kind, the reason and the value."""
     for rule in RULES:
@@ -166,46 +168,49 @@ def decide(
     return standing.state, standing.reason, standing.value
 
 
-def _facts(bucket: Bucket, consents: Mapping[str, str], limits: Limits) -> dict[str, Facts]:
-    tables = {name: _until(getattr(bucket, name), bucket.as_of_us) for name in TABLES}
-    heard = _last_heard(tables.values())
-    asked = _latest(tables["user_messages"])
-    ends, stops = _marks(tables["events"])
+def _facts(
+    bucket: Bucket,
+    tables: Mapping[str, pa.Table],
+    consents: Mapping[str, str],
+    limits: OutcomeLimits,
+) -> dict[str, SessionFacts]:
+    latest = {name: _latest(_moments(table)) for name, table in tables.items()}
+    asked, edited = latest["user_messages"], latest["edits"]
+    acted = {session for name in _BY_AGENT for session in latest[name]}
+    ends, stops = _ends_and_stops(tables["events"])
     calls = _calls(tables["tool_calls"])
-    edited = _latest(tables["edits"])
-    acted = {session for name in _BY_AGENT for session in _sessions(tables[name])}
-    refused = _refused(bucket) | {one for one, said in consents.items() if said == "no_train"}
-    before_all: Moment = (-1, -1)
-    stopped = {one for one, at in stops.items() if at > asked.get(one, before_all)}
+    refused = _refused(bucket) | {one for one, consent in consents.items() if consent == "no_train"}
+    stopped = {session for session, at in stops.items() if at > asked.get(session, _BEFORE_ALL)}
     kept = _may_be_kept(bucket, limits) if stopped & edited.keys() else set()
-    quiet_us = round(limits.quiet_s * SECOND)
-    found = {}
+    facts = {}
     for session in {one for name in TABLES for one in _sessions(getattr(bucket, name))}:
-        ended = ends.get(session, before_all) > asked.get(session, before_all)
-        quiet_at_us = heard[session] + quiet_us if session in heard else None
+        moments = [of_table[session][0] for of_table in latest.values() if session in of_table]
+        quiet_at_us = max(moments) + round(limits.quiet_s * SECOND) if moments else None
         quiet = quiet_at_us is not None and quiet_at_us <= bucket.as_of_us
-        of_session = calls.get(session, [])
-        last_call = of_session[-1][0] if of_session else before_all
-        found[session] = Facts(
+        ended = ends.get(session, _BEFORE_ALL) > asked.get(session, _BEFORE_ALL)
+        own_calls = calls.get(session, [])
+        last_call = own_calls[-1][0] if own_calls else _BEFORE_ALL
+        facts[session] = SessionFacts(
             consent="no_train" if session in refused else consents.get(session, "unknown"),
             over=ended or quiet,
             acted=session in acted,
-            calls=tuple(invalid for _, invalid in of_session),
-            edited_after_last_call=edited.get(session, before_all) > last_call,
+            calls=tuple(invalid for _, invalid in own_calls),
+            edited_after_last_call=edited.get(session, _BEFORE_ALL) > last_call,
             stopped=session in stopped,
             may_be_kept=session in kept,
             quiet_at_us=quiet_at_us,
         )
-    return found
+    return facts
 
 
-def _may_be_kept(bucket: Bucket, limits: Limits) -> set[str]:
+def _may_be_kept(bucket: Bucket, limits: OutcomeLimits) -> set[str]:
+    """The sessions of which an edit may still be there."""
     rows = edit_persistence(bucket, limits.persistence)
     rows = rows.filter(pc.equal(rows["target_kind"], "edit"))
-    of_edits: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    by_edit: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
-        of_edits.setdefault((row["session_id"], row["target_id"]), []).append(row)
-    return {session for (session, _), seen in of_edits.items() if _is_there(seen, limits.kept_min)}
+        by_edit.setdefault((row["session_id"], row["target_id"]), []).append(row)
+    return {session for (session, _), own in by_edit.items() if _is_there(own, limits.kept_min)}
 
 
 def _is_there(rows: Iterable[dict[str, Any]], kept_min: float) -> bool:
@@ -219,29 +224,29 @@ def _is_there(rows: Iterable[dict[str, Any]], kept_min: float) -> bool:
 
 
 def _calls(tool_calls: pa.Table) -> dict[str, list[tuple[Moment, bool]]]:
-    if not tool_calls.num_rows:
-        return {}
-    found: dict[str, list[tuple[Moment, bool]]] = {}
-    classes = tool_calls["error_class"].to_pylist()
-    for (session, at), error_class in zip(_moments(tool_calls), classes, strict=True):
-        found.setdefault(session, []).append((at, error_class == "invalid_arguments"))
-    return {session: sorted(calls) for session, calls in found.items()}
+    """Each session's, in order, and whether each was invalid."""
+    calls: dict[str, list[tuple[Moment, bool]]] = {}
+    if tool_calls.num_rows:
+        classes = tool_calls["error_class"].to_pylist()
+        for (session, at), error_class in zip(_moments(tool_calls), classes, strict=True):
+            calls.setdefault(session, []).append((at, error_class == "invalid_arguments"))
+    return {session: sorted(own) for session, own in calls.items()}
 
 
-def _marks(events: pa.Table) -> tuple[dict[str, Moment], dict[str, Moment]]:
+def _ends_and_stops(events: pa.Table) -> tuple[dict[str, Moment], dict[str, Moment]]:
     """When each session ended, and when the user stopped it."""
-    ends: dict[str, Moment] = {}
-    stops: dict[str, Moment] = {}
     if not events.num_rows:
-        return ends, stops
+        return {}, {}
     chosen = events.filter(pc.is_in(events["type"], pa.array(["session_end", "interrupt"])))
     kinds, payloads = chosen["type"].to_pylist(), chosen["payload"].to_pylist()
-    for (session, at), kind, payload in zip(_moments(chosen), kinds, payloads, strict=True):
-        if kind == "session_end":
-            ends[session] = max(ends.get(session, at), at)
-        if kind == "interrupt" or _reason_of(payload) == "user_stop":
-            stops[session] = max(stops.get(session, at), at)
-    return ends, stops
+    rows = list(zip(_moments(chosen), kinds, payloads, strict=True))
+    ends = (mark for mark, kind, _ in rows if kind == "session_end")
+    stops = (
+        mark
+        for mark, kind, payload in rows
+        if kind == "interrupt" or _reason_of(payload) == "user_stop"
+    )
+    return _latest(ends), _latest(stops)
 
 
 def _reason_of(payload: str) -> object:
@@ -252,26 +257,24 @@ def _reason_of(payload: str) -> object:
 
 
 def _refused(bucket: Bucket) -> set[str]:
-    """Also what was said after `as_of_us`: consent does not wait."""
-    found: set[str] = set()
+    """Sessions with a row that says `no_train`, also after `as_of_us`: consent does not wait."""
+    refused: set[str] = set()
     for name in TABLES:
         table = getattr(bucket, name)
         if table.num_rows and "consent" in table.column_names:
-            found.update(_sessions(table.filter(pc.equal(table["consent"], "no_train"))))
-    return found
+            refused.update(_sessions(table.filter(pc.equal(table["consent"], "no_train"))))
+    return refused
 
 
-def _checkpoints(bucket: Bucket) -> dict[str, str]:
-    found: dict[str, set[str]] = {}
-    for name in _BY_AGENT:
-        table = _until(getattr(bucket, name), bucket.as_of_us)
+def _checkpoints(tables: Mapping[str, pa.Table]) -> dict[str, str]:
+    """Of the sessions in which the agent acted by one checkpoint alone."""
+    names: dict[str, set[str]] = {}
+    for table in (tables[name] for name in _BY_AGENT):
         if table.num_rows:
-            pairs = table.select(["session_id", "checkpoint"])
-            pairs = pairs.group_by(["session_id", "checkpoint"]).aggregate([])
-            for row in pairs.to_pylist():
+            for row in table.group_by(["session_id", "checkpoint"]).aggregate([]).to_pylist():
                 if row["checkpoint"] is not None:
-                    found.setdefault(row["session_id"], set()).add(row["checkpoint"])
-    return {session: min(names) for session, names in found.items() if len(names) == 1}
+                    names.setdefault(row["session_id"], set()).add(row["checkpoint"])
+    return {session: min(own) for session, own in names.items() if len(own) == 1}
 
 
 def _until(table: pa.Table, as_of_us: int) -> pa.Table:
@@ -280,20 +283,12 @@ def _until(table: pa.Table, as_of_us: int) -> pa.Table:
     return table.filter(pc.less_equal(table["ts"].cast(pa.int64()), as_of_us))
 
 
-def _last_heard(tables: Iterable[pa.Table]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for table in tables:
-        for session, at in _latest(table).items():
-            found[session] = max(found.get(session, at[0]), at[0])
-    return found
-
-
-def _latest(table: pa.Table) -> dict[str, Moment]:
-    found: dict[str, Moment] = {}
-    for session, at in _moments(table):
-        if at > found.get(session, (-1, -1)):
-            found[session] = at
-    return found
+def _latest(moments: Iterable[tuple[str, Moment]]) -> dict[str, Moment]:
+    latest: dict[str, Moment] = {}
+    for session, at in moments:
+        if at > latest.get(session, _BEFORE_ALL):
+            latest[session] = at
+    return latest
 
 
 def _moments(table: pa.Table) -> Iterator[tuple[str, Moment]]:

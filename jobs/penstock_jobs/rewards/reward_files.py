@@ -17,10 +17,9 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.lake.catalog import visible_at
-from penstock.lake.commit import NO_PARTITION, announce, next_snap, withdraw_intent
-from penstock.lake.digesting import Digesting
+from penstock.lake.commit import NO_PARTITION, announce_file, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, FileLost
-from penstock.lake.segments import ZSTD_LEVEL, open_segment, sessions_name
+from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name
 from penstock.storage import ObjectStore
 from penstock_jobs.rewards.tables import reward_file
 
@@ -123,7 +122,7 @@ def write_rewards(
 ) -> RewardFile:
     """Both files, sorted; no query sees them before `add_rewards`."""
     name = f"rewards/{made_by.version}/{uuid.uuid4().hex[:16]}.parquet"
-    announce(database, name, NO_PARTITION, owner=uuid.uuid4().hex)
+    announce_file(database, name, NO_PARTITION, owner=uuid.uuid4().hex)
     written = _write(store, name, rewards, REWARD_FILE_ROWS)
     beside = _write(store, outcomes_name(name), outcomes, OUTCOME_FILE_ROWS)
     return RewardFile(
@@ -139,10 +138,10 @@ def write_rewards(
     )
 
 
-def _write(store: ObjectStore, name: str, rows: pa.Table, schema: pa.Schema) -> Digesting:
+def _write(store: ObjectStore, name: str, rows: pa.Table, schema: pa.Schema) -> DigestingFile:
     order = [(column, "ascending") for column in _ORDERS[schema]]
     with store.create(name) as file:
-        sink = Digesting(file)
+        sink = DigestingFile(file)
         with pq.ParquetWriter(
             pa.PythonFile(sink, mode="w"),
             schema,

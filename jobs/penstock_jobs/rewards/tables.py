@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
-from penstock.database.metadata import Number, metadata
+from penstock.database.tables import Number, metadata
 from penstock.lake.tables import FOLDER
 
 #: A definition of rewards, and how far it has come with the lake.

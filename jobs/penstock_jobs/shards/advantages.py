@@ -1,29 +1,28 @@
 """Advantages: how much better a session was than what it is measured against. Pure.
 
-    group     reward − mean of its group. Not divided by the deviation: that would blow up the
-              smallest differences where all attempts are about equally good.
+    group     reward − mean of its group. It is not divided by the deviation: that would blow up
+              the smallest differences where all attempts are about equally good.
     stratum   reward − baseline, for production traffic with one sample a prompt:
 
                   Σ rewards of the others of its stratum + K · mean of all others
                   ─────────────────────────────────────────────────────────────────
                               count of the others of its stratum + K
 
-              What a session itself is worth is in neither mean. So the baseline does not depend
-              on what the model did in it, and the gradient stays unbiased, however small the
-              stratum; K = SHRINK others' worth of the overall mean keeps small ones steady.
+              The session's own reward is in neither mean. So the baseline does not depend on
+              what the model did in it, and the gradient stays unbiased in the smallest stratum.
+              K = SHRINK steadies small strata with the overall mean.
     none      null.
 
-All count pieces of work, not sessions: a chain is worth the mean of its sessions, is counted once,
-and is left out of its own baseline as a whole. A group of one is worth nothing more than itself:
-its advantage is 0, and it teaches nothing. Where there is no reward there is no advantage, and
-that session is in no mean; a stratum's session without any other in the shard has none either.
+All of these count chains: a chain is worth the mean of its sessions, counts once, and is left out
+of its own baseline as a whole. In a group of one the advantage is 0. A session without a reward has
+no advantage and is in no mean; nor has one whose shard has no other session.
 """
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock_jobs.shards.recipe import Kind
+from penstock_jobs.shards.recipe import AdvantageKind
 
 #: How many sessions of all strata weigh as much as one's own stratum does by itself.
 SHRINK = 8.0
@@ -32,7 +31,7 @@ Values = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
-def advantages(chosen: pa.Table, kind: Kind) -> pa.Array:
+def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
     """For each row of CHOSEN_ROWS. It does not depend on their order."""
     if kind == "none":
         return pa.nulls(chosen.num_rows, pa.float64())

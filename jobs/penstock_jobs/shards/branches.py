@@ -1,9 +1,9 @@
 """Branches: the token sequences that an inference engine saw, each as long as it went on exactly.
 
-A call whose prompt begins with all tokens of a branch goes on with it. Any other begins a branch of
-its own: its prompt is context as it was, never tokenized again. What the model wrote is trained in
-the branch of its call alone; where other prompts repeat it, it is context. Within a branch policy
-versions never go back: after a rollback of the model a branch forks.
+A call whose prompt begins with all tokens of a branch goes on with it. Any other call begins a
+branch of its own, with its prompt as context, and nothing is tokenized again. What the model wrote
+is trained in the branch of its call alone; where other prompts repeat it, it is context. Policy
+versions never go back within a branch: after a rollback of the model a branch forks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,20 +18,20 @@ from penstock_jobs.shards.conversation import Conversation, ModelCall
 from penstock_jobs.shards.engine_tokens import (
     ANY,
     EngineTokens,
-    Expected,
+    ExpectedTokens,
+    ExpertRoutes,
     Floats,
     Ids,
-    Memory,
-    Routes,
+    PromptMemory,
     Runs,
     read_tokens,
 )
-from penstock_jobs.shards.session_events import Problem
+from penstock_jobs.shards.session_events import EventProblem
 
 Link = Literal["fork", "compaction"]
 
 
-class Span(NamedTuple):
+class TokenSpan(NamedTuple):
     """Consecutive tokens of one origin. Those that are not sampled are what the model read before
     it went on; they have the role and the event of the last message among them."""
 
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
     input_ids: Ids
-    spans: tuple[Span, ...]
+    spans: tuple[TokenSpan, ...]
     #: By number in the conversation: those whose completions are trained here.
     calls: tuple[int, ...]
     #: As long as the ids, 0 where nothing is trained. None: nobody said them.
@@ -55,7 +55,7 @@ class Branch:
     version_runs: Runs | None = None
     #: The one that all calls share.
     temperature: float | None = None
-    routes: Routes | None = None
+    routes: ExpertRoutes | None = None
     #: The branch before it in the session, and why it did not go on.
     parent: int | None = None
     link: Link | None = None
@@ -84,18 +84,18 @@ class Branch:
         return next((span.start for span in self.spans if span.sampled), len(self.input_ids))
 
 
-class Branched(NamedTuple):
+class EngineBranches(NamedTuple):
     branches: list[Branch]
-    problems: list[Problem]
+    problems: list[EventProblem]
     #: Calls that have no ids.
     text_only: int
 
 
-def engine_branches(conversation: Conversation, expected: Expected = ANY) -> Branched:
+def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) -> EngineBranches:
     """Of the calls that the model wrote here for the first time and that carry ids. Where some
     calls of a session have log-probabilities, those without are read and not trained."""
-    tree, memory = _Tree(), Memory()
-    problems: list[Problem] = []
+    tree, memory = _BranchTree(), PromptMemory()
+    problems: list[EventProblem] = []
     text_only = 0
     for call in conversation.calls:
         if call.flags & {"copied", "synthetic"}:
@@ -111,7 +111,7 @@ def engine_branches(conversation: Conversation, expected: Expected = ANY) -> Bra
             problems += [_problem(kind, call) for kind in tokens.lacks]
             tree.add(call, tokens)
     problems += [_problem("logprobs_missing", call) for call in tree.leave_out_bare()]
-    return Branched(tree.branches(), problems, text_only)
+    return EngineBranches(tree.branches(), problems, text_only)
 
 
 def cut(branch: Branch, max_length: int) -> Branch | None:
@@ -142,12 +142,12 @@ def cut(branch: Branch, max_length: int) -> Branch | None:
     )
 
 
-def _problem(kind: str, call: ModelCall) -> Problem:
-    return Problem(kind, call.seq, call.event_id, call.call_id)
+def _problem(kind: str, call: ModelCall) -> EventProblem:
+    return EventProblem(kind, call.seq, call.event_id, call.call_id)
 
 
 @dataclass(slots=True, eq=False)
-class _Growing:
+class _OpenBranch:
     """A branch that calls may still go on with."""
 
     context: int
@@ -158,12 +158,12 @@ class _Growing:
     #: The last that is known.
     version: int | None = None
     ids: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    spans: list[Span] = field(default_factory=list)
+    spans: list[TokenSpan] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
     logprobs: list[tuple[int, Floats]] = field(default_factory=list)
     runs: list[Runs | None] = field(default_factory=list)
     temperatures: set[float | None] = field(default_factory=set)
-    routes: list[Routes | None] = field(default_factory=list)
+    routes: list[ExpertRoutes | None] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     #: Calls without log-probabilities, and their spans.
     bare: list[tuple[ModelCall, int]] = field(default_factory=list)
@@ -182,8 +182,8 @@ class _Growing:
         known, read, end = len(self.ids), len(tokens.prompt), len(tokens)
         if read > known:
             role = ROLES.index(call.after)
-            self.spans.append(Span(known, read, call.turn, role, False, call.after_seq))
-        self.spans.append(Span(read, end, call.turn, ROLES.index("assistant"), True, call.seq))
+            self.spans.append(TokenSpan(known, read, call.turn, role, False, call.after_seq))
+        self.spans.append(TokenSpan(read, end, call.turn, ROLES.index("assistant"), True, call.seq))
         self.ids = np.concatenate([tokens.prompt, tokens.completion])
         self.calls.append(call.number)
         if tokens.logprobs is None:
@@ -233,9 +233,9 @@ class _Growing:
         return found
 
 
-class _Tree:
+class _BranchTree:
     def __init__(self) -> None:
-        self._growing: list[_Growing] = []
+        self._growing: list[_OpenBranch] = []
         self._current: int | None = None
         self._waiting: list[str] = []
 
@@ -264,13 +264,13 @@ class _Tree:
     def branches(self) -> list[Branch]:
         return [one.finished() for one in self._growing]
 
-    def _begin(self, call: ModelCall, tokens: EngineTokens) -> _Growing:
+    def _begin(self, call: ModelCall, tokens: EngineTokens) -> _OpenBranch:
         parent = self._current
         link: Link | None = None
         if parent is not None:
             same = self._growing[parent].context == call.context
             link = "fork" if same else "compaction"
-        begun = _Growing(call.context, tokens.tokenizer, tokens.template, parent, link)
+        begun = _OpenBranch(call.context, tokens.tokenizer, tokens.template, parent, link)
         begun.problems, self._waiting = self._waiting, []
         self._growing.append(begun)
         return begun
@@ -290,7 +290,7 @@ def _merged(runs: Sequence[Runs | None]) -> Runs | None:
 # Experts
 
 
-def _own(routes: Routes | None, before: Iterable[Routes | None]) -> Routes | None:
+def _own(routes: ExpertRoutes | None, before: Iterable[ExpertRoutes | None]) -> ExpertRoutes | None:
     """Without the rows of tokens that earlier calls gave: what they were sampled with counts, and
     a long session would hold its beginning once for each call."""
     if routes is None:
@@ -301,7 +301,7 @@ def _own(routes: Routes | None, before: Iterable[Routes | None]) -> Routes | Non
     return replace(routes, start=start, rows=rows, data=routes.part(start, start + rows))
 
 
-def _joined(parts: Sequence[Routes | None], length: int) -> Routes | None:
+def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:
     """One run of rows, up to the last token or the one before it; None where there are gaps."""
     found = [part for part in parts if part is not None and part.rows]
     if not found:

@@ -1,4 +1,8 @@
-"""Messages in OpenAI's form, as JSON and as chat templates take them."""
+"""Messages in OpenAI's form, and chat templates: text that jinja2 makes of them.
+
+Templates are other people's programs and run in a sandbox. The same messages give the same text on
+any day: `strftime_now` exists only where a day is named, and templates that need it otherwise fail.
+"""
 
 import hashlib
 import json
@@ -14,13 +18,13 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from penstock.errors import InvalidInput
-from penstock_jobs.shards.conversation import Message
+from penstock_jobs.shards.conversation import ChatMessage
 from penstock_jobs.shards.session_events import ToolCall
 
 _encoder = msgspec.json.Encoder()
 
 
-def openai_message(message: Message) -> dict[str, Any]:
+def openai_message(message: ChatMessage) -> dict[str, Any]:
     """The keys always in this order. What the model thought is `reasoning_content`, as inference
     servers call it. Arguments are the text that was sent."""
     form: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -36,7 +40,7 @@ def openai_message(message: Message) -> dict[str, Any]:
     return form
 
 
-def encode_message(message: Message, *, trained: bool) -> bytes:
+def encode_message(message: ChatMessage, *, trained: bool) -> bytes:
     """What the model said and is not trained has the weight 0, as fine-tuning files have it."""
     form = openai_message(message)
     if message.role == "assistant" and not trained:
@@ -62,7 +66,7 @@ class RawText(str):
     __slots__ = ()
 
 
-def template_message(message: Message) -> dict[str, Any]:
+def template_message(message: ChatMessage) -> dict[str, Any]:
     """For templates, which expect arguments as objects. `thinking` is another name that some have
     for `reasoning_content`."""
     form = openai_message(message)

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
 from penstock.terminal.progress import progress_of
 
 if TYPE_CHECKING:
+    from penstock.channels.lineage import Learner
     from penstock_jobs.shards.build import ShardBuild
 
+
+Shard = Annotated[
+    str, typer.Argument(metavar="ID", help="The shard's id, the beginning of it, or its name.")
+]
 
 app = typer.Typer(help="Training shards, built from queries.", no_args_is_help=True)
 
@@ -45,23 +50,17 @@ def build(
 
     Example: penstock shards build examples/recipes/sft-persistent.toml
     """
-    from penstock.execution.opening import open_executor
+    from penstock.execution import open_executor
     from penstock_jobs.shards.build import build_shard
     from penstock_jobs.shards.recipe import load_recipe
 
-    wanted = load_recipe(recipe)
+    loaded = load_recipe(recipe)
     with (
         open_existing(data) as lake,
         open_executor(lake.settings) as executor,
         progress_of("slices") as follow,
     ):
-        built = build_shard(
-            lake,
-            executor,
-            wanted,
-            tenant=tenant,
-            follow=follow,
-        )
+        built = build_shard(lake, executor, loaded, tenant=tenant, follow=follow)
     if left_out is not None:
         _write_left_out(left_out, built)
     show_json(_facts(built)) if json else _show(built)
@@ -113,14 +112,6 @@ def _show(built: "ShardBuild") -> None:
     show_table(["what", "value", "such as"], [[*row, None][:3] for row in rows])
 
 
-if TYPE_CHECKING:
-    from penstock.checkpoints.lineage import Learner
-
-Shard = Annotated[
-    str, typer.Argument(metavar="ID", help="The shard's id, the beginning of it, or its name.")
-]
-
-
 @app.command("list")
 def list_(
     data: options.Data = None,
@@ -160,7 +151,7 @@ def show(
     """
     import msgspec
 
-    from penstock.checkpoints.lineage import learners
+    from penstock.channels.lineage import learners
     from penstock.shards.manifest import read_manifest
     from penstock_jobs.shards.registration import find_shard, mark_consent, marks_of
 

@@ -1,4 +1,4 @@
-"""What a conversation is: contexts, messages, and the model's calls, as values."""
+"""A conversation as values: contexts, messages, model calls, how it ended, and its chain."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from msgspec import Raw
 
 from penstock.shards.schema import Status
-from penstock_jobs.shards.session_events import Problem, ToolCall
+from penstock_jobs.shards.session_events import EventProblem, ToolCall
 
 Ending = Literal["interrupt", "error"]
 Role = Literal["system", "user", "assistant", "tool"]
@@ -22,7 +22,7 @@ Flag = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChatMessage:
     role: Role
     content: str
     #: As the view `turns` numbers them.
@@ -69,10 +69,10 @@ class ModelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ChatContext:
     """What the model saw between two compactions."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     #: False: it began with a summary that is not known.
     complete: bool = True
 
@@ -80,7 +80,7 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Conversation:
     session_id: str
-    contexts: tuple[Context, ...]
+    contexts: tuple[ChatContext, ...]
     calls: tuple[ModelCall, ...]
     #: JSON as it was sent.
     tools: str | None
@@ -94,40 +94,40 @@ class Conversation:
     ending: Ending | None
     first_us: int
     last_us: int
-    problems: tuple[Problem, ...]
+    problems: tuple[EventProblem, ...]
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[ChatMessage]:
         return [message for context in self.contexts for message in context.messages]
 
 
-class Ended(NamedTuple):
+class SequenceEnd(NamedTuple):
     status: Status
     stop_reason: str | None
 
 
-_INTERRUPTED = Ended("aborted", "interrupted")
+_INTERRUPTED = SequenceEnd("aborted", "interrupted")
 _UNUSUAL_FINISHES = {
-    "length": Ended("truncated", "max_tokens"),
-    "max_tokens": Ended("truncated", "max_tokens"),
-    "max_output_tokens": Ended("truncated", "max_tokens"),
-    "model_length": Ended("truncated", "context_overflow"),
-    "model_context_window_exceeded": Ended("truncated", "context_overflow"),
-    "abort": Ended("aborted", "aborted"),
-    "aborted": Ended("aborted", "aborted"),
-    "cancelled": Ended("aborted", "aborted"),
-    "content_filter": Ended("failed", "content_filter"),
-    "error": Ended("failed", "error"),
+    "length": SequenceEnd("truncated", "max_tokens"),
+    "max_tokens": SequenceEnd("truncated", "max_tokens"),
+    "max_output_tokens": SequenceEnd("truncated", "max_tokens"),
+    "model_length": SequenceEnd("truncated", "context_overflow"),
+    "model_context_window_exceeded": SequenceEnd("truncated", "context_overflow"),
+    "abort": SequenceEnd("aborted", "aborted"),
+    "aborted": SequenceEnd("aborted", "aborted"),
+    "cancelled": SequenceEnd("aborted", "aborted"),
+    "content_filter": SequenceEnd("failed", "content_filter"),
+    "error": SequenceEnd("failed", "error"),
 }
 _ENDS = {
-    "completed": Ended("completed", "completed"),
-    "user_stop": Ended("aborted", "user_stop"),
-    "timeout": Ended("truncated", "rollout_timeout"),
-    "crash": Ended("failed", "crash"),
+    "completed": SequenceEnd("completed", "completed"),
+    "user_stop": SequenceEnd("aborted", "user_stop"),
+    "timeout": SequenceEnd("truncated", "rollout_timeout"),
+    "crash": SequenceEnd("failed", "crash"),
 }
 
 
-def how_it_ended(conversation: Conversation, last_call: int) -> Ended:
+def how_it_ended(conversation: Conversation, last_call: int) -> SequenceEnd:
     """Of a sequence that ends with this call. What the engine says of its end comes first, then
     what happened to it; how the session ended is how its last call did."""
     call = conversation.calls[last_call]
@@ -137,31 +137,33 @@ def how_it_ended(conversation: Conversation, last_call: int) -> Ended:
     if "interrupted" in call.flags:
         return _INTERRUPTED
     if last_call != len(conversation.calls) - 1:
-        return Ended("completed", "continued")
+        return SequenceEnd("completed", "continued")
     if conversation.ending is not None:
-        return _INTERRUPTED if conversation.ending == "interrupt" else Ended("failed", "error")
-    return _ENDS.get(conversation.end_reason or "", Ended("completed", None))
+        return (
+            _INTERRUPTED if conversation.ending == "interrupt" else SequenceEnd("failed", "error")
+        )
+    return _ENDS.get(conversation.end_reason or "", SequenceEnd("completed", None))
 
 
-class Place(NamedTuple):
+class ChainPlace(NamedTuple):
     conversation: Conversation
     chain_pos: int
     #: The session that it goes on from, where the chain has it.
     parent: str | None
 
 
-def order_chain(conversations: Iterable[Conversation]) -> list[Place]:
+def order_chain(conversations: Iterable[Conversation]) -> list[ChainPlace]:
     """As they began, but none before the one that it goes on from. Of a ring, which nobody should
     send, the first begins."""
     waiting = sorted(conversations, key=lambda one: (one.first_us, one.session_id))
     members = {one.session_id for one in waiting}
-    placed: dict[str, Place] = {}
+    placed: dict[str, ChainPlace] = {}
     while waiting:
         ready = (one for one in waiting if _parent(one, members) in (None, *placed))
         chosen = next(ready, waiting[0])
         parent = _parent(chosen, members)
         parent = parent if parent in placed else None
-        placed[chosen.session_id] = Place(chosen, len(placed), parent)
+        placed[chosen.session_id] = ChainPlace(chosen, len(placed), parent)
         waiting.remove(chosen)
     return list(placed.values())
 

@@ -1,121 +1,50 @@
-"""Which result answers which call of a tool, whatever the order in which they were told."""
+"""Reading a conversation: a session's events as messages in OpenAI's form.
 
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
+Each message knows its event. A compaction begins a new context: from then on the model saw the
+summary and what followed. Sessions that others go on from, by compaction or subagents, are
+conversations of their own.
+
+The result of a tool stands behind the message that called it, in the order of the calls; a result
+without a known call stays where it came. Several model calls in a row stand one behind another.
+"""
+
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from msgspec import UNSET, Raw
 
 from penstock_jobs.shards.conversation import (
-    Context,
+    ChatContext,
+    ChatMessage,
     Conversation,
     Ending,
     Flag,
-    Message,
     ModelCall,
     Role,
 )
 from penstock_jobs.shards.session_events import (
+    CompactionPayload,
     Event,
-    Said,
-    SaidCall,
-    SaidCompaction,
-    SaidEnd,
-    SaidInterrupt,
-    SaidMessage,
-    SaidResult,
-    SaidStart,
+    EventPayload,
+    InterruptPayload,
+    ModelCallPayload,
+    SessionEndPayload,
+    SessionStartPayload,
+    ToolAnswer,
     ToolCall,
+    ToolMatches,
+    ToolRequest,
+    ToolResultPayload,
+    UserMessagePayload,
     in_order,
+    match_results,
     read_events,
     temperature_of,
     text_of,
     tool_calls_of,
     tools_of,
 )
-
-
-class Asked(NamedTuple):
-    """A call of a tool, at the place of its model call among the events."""
-
-    at: int
-    nth: int
-    id: str
-    tool: str
-
-
-class Answer(NamedTuple):
-    at: int
-    #: None: the producer gives none, or an empty one.
-    id: str | None
-    tool: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    #: The place of the result by the place and index of its call.
-    of: dict[tuple[int, int], int]
-    #: Places of results that no call is known for.
-    orphans: frozenset[int]
-    #: Places of results of calls that have one already; the first counts.
-    repeated: frozenset[int]
-
-
-def match_results(asked: Sequence[Asked], answers: Iterable[Answer]) -> Matches:
-    """A result answers the last open call of its id before it; without one the next after it,
-    where a clock was off. One without an id answers the first open call of its tool in the model
-    call before it."""
-    by_id: defaultdict[str, list[Asked]] = defaultdict(list)
-    by_place: defaultdict[int, list[Asked]] = defaultdict(list)
-    for one in asked:
-        by_id[one.id].append(one)
-        by_place[one.at].append(one)
-    places = sorted(by_place)
-    of: dict[tuple[int, int], int] = {}
-    orphans, repeated = set(), set()
-    last = 0
-    for answer in sorted(answers):
-        while last < len(places) and places[last] < answer.at:
-            last += 1
-        if answer.id is None:
-            before = by_place[places[last - 1]] if last else []
-            known = [one for one in before if answer.tool in (None, one.tool)]
-            chosen = next((one for one in known if (one.at, one.nth) not in of), None)
-        else:
-            known = by_id.get(answer.id, [])
-            chosen = _nearest(known, answer.at, of)
-        if chosen is not None:
-            of[chosen.at, chosen.nth] = answer.at
-        elif answer.id is not None and known:
-            repeated.add(answer.at)
-        else:
-            orphans.add(answer.at)
-    return Matches(of, frozenset(orphans), frozenset(repeated))
-
-
-def _nearest(known: list[Asked], at: int, of: dict[tuple[int, int], int]) -> Asked | None:
-    split = bisect_left(known, at, key=_place)
-    for position in range(split - 1, -1, -1):
-        if known[position][:2] not in of:
-            return _first_of_its_place(known, position, of)
-    return next((one for one in known[split:] if one[:2] not in of), None)
-
-
-def _first_of_its_place(known: list[Asked], position: int, of: dict[tuple[int, int], int]) -> Asked:
-    """Of parallel calls with one id, the first that is open."""
-    found = known[position]
-    while position and known[position - 1].at == found.at:
-        position -= 1
-        if known[position][:2] not in of:
-            found = known[position]
-    return found
-
-
-def _place(one: Asked) -> int:
-    return one.at
-
 
 #: Claude Code's name for what the harness says in the model's place.
 _NO_MODEL = "<synthetic>"
@@ -126,109 +55,111 @@ def read_conversation(
 ) -> Conversation:
     """Whatever the order of the events. `copied` holds names of events that another session of
     the tenant told first. A session without legible events is an empty conversation."""
-    told = read_events(in_order(events))
-    teller = _Teller(told.events, copied)
-    for at, (event, said) in enumerate(told.events):
-        teller.tell(at, event, said)
-    moments = [event.ts_us for event, _ in told.events]
-    start = teller.start
+    decoded = read_events(in_order(events))
+    reader = _ConversationReader(decoded.events, copied)
+    for at, (event, payload) in enumerate(decoded.events):
+        reader.add(at, event, payload)
+    moments = [event.ts_us for event, _ in decoded.events]
+    start = reader.start
     return Conversation(
         session_id=session_id,
-        contexts=tuple(teller.contexts()),
-        calls=tuple(teller.calls),
-        tools=teller.tools,
+        contexts=tuple(reader.contexts()),
+        calls=tuple(reader.calls),
+        tools=reader.tools,
         parent_session=start.parent_session,
         link=start.link,
         task_id=start.task_id,
         group_id=start.group_id,
-        end_reason=teller.end_reason,
-        ending=teller.ending,
+        end_reason=reader.end_reason,
+        ending=reader.ending,
         first_us=min(moments, default=0),
         last_us=max(moments, default=0),
-        problems=tuple(told.problems),
+        problems=tuple(decoded.problems),
     )
 
 
 @dataclass(slots=True)
-class _Draft:
-    """A context that is being told."""
+class _ContextDraft:
+    """A context whose messages are still being collected."""
 
-    messages: list[tuple[int, Message]] = field(default_factory=list)
+    messages: list[tuple[int, ChatMessage]] = field(default_factory=list)
     complete: bool = True
 
 
-class _Teller:
+class _ConversationReader:
     """Goes through a session's events once; `contexts` puts the results in their places."""
 
-    def __init__(self, told: Sequence[tuple[Event, Said]], copied: frozenset[str]) -> None:
+    def __init__(
+        self, decoded: Sequence[tuple[Event, EventPayload]], copied: frozenset[str]
+    ) -> None:
         self.calls: list[ModelCall] = []
         self.tools: str | None = None
-        self.start = SaidStart()
+        self.start = SessionStartPayload()
         self.end_reason: str | None = None
         self.ending: Ending | None = None
         self._copied = copied
-        self._drafts = [_Draft()]
+        self._drafts = [_ContextDraft()]
         self._turn = 0
-        self._results: dict[int, Message] = {}
+        self._results: dict[int, ChatMessage] = {}
         self._seen: set[tuple[object, ...]] = set()
         self._seqs: set[int] = set()
-        self._matches = _matches(told)
-        self._summaries = _summaries(told)
+        self._matches = _matches(decoded)
+        self._summaries = _summaries(decoded)
         self._texts = {
-            call_id: said.text
+            call_id: payload.text
             for call_id, at in self._summaries.items()
-            if isinstance(said := told[at][1], SaidCall)
+            if isinstance(payload := decoded[at][1], ModelCallPayload)
         }
-        #: The context that a summary which is told late belongs to, by its place.
+        #: By the place of a late summary: the context that it belongs to.
         self._summed_up: dict[int, int] = {}
-        #: What was said last, by role and event.
+        #: What was payload last, by role and event.
         self._last: tuple[Role, int | None] = ("user", None)
 
-    def tell(self, at: int, event: Event, said: Said) -> None:
-        match said:
-            case SaidStart():
-                self._starts(at, event, said)
-            case SaidMessage():
-                self._user(at, event, said)
-            case SaidCall():
-                self._model(at, event, said)
-            case SaidResult():
-                self._result(at, event, said)
-            case SaidCompaction():
-                self._compact(at, event, said)
-            case SaidInterrupt():
-                self._stop(event, said)
-            case SaidEnd():
-                self.end_reason = said.reason
+    def add(self, at: int, event: Event, payload: EventPayload) -> None:
+        match payload:
+            case SessionStartPayload():
+                self._starts(at, event, payload)
+            case UserMessagePayload():
+                self._user(at, event, payload)
+            case ModelCallPayload():
+                self._model(at, event, payload)
+            case ToolResultPayload():
+                self._result(at, event, payload)
+            case CompactionPayload():
+                self._compact(at, event, payload)
+            case InterruptPayload():
+                self._stop(event, payload)
+            case SessionEndPayload():
+                self.end_reason = payload.reason
 
-    def contexts(self) -> list[Context]:
+    def contexts(self) -> list[ChatContext]:
         drafts = (draft for draft in self._drafts if draft.messages or len(self._drafts) == 1)
-        return [Context(tuple(self._answered(draft)), draft.complete) for draft in drafts]
+        return [ChatContext(tuple(self._answered(draft)), draft.complete) for draft in drafts]
 
     # Events
 
-    def _starts(self, at: int, event: Event, said: SaidStart) -> None:
-        self.start = said  # the latest counts, as in the view `sessions`
-        self._offer(said.tools)
-        self._system(at, event, said.system)
+    def _starts(self, at: int, event: Event, payload: SessionStartPayload) -> None:
+        self.start = payload  # the latest counts, as in the view `sessions`
+        self._offer(payload.tools)
+        self._system(at, event, payload.system)
 
-    def _user(self, at: int, event: Event, said: SaidMessage) -> None:
+    def _user(self, at: int, event: Event, payload: UserMessagePayload) -> None:
         self._turn += 1
-        flags: set[Flag] = {"synthetic"} if said.synthetic else set()
-        if self._is_copy(event, said):
+        flags: set[Flag] = {"synthetic"} if payload.synthetic else set()
+        if self._is_copy(event, payload):
             flags.add("copied")
-        self._add(at, self._message("user", said.text, event, flags))
+        self._add(at, self._message("user", payload.text, event, flags))
         self.ending = None
 
-    def _model(self, at: int, event: Event, said: SaidCall) -> None:
+    def _model(self, at: int, event: Event, payload: ModelCallPayload) -> None:
         if event.seq in self._seqs:
             event = event._replace(seq=None)  # it names another call
         elif event.seq is not None:
             self._seqs.add(event.seq)
-        self._offer(said.tools)
-        self._system(at, event, said.system)
+        self._offer(payload.tools)
+        self._system(at, event, payload.system)
         number, context = len(self.calls), self._context_of(at)
-        flags = self._flags_of(at, event, said)
+        flags = self._flags_of(at, event, payload)
         after, after_seq = self._last
         self.calls.append(
             ModelCall(
@@ -237,37 +168,37 @@ class _Teller:
                 ts_us=event.ts_us,
                 seq=event.seq,
                 event_id=event.event_id,
-                call_id=said.call_id,
+                call_id=payload.call_id,
                 context=context,
                 after=after,
                 after_seq=after_seq,
-                model=said.model,
+                model=payload.model,
                 checkpoint=event.checkpoint,
                 source=event.source,
-                finish_reason=said.finish_reason,
-                temperature=temperature_of(said),
+                finish_reason=payload.finish_reason,
+                temperature=temperature_of(payload),
                 flags=flags,
-                tokens=None if said.tokens is UNSET else said.tokens,
+                tokens=None if payload.tokens is UNSET else payload.tokens,
             )
         )
         message = replace(
-            self._message("assistant", said.text or "", event, flags),
-            reasoning=said.thinking or None,
-            tool_calls=tool_calls_of(said),
+            self._message("assistant", payload.text or "", event, flags),
+            reasoning=payload.thinking or None,
+            tool_calls=tool_calls_of(payload),
             call=number,
         )
         if message.content or message.reasoning or message.tool_calls:
             self._add(at, message, context)
         self.ending = None
 
-    def _result(self, at: int, event: Event, said: SaidResult) -> None:
+    def _result(self, at: int, event: Event, payload: ToolResultPayload) -> None:
         self.ending = None
         if at in self._matches.repeated:
             return
         message = replace(
-            self._message("tool", text_of(said.output), event, set()),
-            tool_call_id=said.call_id or None,
-            name=said.tool,
+            self._message("tool", text_of(payload.output), event, set()),
+            tool_call_id=payload.call_id or None,
+            name=payload.tool,
         )
         if at in self._matches.orphans:
             self._add(at, replace(message, flags=frozenset({"orphan"})))
@@ -275,23 +206,23 @@ class _Teller:
             self._results[at] = message  # where it stands is settled at the end
             self._last = ("tool", event.seq)
 
-    def _compact(self, at: int, event: Event, said: SaidCompaction) -> None:
+    def _compact(self, at: int, event: Event, payload: CompactionPayload) -> None:
         system = [one for one in self._drafts[-1].messages if one[1].role == "system"]
         if len(system) == len(self._drafts[-1].messages):
             return  # nothing was compacted
-        summary = said.summary_call_id or ""
+        summary = payload.summary_call_id or ""
         if self._summaries.get(summary, at) > at:
             self._summed_up[self._summaries[summary]] = len(self._drafts) - 1
-        text = self._texts.get(summary) or said.summary
-        self._drafts.append(_Draft(system, complete=bool(text)))
+        text = self._texts.get(summary) or payload.summary
+        self._drafts.append(_ContextDraft(system, complete=bool(text)))
         if text:
             self._add(at, self._message("user", text, event, {"summary", "synthetic"}))
         self.ending = None
 
-    def _stop(self, event: Event, said: SaidInterrupt) -> None:
+    def _stop(self, event: Event, payload: InterruptPayload) -> None:
         self.ending = "interrupt" if event.type == "interrupt" else "error"
         if self.ending == "interrupt":
-            self._interrupt(said.call_id)
+            self._interrupt(payload.call_id)
 
     # What they share
 
@@ -304,35 +235,35 @@ class _Teller:
         if self.tools is None and isinstance(tools, Raw):
             self.tools = tools_of(tools)
 
-    def _flags_of(self, at: int, event: Event, said: SaidCall) -> frozenset[Flag]:
+    def _flags_of(self, at: int, event: Event, payload: ModelCallPayload) -> frozenset[Flag]:
         flags: set[Flag] = set()
-        if said.model == _NO_MODEL:
+        if payload.model == _NO_MODEL:
             flags.add("synthetic")
-        if said.call_id is not None and at == self._summaries.get(said.call_id):
+        if payload.call_id is not None and at == self._summaries.get(payload.call_id):
             flags.add("summary")
-        if self._is_copy(event, said) or self._is_repeated(said):
+        if self._is_copy(event, payload) or self._is_repeated(payload):
             flags.add("copied")
         return frozenset(flags)
 
-    def _is_copy(self, event: Event, said: SaidCall | SaidMessage) -> bool:
-        return said.is_copied_context or event.name in self._copied
+    def _is_copy(self, event: Event, payload: ModelCallPayload | UserMessagePayload) -> bool:
+        return payload.is_copied_context or event.name in self._copied
 
-    def _is_repeated(self, said: SaidCall) -> bool:
-        """The same call, told twice under different events."""
-        if said.call_id is None:
+    def _is_repeated(self, payload: ModelCallPayload) -> bool:
+        """The same call, sent twice under different events."""
+        if payload.call_id is None:
             return False
-        told = (said.call_id, said.text, said.thinking, tool_calls_of(said))
-        was_seen = told in self._seen
-        self._seen.add(told)
+        call = (payload.call_id, payload.text, payload.thinking, tool_calls_of(payload))
+        was_seen = call in self._seen
+        self._seen.add(call)
         return was_seen
 
     def _context_of(self, at: int) -> int:
-        """The latest; a summary belongs to the context that it sums up, even if it is told after
+        """The latest; a summary belongs to the context that it sums up, even if it comes after
         the compaction."""
         return self._summed_up.get(at, len(self._drafts) - 1)
 
     def _interrupt(self, call_id: str | None) -> None:
-        number = self._said_in(call_id)
+        number = self._call_named(call_id)
         if number is None:
             return
         call = self.calls[number]
@@ -345,7 +276,7 @@ class _Teller:
                 messages[position] = (at, flagged)
                 return
 
-    def _said_in(self, call_id: str | None) -> int | None:
+    def _call_named(self, call_id: str | None) -> int | None:
         """The model call that has this id, or made the call of a tool that has it; else the last,
         if nothing was asked since."""
         if call_id is not None:
@@ -359,8 +290,10 @@ class _Teller:
         last = self._drafts[-1].messages[-1:]
         return last[0][1].call if last else None
 
-    def _message(self, role: Role, content: str, event: Event, flags: Iterable[Flag]) -> Message:
-        return Message(
+    def _message(
+        self, role: Role, content: str, event: Event, flags: Iterable[Flag]
+    ) -> ChatMessage:
+        return ChatMessage(
             role=role,
             content=content,
             turn=self._turn,
@@ -369,11 +302,11 @@ class _Teller:
             flags=frozenset(flags),
         )
 
-    def _add(self, at: int, message: Message, context: int = -1) -> None:
+    def _add(self, at: int, message: ChatMessage, context: int = -1) -> None:
         self._drafts[context].messages.append((at, message))
         self._last = (message.role, message.seq)
 
-    def _answered(self, draft: _Draft) -> Iterable[Message]:
+    def _answered(self, draft: _ContextDraft) -> Iterable[ChatMessage]:
         """The messages with the results behind the calls."""
         answers = [at for at, message in draft.messages if message.role == "assistant"]
         for position, (at, message) in enumerate(draft.messages, start=1):
@@ -389,11 +322,11 @@ class _Teller:
         at: int,
         index: int,
         call: ToolCall,
-        message: Message,
+        message: ChatMessage,
         later: int | None,
         *,
         goes_on: bool,
-    ) -> Iterable[Message]:
+    ) -> Iterable[ChatMessage]:
         found = self._matches.of.get((at, index))
         if found is not None and found in self._results:
             result = self._results[found]
@@ -407,7 +340,7 @@ class _Teller:
                 flags=frozenset(flags),
             )
         elif goes_on:
-            yield Message(
+            yield ChatMessage(
                 role="tool",
                 content="",
                 turn=message.turn,
@@ -419,23 +352,29 @@ class _Teller:
             )
 
 
-def _matches(told: Sequence[tuple[Event, Said]]) -> Matches:
-    asked: list[Asked] = []
-    answers: list[Answer] = []
-    for at, (_, said) in enumerate(told):
-        if isinstance(said, SaidCall):
-            calls = said.tool_calls or ()
-            asked += [Asked(at, nth, one.id, one.name) for nth, one in enumerate(calls)]
-        elif isinstance(said, SaidResult):
-            answers.append(Answer(at, said.call_id or None, said.tool))
+def _matches(decoded: Sequence[tuple[Event, EventPayload]]) -> ToolMatches:
+    asked: list[ToolRequest] = []
+    answers: list[ToolAnswer] = []
+    for at, (_, payload) in enumerate(decoded):
+        if isinstance(payload, ModelCallPayload):
+            calls = payload.tool_calls or ()
+            asked += [ToolRequest(at, nth, one.id, one.name) for nth, one in enumerate(calls)]
+        elif isinstance(payload, ToolResultPayload):
+            answers.append(ToolAnswer(at, payload.call_id or None, payload.tool))
     return match_results(asked, answers)
 
 
-def _summaries(told: Sequence[tuple[Event, Said]]) -> dict[str, int]:
+def _summaries(decoded: Sequence[tuple[Event, EventPayload]]) -> dict[str, int]:
     """Where the model calls stand that wrote summaries, by their ids."""
-    asked = {said.summary_call_id for _, said in told if isinstance(said, SaidCompaction)}
+    asked = {
+        payload.summary_call_id for _, payload in decoded if isinstance(payload, CompactionPayload)
+    }
     found: dict[str, int] = {}
-    for at, (_, said) in enumerate(told):
-        if isinstance(said, SaidCall) and said.call_id is not None and said.call_id in asked:
-            found.setdefault(said.call_id, at)
+    for at, (_, payload) in enumerate(decoded):
+        if (
+            isinstance(payload, ModelCallPayload)
+            and payload.call_id is not None
+            and payload.call_id in asked
+        ):
+            found.setdefault(payload.call_id, at)
     return found

@@ -1,4 +1,4 @@
-"""What changed from one shard to another, and why: by their manifests, and by their samples."""
+"""What changed from one shard to another: in their manifests, and in their samples."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _SAID = ("name", "seed", "snapshot", "rewards", "policy", "tokenizer", "template
 
 
 @dataclass(frozen=True)
-class Change:
+class ManifestChange:
     """Of something that the manifests say."""
 
     what: str
@@ -26,7 +26,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Samples:
+class SampleChanges:
     """By sample: what only one of the two has, what both have, and what both have with another
     reward, advantage, weight or split."""
 
@@ -40,32 +40,32 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Difference:
-    changes: list[Change]
+class ShardDifference:
+    changes: list[ManifestChange]
     #: Of the query, as a diff.
     query: list[str]
-    samples: Samples
+    samples: SampleChanges
 
 
 _SESSIONS_SHOWN = 20
 _COLUMNS = ["sample_id", "session_id", "reward", "advantage", "loss_weight", "split"]
 
 
-def diff_shards(store: ObjectStore, before: Manifest, after: Manifest) -> Difference:
+def diff_shards(store: ObjectStore, before: Manifest, after: Manifest) -> ShardDifference:
     """All samples of both are in memory, without their tokens. Raises ShardDamaged."""
     lines = unified_diff(before.query.splitlines(), after.query.splitlines(), lineterm="", n=1)
-    return Difference(
+    return ShardDifference(
         changes=list(diff_manifests(before, after)),
         query=list(lines)[2:],
         samples=_compare(_samples(store, before), _samples(store, after)),
     )
 
 
-def diff_manifests(before: Manifest, after: Manifest) -> Iterator[Change]:
+def diff_manifests(before: Manifest, after: Manifest) -> Iterator[ManifestChange]:
     one, other = msgspec.to_builtins(before), msgspec.to_builtins(after)
     for name in _SAID:
         if one[name] != other[name]:
-            yield Change(name, one[name], other[name])
+            yield ManifestChange(name, one[name], other[name])
     yield from _flat("recipe", _recipe(before), _recipe(after))
     yield from _flat("counts", one["counts"], other["counts"])
 
@@ -75,13 +75,13 @@ def _recipe(manifest: Manifest) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _flat(path: str, before: Any, after: Any) -> Iterator[Change]:
+def _flat(path: str, before: Any, after: Any) -> Iterator[ManifestChange]:
     """Down to what is not a table any more."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
             yield from _flat(f"{path}.{key}", before.get(key), after.get(key))
     elif before != after:
-        yield Change(path, before, after)
+        yield ManifestChange(path, before, after)
 
 
 def _samples(store: ObjectStore, manifest: Manifest) -> dict[str, tuple[Any, ...]]:
@@ -95,11 +95,11 @@ def _samples(store: ObjectStore, manifest: Manifest) -> dict[str, tuple[Any, ...
 
 def _compare(
     before: Mapping[str, tuple[Any, ...]], after: Mapping[str, tuple[Any, ...]]
-) -> Samples:
+) -> SampleChanges:
     both = before.keys() & after.keys()
     otherwise = sum(before[one] != after[one] for one in both)
     sessions = [{facts[0] for facts in side.values()} for side in (before, after)]
-    return Samples(
+    return SampleChanges(
         only_before=len(before.keys() - both),
         only_after=len(after.keys() - both),
         same=len(both) - otherwise,

@@ -1,7 +1,7 @@
-"""What an inference engine said of one model call: ids, log-probabilities, versions, experts.
+"""What an inference engine reports of a model call: ids, log-probabilities, versions, experts.
 
-It is checked here, once. What does not hold together is a problem of that call, with a name; the
-other calls of its session are none the worse for it.
+It is checked here, once. Tokens that do not hold together are a named problem of that call; other
+calls of the session are not affected.
 """
 
 import binascii
@@ -29,7 +29,7 @@ _NONE = np.empty(0, dtype=np.int64)
 _DTYPES = ("uint8", "int16", "uint16", "int32")
 
 
-class _SaidTokens(Struct, gc=False):
+class _TokensPayload(Struct, gc=False):
     prompt_ids: Raw | UnsetType = UNSET
     completion_ids: Raw | UnsetType = UNSET
     logprobs: list[float] | None = None
@@ -39,19 +39,19 @@ class _SaidTokens(Struct, gc=False):
     routed_experts: Raw | UnsetType = UNSET
 
 
-class _SaidRoutes(Struct, gc=False):
+class _RoutesPayload(Struct, gc=False):
     data: str
     shape: list[int]
     dtype: str
 
 
-_decoder = msgspec.json.Decoder(_SaidTokens | None)
+_decoder = msgspec.json.Decoder(_TokensPayload | None)
 _ids_decoder = msgspec.json.Decoder(list[int] | None)
-_routes_decoder = msgspec.json.Decoder(_SaidRoutes | None)
+_routes_decoder = msgspec.json.Decoder(_RoutesPayload | None)
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedTokens:
     """What trained tokens have to be of; none: whatever the engine says."""
 
     #: The digest of the tokenizer. Only a producer that names its own by digest can contradict.
@@ -60,11 +60,11 @@ class Expected:
     vocabulary: int | None = None
 
 
-ANY = Expected()
+ANY = ExpectedTokens()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Routes:
+class ExpertRoutes:
     """Experts of consecutive tokens, row by row."""
 
     #: The token that the first row belongs to.
@@ -92,7 +92,7 @@ class EngineTokens:
     logprobs: Floats | None
     #: Starts count from the first token of the completion. None: not said, or no numbers.
     runs: Runs | None
-    routes: Routes | None
+    routes: ExpertRoutes | None
     tokenizer: str | None
     template: str | None
     #: What is wrong with a part that tokens can be trained without.
@@ -102,7 +102,7 @@ class EngineTokens:
         return len(self.prompt) + len(self.completion)
 
 
-class Memory:
+class PromptMemory:
     """The ids of the call before, as they were written. A prompt is nearly always what was there
     before and a little more: of a session, only that little is decoded, not all of it again with
     each call."""
@@ -144,7 +144,7 @@ def _decoded(text: bytes) -> Wide:
 
 
 def read_tokens(
-    raw: Raw | None, expected: Expected, memory: Memory | None = None
+    raw: Raw | None, expected: ExpectedTokens, memory: PromptMemory | None = None
 ) -> EngineTokens | str | None:
     """None: the call is text alone, as it is where keys are there and their arrays are empty. A
     text names what is wrong with it. `memory` is that of the calls of one session."""
@@ -154,7 +154,7 @@ def read_tokens(
         said = _decoder.decode(raw)
         if said is None:
             return None
-        memory = memory or Memory()
+        memory = memory or PromptMemory()
         prompt, completion = memory.decode(_text(said.prompt_ids), _text(said.completion_ids))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "tokens_unreadable"
@@ -172,7 +172,9 @@ def is_digest(name: str) -> bool:
     return len(name) == 64 and not set(name) - set("0123456789abcdef")
 
 
-def _checked(said: _SaidTokens, ids: tuple[Wide, Wide], expected: Expected) -> EngineTokens | str:
+def _checked(
+    said: _TokensPayload, ids: tuple[Wide, Wide], expected: ExpectedTokens
+) -> EngineTokens | str:
     end = min(expected.vocabulary or _INT32_END, _INT32_END)
     prompt, completion = (_ids(one, end) for one in ids)
     if prompt is None or completion is None:
@@ -248,7 +250,7 @@ def _version(value: Any) -> int | None:
     return value if 0 <= value < _INT32_END else None
 
 
-def _routes(raw: Raw | UnsetType, prompt: int, completion: int) -> Routes | str | None:
+def _routes(raw: Raw | UnsetType, prompt: int, completion: int) -> ExpertRoutes | str | None:
     """Rows for all tokens, or those of the completion; the last token may have none, since it was
     never fed to the model."""
     if raw is UNSET:
@@ -269,9 +271,9 @@ def _routes(raw: Raw | UnsetType, prompt: int, completion: int) -> Routes | str 
         return "routes_not_experts"
     length = prompt + completion
     if rows in (length, length - 1):
-        return Routes(0, rows, layers, topk, said.dtype, data)
+        return ExpertRoutes(0, rows, layers, topk, said.dtype, data)
     if rows in (completion, completion - 1):
-        return Routes(prompt, rows, layers, topk, said.dtype, data)
+        return ExpertRoutes(prompt, rows, layers, topk, said.dtype, data)
     return "routes_length"
 
 

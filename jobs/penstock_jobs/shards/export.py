@@ -1,4 +1,10 @@
-"""What an exporter writes: files below one directory, and counts."""
+"""Exports: a shard written in the form that a trainer reads.
+
+An exporter is a module of `penstock_jobs.shards.exporters` that sets `EXPORTER = Exporter(…)`, or
+an entry point of the group `penstock.exporters` that names an Exporter. The docstring of its module
+is its page: which column becomes what, how things are aligned, what is lost, and which version of
+the target it was written for. Rows that a target cannot hold are left out and counted by reason.
+"""
 
 import importlib
 import json
@@ -6,7 +12,7 @@ import pkgutil
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
@@ -35,7 +41,7 @@ ROW_GROUP_BYTES = 16 * MIB
 _ZSTD_LEVEL = 3
 
 
-class Output:
+class ExportOutput:
     """Use as a context manager. Names are relative, with `/` between parts."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +51,7 @@ class Output:
         self.left_out: Counter[str] = Counter()
         self.counted: Counter[str] = Counter()
         self._folder = folder
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _TableFile] = {}
         self._lines: dict[str, BinaryIO] = {}
         self._open = ExitStack()
 
@@ -70,7 +76,7 @@ class Output:
             writer = pq.ParquetWriter(
                 self._new(name), rows.schema, compression="zstd", compression_level=_ZSTD_LEVEL
             )
-            self._tables[name] = _Table(self._open.enter_context(writer))
+            self._tables[name] = _TableFile(self._open.enter_context(writer))
         self._tables[name].add(rows)
 
     def line(self, name: str, content: bytes) -> None:
@@ -97,7 +103,7 @@ class Output:
         return path
 
 
-class _Table:
+class _TableFile:
     """A Parquet file, and the rows that wait for their row group to be full."""
 
     def __init__(self, writer: pq.ParquetWriter) -> None:
@@ -118,50 +124,70 @@ class _Table:
         self._waiting, self._bytes = [], 0
 
 
-#: What `untrained` looks at.
-WEIGHING = ("n_trainable", "loss_weight")
-
-
 @dataclass(frozen=True)
-class Source:
-    """A shard. Groups end where its parts do."""
+class ShardSource:
+    """A shard to export. Groups end where its parts do."""
 
     store: ObjectStore
     manifest: Manifest
-
-    def parts(self) -> Iterator[tuple[int, PartFile]]:
-        yield from enumerate(self.manifest.files)
 
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Raises ShardDamaged."""
         path = f"{folder_of(self.manifest.id)}/{part.name}"
         return read_part(self.store, path, part, columns)
 
+    def all_tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        for part in self.manifest.files:
+            yield from self.tables(part, columns)
 
-def keep(table: pa.Table, output: Output, *reasons: tuple[str, np.ndarray]) -> pa.Table:
-    """The rows that no reason holds for. Of several the first is counted."""
-    kept = np.ones(table.num_rows, bool)
-    for reason, bad in reasons:
-        output.leave_out(reason, int((kept & bad).sum()))
-        kept &= ~bad
-    return table if kept.all() else table.filter(pa.array(kept))
+    def splits(
+        self, columns: Sequence[str], output: ExportOutput, *reasons: str
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """For each part and split the name of a file without its ending, and the rows that no
+        reason leaves out."""
+        for number, part in enumerate(self.manifest.files):
+            for table in self.tables(part, columns):
+                for split, rows in by_split(kept_rows(table, output, *reasons)):
+                    yield file_stem(split, number), rows
+            output.end_files()
 
 
-def missing(table: pa.Table, name: str) -> np.ndarray:
-    nulls: np.ndarray = table[name].is_null().to_numpy()
-    return nulls
+#: The columns that `not_trained` needs.
+WEIGHING = ("n_trainable", "loss_weight")
 
 
-def untrained(table: pa.Table) -> np.ndarray:
-    """Rows that are there to be counted, and not to be trained."""
+def _untrained(table: pa.Table) -> np.ndarray:
     trainable, weight = (table[name].to_numpy() for name in WEIGHING)
-    nothing: np.ndarray = (trainable == 0) | (weight == 0)
-    return nothing
+    untrained: np.ndarray = (trainable == 0) | (weight == 0)
+    return untrained
 
 
-def without_prompt(table: pa.Table) -> np.ndarray:
-    nothing: np.ndarray = table["prompt_len"].to_numpy() == 0
-    return nothing
+#: Why rows are left out: the rows for which each reason holds.
+REASONS: Mapping[str, Callable[[pa.Table], np.ndarray]] = {
+    "not_trained": _untrained,
+    "eval_split": lambda table: pc.equal(table["split"], "eval").to_numpy(),
+    "no_logprobs": lambda table: table["rollout_logprobs"].is_null().to_numpy(),
+    "no_temperature": lambda table: table["temperature"].is_null().to_numpy(),
+    "no_advantage": lambda table: table["advantage"].is_null().to_numpy(),
+    "no_reward": lambda table: table["reward"].is_null().to_numpy(),
+    "reward_0": lambda table: table["reward"].to_numpy() == 0,
+    "no_prompt": lambda table: table["prompt_len"].to_numpy() == 0,
+}
+
+
+def kept(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
+    """A mask of the rows for which no reason holds. Each row is counted for its first reason."""
+    mask = np.ones(table.num_rows, bool)
+    for reason in reasons:
+        holds = REASONS[reason](table)
+        output.leave_out(reason, int((mask & holds).sum()))
+        mask &= ~holds
+    return mask
+
+
+def kept_rows(table: pa.Table, output: ExportOutput, *reasons: str) -> pa.Table:
+    mask = kept(table, output, *reasons)
+    return table if mask.all() else table.filter(pa.array(mask))
 
 
 def by_split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -169,29 +195,29 @@ def by_split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         yield split, table.filter(pc.equal(table["split"], split))
 
 
-def file_of(split: str, part: int, ending: str = "parquet") -> str:
-    """Datasets of Hugging Face take the split from the name."""
-    return f"{split}-{part:05d}.{ending}"
+def file_stem(split: str, part: int) -> str:
+    """Hugging Face datasets take the split from the name."""
+    return f"{split}-{part:05d}"
 
 
-def whole(rows: Rows, name: str) -> pa.ListArray:
+def whole_lists(rows: Rows, name: str) -> pa.ListArray:
     """A column of numbers in lists of the plain kind."""
-    return cut(rows, name, np.zeros(rows.count, np.int64), rows.tokens)
+    return cut_lists(rows, name, np.zeros(rows.count, np.int64), rows.tokens)
 
 
-def cut(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> pa.ListArray:
+def cut_lists(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> pa.ListArray:
     """From `start` to `end` of each row."""
     offsets = np.append(0, np.cumsum(end - start)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(pieces(rows, name, start, end)))
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(cut_values(rows, name, start, end)))
 
 
-def pieces(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The same, one behind the other."""
+def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The same values, in one array."""
     lists = rows.lists(name)
     place = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
     inside = (place >= np.repeat(start, lists.lengths)) & (place < np.repeat(end, lists.lengths))
-    found: np.ndarray = lists.numbers()[inside]
-    return found
+    values: np.ndarray = lists.numbers()[inside]
+    return values
 
 
 EXPORT_NAME = "export.json"
@@ -207,7 +233,7 @@ class Exporter:
     name: str
     version: int
     target: str
-    write: Callable[[Source, Output], None]
+    write: Callable[[ShardSource, ExportOutput], None]
 
     def page(self) -> str:
         module = getmodule(self.write)
@@ -261,7 +287,7 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
     unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex[:12]}.unfinished")
     unfinished.mkdir()
     try:
-        exported = _write(Source(store, manifest), exporter, unfinished)
+        exported = _write(ShardSource(store, manifest), exporter, unfinished)
         _refuse_used(out)
         if out.exists():
             out.rmdir()
@@ -283,8 +309,8 @@ def _refuse_used(out: Path) -> None:
         raise InvalidInput(what=f"The directory {out}", why=why)
 
 
-def _write(source: Source, exporter: Exporter, folder: Path) -> ExportReport:
-    with Output(folder) as output:
+def _write(source: ShardSource, exporter: Exporter, folder: Path) -> ExportReport:
+    with ExportOutput(folder) as output:
         exporter.write(source, output)
     exported = ExportReport(
         shard=source.manifest.id,

@@ -1,12 +1,11 @@
 """A recipe: which sessions become a shard, and how.
 
-A TOML file beside the query that it names. What would leave rows out, or let them in, is said in
-it and nowhere else; `canonical` is what the manifest keeps, so that a comment or an order of keys
-makes no other shard.
+It is a TOML file beside the query that it names. The manifest keeps its canonical form, so that a
+comment or another order of keys does not make another shard.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,19 +28,20 @@ from penstock.toml_document import (
     whole,
     whole_or_none,
 )
+from penstock_jobs.rewards.definition import Definition, find_definition, shipped
 
 Source = Literal["engine", "render", "prefer-engine"]
 Pending = Literal["wait", "drop"]
-Kind = Literal["group", "stratum", "none"]
+AdvantageKind = Literal["group", "stratum", "none"]
 Consent = Literal["train", "not_denied"]
 SplitBy = Literal["group", "user", "repo"]
-Keep = Literal["both", "train", "eval"]
+KeptSide = Literal["both", "train", "eval"]
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """`engine`: sessions without the ids of an inference engine are left out. `render`: the ids
-    come from template and tokenizer alone."""
+    """`engine`: sessions without token ids of an inference engine are left out. `render`: all ids
+    come from the template and the tokenizer."""
 
     source: Source = "prefer-engine"
     #: As written: relative to the recipe. `Recipe.path` says where it is.
@@ -64,8 +64,18 @@ class RewardChoice:
 
 
 @dataclass(frozen=True)
+class RewardTarget:
+    """The reward definition at the recipe's horizon."""
+
+    definition: Definition
+    pending: Pending
+    #: Outcomes in the lake are by other horizons, so rewards have to be combined again.
+    recombined: bool = False
+
+
+@dataclass(frozen=True)
 class Advantage:
-    kind: Kind = "none"
+    kind: AdvantageKind = "none"
 
 
 @dataclass(frozen=True)
@@ -94,17 +104,17 @@ class Exclude:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitChoice:
     eval: float = 0.0
-    #: What never lies on both sides, beside groups and chains.
+    #: Never on both sides, like groups and chains.
     by: SplitBy = "user"
-    #: Which side the shard has. What lies on the other is left out, and counted.
-    keep: Keep = "both"
+    #: The side that the shard holds. Sessions of the other are left out, and counted.
+    keep: KeptSide = "both"
 
 
 @dataclass(frozen=True)
-class Output:
-    """Where a size is none, the settings' counts."""
+class OutputSizes:
+    """Without a size, that of the settings counts."""
 
     max_sessions: int | None = None
     file_bytes: int | None = None
@@ -125,9 +135,10 @@ class Recipe:
     advantage: Advantage = field(default_factory=Advantage)
     staleness: Staleness = field(default_factory=Staleness)
     exclude: Exclude = field(default_factory=Exclude)
-    split: Split = field(default_factory=Split)
-    output: Output = field(default_factory=Output)
-    #: Where the file lies; no part of what the recipe says.
+    split: SplitChoice = field(default_factory=SplitChoice)
+    output: OutputSizes = field(default_factory=OutputSizes)
+    #: The definition that `reward` names.
+    target: RewardTarget | None = field(default=None, compare=False)
     directory: Path = field(default=Path(), compare=False)
 
     def path(self, name: str) -> Path:
@@ -136,10 +147,9 @@ class Recipe:
 
     @property
     def canonical(self) -> str:
-        """All that it says, defaults included, as JSON. The query is beside it, and so are the
-        digests of the files that it names."""
-        said = asdict(self)
-        del said["query"], said["directory"], said["as_of"]
+        """Everything in it, defaults included, as JSON. The query is kept apart from it."""
+        said = asdict(replace(self, target=None))
+        del said["query"], said["directory"], said["as_of"], said["target"]
         return msgspec.json.encode(said, order="deterministic").decode()
 
 
@@ -167,6 +177,7 @@ def load_recipe(path: Path) -> Recipe:
     for name, keys in _KEYS.items():
         refuse_unknown(parts[name], keys, f"{where}, [{name}]")
     query_file = text(found, "query", where)
+    reward = _reward(parts["reward"], f"{where}, [reward]") if "reward" in found else None
     recipe = Recipe(
         name=text(found, "name", where),
         query=_query(path.parent / query_file),
@@ -174,18 +185,50 @@ def load_recipe(path: Path) -> Recipe:
         as_of=_as_of(found, where),
         seed=whole(found, "seed", 0, where, least=0),
         tokens=_tokens(parts["tokens"], f"{where}, [tokens]"),
-        reward=_reward(parts["reward"], f"{where}, [reward]") if "reward" in found else None,
+        reward=reward,
         advantage=_advantage(parts["advantage"], f"{where}, [advantage]"),
         staleness=_staleness(parts["staleness"], f"{where}, [staleness]"),
         exclude=_exclude(parts["exclude"], f"{where}, [exclude]"),
         split=_split(parts["split"], f"{where}, [split]"),
         output=_output(parts["output"], f"{where}, [output]"),
+        target=None if reward is None else read_target(reward, path.parent),
         directory=path.parent,
     )
     if recipe.advantage.kind != "none" and recipe.reward is None:
         why = f"kind is {recipe.advantage.kind!r}, and there is no [reward] to take it from"
         raise InvalidInput(what=f"{where}, [advantage]", why=why)
     return recipe
+
+
+def read_target(reward: RewardChoice, directory: Path) -> RewardTarget:
+    """Raises InvalidInput where there is no such definition, or not at this horizon."""
+    name = reward.definition
+    own = find_definition(name if name in shipped() else str(directory / name))
+    definition = at_horizon(own, reward.horizon_s)
+    return RewardTarget(definition, reward.pending, recombined=definition is not own)
+
+
+def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
+    """The definition with this horizon instead of its own. Raises InvalidInput where it does not
+    compute its rewards at it."""
+    if horizon_s is None:
+        return definition
+    counted = [term for term in definition.counted() if term.horizon_s is not None]
+    what = f"horizon_s = {horizon_s}"
+    if not counted:
+        why = f"no reward that counts in the definition {definition.name} has a horizon"
+        raise InvalidInput(what=what, why=why)
+    for term in counted:
+        computed = getattr(term.parameters, "horizons_s", ())
+        if horizon_s not in computed:
+            known = ", ".join(map(str, computed))
+            why = f"{definition.name} computes {term.reward.name} at {known} seconds"
+            raise InvalidInput(what=what, why=why)
+    terms = tuple(
+        term if term.horizon_s is None else replace(term, horizon_s=horizon_s)
+        for term in definition.terms
+    )
+    return definition if terms == definition.terms else replace(definition, terms=terms)
 
 
 def _query(path: Path) -> str:
@@ -230,7 +273,7 @@ def _reward(found: Mapping[str, Any], where: str) -> RewardChoice:
 
 
 def _advantage(found: Mapping[str, Any], where: str) -> Advantage:
-    return Advantage(choice(found, "kind", get_args(Kind), Advantage.kind, where))
+    return Advantage(choice(found, "kind", get_args(AdvantageKind), Advantage.kind, where))
 
 
 def _staleness(found: Mapping[str, Any], where: str) -> Staleness:
@@ -272,14 +315,14 @@ def _above_none(found: Mapping[str, Any], key: str, default: float, where: str) 
     return value
 
 
-def _split(found: Mapping[str, Any], where: str) -> Split:
-    return Split(
-        eval=share(found, "eval", Split.eval, where),
-        by=choice(found, "by", get_args(SplitBy), Split.by, where),
-        keep=choice(found, "keep", get_args(Keep), Split.keep, where),
+def _split(found: Mapping[str, Any], where: str) -> SplitChoice:
+    return SplitChoice(
+        eval=share(found, "eval", SplitChoice.eval, where),
+        by=choice(found, "by", get_args(SplitBy), SplitChoice.by, where),
+        keep=choice(found, "keep", get_args(KeptSide), SplitChoice.keep, where),
     )
 
 
-def _output(found: Mapping[str, Any], where: str) -> Output:
+def _output(found: Mapping[str, Any], where: str) -> OutputSizes:
     names = _KEYS["output"]
-    return Output(**{name: whole_or_none(found, name, where, least=1) for name in names})
+    return OutputSizes(**{name: whole_or_none(found, name, where, least=1) for name in names})

@@ -1,62 +1,44 @@
-"""Files that are announced as they are created: what is never finished can be cleared away."""
+"""Shards in the metadata database: registration, and marks on shards that hold too much.
 
-from collections.abc import Iterable, Iterator
+A shard appears in one transaction, when its files and its manifest are in the store.
+"""
+
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import BinaryIO
 
 import numpy as np
-import pyarrow as pa
 import sqlalchemy as sa
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_new, insert_of
-from penstock.events.identity import session_key
-from penstock.lake import filters
+from penstock.database.engine import Database, insert_new, insert_of, now_us
+from penstock.events.event import session_key
+from penstock.lake import segments
 from penstock.lake.buckets import SessionId
-from penstock.lake.commit import NO_PARTITION, SHARD, announce, next_snap
+from penstock.lake.commit import NO_PARTITION, SHARD, announce_file, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.files import read_rows
-from penstock.shards.manifest import folder_of, read_manifest
+from penstock.shards.manifest import Manifest, folder_of, read_manifest
 from penstock.shards.tables import shard, shard_file, shard_mark
-from penstock.storage import ObjectStore, StoredObject
+from penstock.storage import ObjectStore
 from penstock_jobs.shards.exclusion.consent import with_repeats
-from penstock_jobs.shards.session_facts import Asking
+from penstock_jobs.shards.session_facts import SnapshotQueries
 
 
 class AnnouncingStore:
-    """A store whose files the metadata database hears of before they are written."""
+    """Creates files that were announced before, so that unfinished ones can be cleared away."""
 
     def __init__(self, store: ObjectStore, database: Database, owner: str) -> None:
         self._store = store
         self._database = database
         self._owner = owner
 
-    @property
-    def local(self) -> bool:
-        return self._store.local
-
-    def check(self) -> None:
-        self._store.check()
-
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        announce(self._database, name, NO_PARTITION, self._owner)
+        announce_file(self._database, name, NO_PARTITION, self._owner)
         return self._store.create(name)
-
-    def open(self, name: str) -> pa.NativeFile:
-        return self._store.open(name)
-
-    def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        return self._store.list(prefix)
-
-    def delete(self, name: str) -> None:
-        self._store.delete(name)
-
-    def address(self, name: str) -> str:
-        return self._store.address(name)
 
 
 #: Of a session that said so after the shard was built.
@@ -64,7 +46,7 @@ NO_TRAIN = "no_train"
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegisteredShard:
     """A shard in the database."""
 
     id: str
@@ -79,63 +61,58 @@ class Registered:
     created_at: int
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A shard that is finished: its files are in the store, and announced."""
-
-    id: str
-    tenant: str
-    name: str
-    snapshot: str
-    snap: int
-    samples: int
-    tokens: int
-    trainable: int
-    bytes: int
-    sessions: tuple[str, ...]
-    files: tuple[str, ...]
-
-
-_KEPT = [one.name for one in fields(Registered)]
+_KEPT = [one.name for one in fields(RegisteredShard)]
 
 
 def announce_once(database: Database, id_: str, name: str, owner: str) -> bool:
-    """Say that a file of this shard is about to be written; False where the shard is there by now.
-    Another build may be writing the same bytes to it: the name is whoever's said it last."""
+    """Announce a file of this shard that is about to be written; False where the shard is
+    registered by now. Of two builds that write the same file, the later one owns its name."""
     row = {"name": name, "partition": NO_PARTITION, "owner": owner, "created_at": now_us()}
     mine = {"owner": owner, "created_at": now_us(), "claimed_at": None}
     with database.write() as connection:
-        if connection.execute(sa.select(shard.c.id).where(shard.c.id == id_)).first() is not None:
+        if _is_registered(connection, id_):
             return False
         insert = insert_of(connection)(segment_intent).values(**row)
         connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=mine))
     return True
 
 
-def register(database: Database, entry: Entry) -> bool:
-    """Whether it is new: the same shard may be built twice, at the same time too. From then on its
-    files are known, and no longer announced by anybody. Raises FileLost where one was
-    cleared away meanwhile."""
-    keys = [session_key(entry.tenant, one) for one in entry.sessions]
-    facts = {name: getattr(entry, name) for name in _KEPT if name != "created_at"}
-    folder = folder_of(entry.id) + "/"
+def register(database: Database, manifest: Manifest, tenant: str, sessions: Sequence[str]) -> bool:
+    """Put a shard into the database whose files are in the store. False where it is there already:
+    the same shard may be built twice, even at the same time. From then on its files count as known
+    and are announced no longer. Raises FileLost where one of them was cleared away meanwhile."""
+    folder = folder_of(manifest.id) + "/"
     announced = segment_intent.c.name.startswith(folder, autoescape=True)
+    claimed = announced & segment_intent.c.claimed_at.is_not(None)
+    files = manifest.files
+    row = {
+        "id": manifest.id,
+        "tenant": tenant,
+        "name": manifest.name,
+        "snapshot": manifest.snapshot.name if manifest.snapshot else "",
+        "snap": manifest.snapshot.snap if manifest.snapshot else 0,
+        "samples": manifest.counts.samples,
+        "tokens": manifest.counts.tokens,
+        "trainable": manifest.counts.trainable,
+        "bytes": sum(part.bytes + (part.routes.bytes if part.routes else 0) for part in files),
+        "session_filter": segments.make_filter([session_key(tenant, one) for one in sessions]),
+    }
     with database.write() as connection:
-        known = connection.execute(sa.select(shard.c.id).where(shard.c.id == entry.id)).first()
-        if known is not None:
+        if _is_registered(connection, manifest.id):
             return False
-        claimed = sa.select(segment_intent.c.name).where(
-            announced, segment_intent.c.claimed_at.is_not(None)
-        )
-        if (lost := connection.execute(claimed).first()) is not None:
+        lost = connection.execute(sa.select(segment_intent.c.name).where(claimed)).first()
+        if lost is not None:
             raise FileLost(name=lost.name)
         connection.execute(sa.delete(segment_intent).where(announced))
         snap = next_snap(connection, SHARD)
-        row = facts | {"session_filter": filters.make_filter(keys), "created_at": now_us()}
-        connection.execute(sa.insert(shard).values(**row, added_snap=snap))
-        files = [{"name": name, "shard": entry.id} for name in entry.files]
-        connection.execute(sa.insert(shard_file), files)
+        connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
+        rows = [{"name": folder + part.name, "shard": manifest.id} for part in files]
+        connection.execute(sa.insert(shard_file), rows)
     return True
+
+
+def _is_registered(connection: sa.Connection, id_: str) -> bool:
+    return connection.execute(sa.select(shard.c.id).where(shard.c.id == id_)).first() is not None
 
 
 def forget(database: Database, owner: str) -> None:
@@ -144,16 +121,16 @@ def forget(database: Database, owner: str) -> None:
         connection.execute(sa.delete(segment_intent).where(segment_intent.c.owner == owner))
 
 
-def list_shards(database: Database, tenant: str) -> list[Registered]:
+def list_shards(database: Database, tenant: str) -> list[RegisteredShard]:
     """The newest comes last."""
     columns = [shard.c[name] for name in _KEPT]
     query = sa.select(*columns).where(shard.c.tenant == tenant)
     with database.read() as connection:
         rows = connection.execute(query.order_by(shard.c.created_at, shard.c.id))
-        return [Registered(*row) for row in rows]
+        return [RegisteredShard(*row) for row in rows]
 
 
-def find_shard(database: Database, tenant: str, text: str) -> Registered:
+def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
     """By its id, the beginning of it, or a name: then the newest of it. Raises ShardUnknown."""
     known = list_shards(database, tenant)
     digits = text.removeprefix("sha256:")
@@ -183,13 +160,13 @@ def mark_sessions(
 def _mark_of(
     database: Database, store: ObjectStore, tenant: str, ids: list[str], reason: str
 ) -> int:
-    wanted = filters.prefixes([session_key(tenant, one) for one in ids])
+    wanted = segments.session_prefixes([session_key(tenant, one) for one in ids])
     columns = (shard.c.id, shard.c.session_filter)
     with database.read() as connection:
         rows = connection.execute(sa.select(*columns).where(shard.c.tenant == tenant)).all()
     marks = []
     for row in rows:
-        hits = filters.may_hold(filters.read_filter(row.session_filter), wanted)
+        hits = segments.may_hold(segments.read_filter(row.session_filter), wanted)
         held = {ids[at] for at in np.flatnonzero(hits)}
         marks += [(row.id, one) for one in sorted(held and held & _sessions_of(store, row.id))]
     return sum(_mark(database, tenant, mark, reason) for mark in marks)
@@ -224,8 +201,8 @@ def mark_consent(lake: Lake) -> int:
             denied.setdefault(tenant, set()).add(session)
     marked = 0
     for tenant, sessions in denied.items():
-        links = Asking(lake, None, tenant).links()
-        chains = {one: links.chain(one) for one in links.closed({*sessions, *links.repeats})}
+        links = SnapshotQueries(lake, None, tenant).links()
+        chains = {one: links.chain(one) for one in links.whole_chains({*sessions, *links.repeats})}
         said = with_repeats(dict.fromkeys(sessions, NO_TRAIN), chains, links.repeats)
         refused = [SessionId(tenant, one) for one, what in sorted(said.items()) if what == NO_TRAIN]
         marked += mark_sessions(lake.database, lake.store, refused, NO_TRAIN)

@@ -1,9 +1,9 @@
 """Rendering: messages as the tokens that a chat template and a tokenizer make of them.
 
-These are not the tokens that the model wrote: they are for sessions of which no engine said any,
-and marked so. What the model wrote is found by the template's `generation` blocks; else by
-rendering up to each of its messages and behind it. A template that writes earlier messages in
-another way later, as those do that drop what was thought, gives a new branch wherever it did.
+These are not the tokens that the model wrote. They serve sessions for which no engine gave tokens,
+and are marked. The template's `generation` blocks say what the model wrote; without them, the text
+is rendered up to each of its messages and behind it. A template that writes earlier messages in
+another way later, such as one that drops thoughts, begins a new branch wherever it did so.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ import numpy as np
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
-from penstock_jobs.shards.branches import Branch, Span
+from penstock_jobs.shards.branches import Branch, TokenSpan
 from penstock_jobs.shards.chat_templates import (
     TEMPLATE_FAILURES,
     ChatTemplate,
     Extents,
     template_message,
 )
-from penstock_jobs.shards.conversation import Context, Conversation, Message
+from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
 from penstock_jobs.shards.engine_tokens import Ids
-from penstock_jobs.shards.session_events import Problem
+from penstock_jobs.shards.session_events import EventProblem
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -44,7 +44,7 @@ _NO_EXTENTS = np.empty((0, 2), dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class RenderingDrift:
     """Where what is rendered cannot be what the model saw and wrote."""
 
     #: The template writes earlier messages in another way later, so that branches had to fork.
@@ -53,10 +53,10 @@ class Drift:
     border_tokens: int = 0
 
 
-class Rendered(NamedTuple):
+class RenderedBranches(NamedTuple):
     branches: list[Branch]
-    problems: list[Problem]
-    retok_drift: Drift
+    problems: list[EventProblem]
+    retok_drift: RenderingDrift
 
 
 def open_renderer(
@@ -97,23 +97,27 @@ class Renderer:
         self._special = tuple(token.content for token in added if token.special)
         self._borders = _borders(added)
 
-    def render(self, conversation: Conversation) -> Rendered:
+    def render(self, conversation: Conversation) -> RenderedBranches:
         """Of the messages that the model wrote here for the first time. A context that the template
         refuses is a problem of its last message; the others are rendered."""
         tools = _tools(conversation)
-        drafts: list[_Draft] = []
-        problems: list[Problem] = []
+        drafts: list[_BranchDraft] = []
+        problems: list[EventProblem] = []
         for number, context in enumerate(conversation.contexts):
             try:
                 drafts += self._drafts(number, context, tools)
             except TEMPLATE_FAILURES as error:
                 last = context.messages[-1]
                 said = " ".join(str(error).split())[:_SAID_CHARS_MAX]
-                problems.append(Problem("template_refused", last.seq, last.event_id, detail=said))
+                problems.append(
+                    EventProblem("template_refused", last.seq, last.event_id, detail=said)
+                )
         branches = [self._branch(drafts, index) for index in range(len(drafts))]
         per_turn = any(one.context == other.context for one, other in pairwise(drafts))
         border_tokens = sum(border for _, border in branches)
-        return Rendered([one for one, _ in branches], problems, Drift(per_turn, border_tokens))
+        return RenderedBranches(
+            [one for one, _ in branches], problems, RenderingDrift(per_turn, border_tokens)
+        )
 
     def encode(self, text: str) -> tuple[Ids, Ids, Ids]:
         """The ids, and where each begins and ends in the text."""
@@ -154,7 +158,7 @@ class Renderer:
 
     # Text
 
-    def _drafts(self, number: int, context: Context, tools: Any) -> "list[_Draft]":
+    def _drafts(self, number: int, context: ChatContext, tools: Any) -> "list[_BranchDraft]":
         written = [at for at, one in enumerate(context.messages) if one.written]
         if not written:
             return []
@@ -166,9 +170,9 @@ class Renderer:
         return self._by_prefixes(number, context, forms, tools)
 
     def _by_prefixes(
-        self, number: int, context: Context, forms: list[dict[str, Any]], tools: Any
-    ) -> "list[_Draft]":
-        drafts: list[_Draft] = []
+        self, number: int, context: ChatContext, forms: list[dict[str, Any]], tools: Any
+    ) -> "list[_BranchDraft]":
+        drafts: list[_BranchDraft] = []
         for at, message in enumerate(context.messages[: len(forms)]):
             if not message.written:
                 continue
@@ -177,7 +181,7 @@ class Renderer:
             if end == start:
                 continue  # nothing that this template shows
             if not drafts or not text[:start].startswith(drafts[-1].text):
-                drafts.append(_Draft(number))
+                drafts.append(_BranchDraft(number))
             drafts[-1].add(context.messages, at, text[:end], start)
         return drafts
 
@@ -201,10 +205,10 @@ class Renderer:
 
     # Tokens
 
-    def _branch(self, drafts: "Sequence[_Draft]", index: int) -> tuple[Branch, int]:
+    def _branch(self, drafts: "Sequence[_BranchDraft]", index: int) -> tuple[Branch, int]:
         draft = drafts[index]
         ids, starts, ends = self.encode(draft.text)
-        spans: list[Span] = []
+        spans: list[TokenSpan] = []
         calls: list[int] = []
         border, known = 0, 0
         for piece in draft.pieces:
@@ -216,7 +220,7 @@ class Renderer:
                 spans.append(_read_span(known, first, piece))
             if last > first and piece.message.call is not None:
                 turn, seq = piece.message.turn, piece.message.seq
-                spans.append(Span(first, last, turn, _ASSISTANT, True, seq))
+                spans.append(TokenSpan(first, last, turn, _ASSISTANT, True, seq))
                 calls.append(piece.message.call)
             known = last
         parent = index - 1 if index else None
@@ -237,31 +241,31 @@ class Renderer:
 _ASSISTANT = ROLES.index("assistant")
 
 
-class _Piece(NamedTuple):
+class _WrittenPiece(NamedTuple):
     """What the model wrote in one message, in characters."""
 
     start: int
     end: int
-    message: Message
+    message: ChatMessage
     #: The last message that it read.
-    before: Message | None
+    before: ChatMessage | None
 
 
 @dataclass(slots=True)
-class _Draft:
+class _BranchDraft:
     """A branch, as text."""
 
     context: int
     text: str = ""
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[_WrittenPiece] = field(default_factory=list)
 
-    def add(self, messages: Sequence[Message], at: int, text: str, start: int) -> None:
+    def add(self, messages: Sequence[ChatMessage], at: int, text: str, start: int) -> None:
         self.text = text
         before = messages[at - 1] if at else None
-        self.pieces.append(_Piece(start, len(text), messages[at], before))
+        self.pieces.append(_WrittenPiece(start, len(text), messages[at], before))
 
 
-def _tells_all(messages: Sequence[Message], text: str, extents: Extents) -> bool:
+def _tells_all(messages: Sequence[ChatMessage], text: str, extents: Extents) -> bool:
     """A block for each message of the model, with all that it thought: templates that drop that
     show it in the last messages alone."""
     said = [one for one in messages if one.role == "assistant"]
@@ -273,8 +277,8 @@ def _tells_all(messages: Sequence[Message], text: str, extents: Extents) -> bool
     )
 
 
-def _marked(number: int, context: Context, text: str, extents: Extents) -> _Draft:
-    draft = _Draft(number)
+def _marked(number: int, context: ChatContext, text: str, extents: Extents) -> _BranchDraft:
+    draft = _BranchDraft(number)
     left = iter(extents)
     for at, message in enumerate(context.messages):
         if message.role != "assistant" or (extent := next(left, None)) is None:
@@ -284,10 +288,10 @@ def _marked(number: int, context: Context, text: str, extents: Extents) -> _Draf
     return draft
 
 
-def _read_span(start: int, end: int, piece: _Piece) -> Span:
+def _read_span(start: int, end: int, piece: _WrittenPiece) -> TokenSpan:
     role = ROLES.index(piece.before.role if piece.before else "user")
     seq = piece.before.seq if piece.before else None
-    return Span(start, end, piece.message.turn, role, False, seq)
+    return TokenSpan(start, end, piece.message.turn, role, False, seq)
 
 
 def _tools(conversation: Conversation) -> Any:

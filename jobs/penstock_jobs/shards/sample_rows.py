@@ -1,4 +1,7 @@
-"""Samples as columns: they are never one object a token."""
+"""The rows of a shard that sessions become: a row for each branch, as columns.
+
+Rewards, advantages and the split are not filled in here: the plan sets them.
+"""
 
 import hashlib
 from collections import Counter
@@ -15,16 +18,16 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock_jobs.shards.branches import Branch, cut, engine_branches
 from penstock_jobs.shards.chat_templates import encode_message, join_messages
 from penstock_jobs.shards.conversation import (
+    ChatMessage,
     Conversation,
-    Ended,
-    Message,
+    SequenceEnd,
     how_it_ended,
     order_chain,
 )
-from penstock_jobs.shards.engine_tokens import Expected, is_digest
+from penstock_jobs.shards.engine_tokens import ExpectedTokens, is_digest
 from penstock_jobs.shards.recipe import Source
 from penstock_jobs.shards.renderer import Renderer
-from penstock_jobs.shards.session_events import Problem
+from penstock_jobs.shards.session_events import EventProblem
 
 Record = Sequence[tuple[Any, ...]]
 #: Columns that are made of the branches; the others are a value a row.
@@ -104,7 +107,7 @@ def _nulls(values: Sequence[Any]) -> pa.Array | None:
 
 
 TooLong = Literal["drop", "cut"]
-Reason = Literal[
+SampleRefusal = Literal[
     "no_engine_tokens",  # ids are demanded, and no call has any
     "broken_tokens",  # all that it has are broken
     "nothing_written",  # nothing in it was written by the model here for the first time
@@ -117,7 +120,7 @@ _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SampleOptions:
     """`prefer-engine` renders what has no ids that are whole; a session of which some calls have
     them is of those."""
 
@@ -132,31 +135,31 @@ class Options:
     messages: bool = True
 
 
-class LeftOut(NamedTuple):
+class LeftOutBranches(NamedTuple):
     """A session, or some branches of it."""
 
     session_id: str
-    reason: Reason
+    reason: SampleRefusal
     branches: int
 
 
 class SampleRows:
     """Takes in chains, and gives the rows that they become."""
 
-    def __init__(self, options: Options, renderer: Renderer | None = None) -> None:
+    def __init__(self, options: SampleOptions, renderer: Renderer | None = None) -> None:
         """Raises InvalidInput."""
         if renderer is None and options.source != "engine":
             why = f"source is {options.source!r}, and there is no tokenizer to render with"
             raise InvalidInput(what="The recipe's [tokens]", why=why)
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[LeftOutBranches] = []
         #: By session: what was wrong with events, though the session may have rows.
-        self.problems: list[tuple[str, Problem]] = []
+        self.problems: list[tuple[str, EventProblem]] = []
         #: `per_turn`, sessions whose branches the template made fork; `border_tokens`.
         self.retok_drift: Counter[str] = Counter()
         self._options = options
         self._renderer = renderer
         digest = options.tokenizer or (renderer.tokenizer_sha256 if renderer else None)
-        self._expected = Expected(digest, renderer.vocabulary if renderer else None)
+        self._expected = ExpectedTokens(digest, renderer.vocabulary if renderer else None)
         self._rows: list[dict[str, Any]] = []
         self._branches: list[Branch] = []
 
@@ -217,13 +220,13 @@ class SampleRows:
         session = conversation.session_id
         found = self._branches_of(conversation)
         if isinstance(found, str):
-            self.left_out.append(LeftOut(session, found, 0))
+            self.left_out.append(LeftOutBranches(session, found, 0))
             return
         branches = self._fitting(session, found)
         if len(branches) > BRANCHES_MAX:
-            self.left_out.append(LeftOut(session, "too_many_branches", len(branches)))
+            self.left_out.append(LeftOutBranches(session, "too_many_branches", len(branches)))
             return
-        texts = _Texts(conversation)
+        texts = _EncodedMessages(conversation)
         ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(branches):
             own = _nearest(found, number, ids)
@@ -243,7 +246,7 @@ class SampleRows:
             self._rows.append(row)
             self._branches.append(branch)
 
-    def _branches_of(self, conversation: Conversation) -> list[Branch] | Reason:
+    def _branches_of(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
         session, source = conversation.session_id, self._options.source
         self.problems += [(session, one) for one in conversation.problems]
         if source != "render":
@@ -256,7 +259,7 @@ class SampleRows:
                 return _why_none(conversation, broken=bool(branched.problems))
         return self._rendered(conversation)
 
-    def _rendered(self, conversation: Conversation) -> list[Branch] | Reason:
+    def _rendered(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
         assert self._renderer is not None  # the constructor saw to it
         rendered = self._renderer.render(conversation)
         self.problems += [(conversation.session_id, one) for one in rendered.problems]
@@ -279,14 +282,14 @@ class SampleRows:
             if kept is not None and kept.calls:
                 found.append((number, kept))
         if too_long:
-            self.left_out.append(LeftOut(session, "too_long", too_long))
+            self.left_out.append(LeftOutBranches(session, "too_long", too_long))
         return found
 
     def _row(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:
         call = conversation.calls[branch.calls[-1]]
         ended = how_it_ended(conversation, branch.calls[-1])
         if branch.was_cut:
-            ended = Ended("truncated", "max_length")
+            ended = SequenceEnd("truncated", "max_length")
         versions = [version for _, version in branch.version_runs or ()]
         return {
             "is_last_step": False,
@@ -320,7 +323,7 @@ class SampleRows:
         return self._expected.tokenizer or named or _UNKNOWN
 
 
-class _Texts:
+class _EncodedMessages:
     """The messages of a conversation as JSON, each written once."""
 
     def __init__(self, conversation: Conversation) -> None:
@@ -341,14 +344,14 @@ class _Texts:
                 encoded.append(self._encoded(context, at, messages[at], is_trained))
         return join_messages(encoded)
 
-    def _encoded(self, context: int, at: int, message: Message, trained: bool) -> bytes:
+    def _encoded(self, context: int, at: int, message: ChatMessage, trained: bool) -> bytes:
         key = (context, at, trained)
         if key not in self._known:
             self._known[key] = encode_message(message, trained=trained)
         return self._known[key]
 
 
-def _is_by(message: Message, last_call: int) -> bool:
+def _is_by(message: ChatMessage, last_call: int) -> bool:
     return message.call is not None and message.call <= last_call
 
 
@@ -360,7 +363,7 @@ def _nearest(branches: list[Branch], number: int, ids: Mapping[int, str]) -> int
     return parent
 
 
-def _why_none(conversation: Conversation, *, broken: bool) -> Reason:
+def _why_none(conversation: Conversation, *, broken: bool) -> SampleRefusal:
     if broken:
         return "broken_tokens"
     written = any(not call.flags & {"copied", "synthetic"} for call in conversation.calls)

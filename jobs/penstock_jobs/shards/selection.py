@@ -1,7 +1,14 @@
-"""The answer of a recipe's query: which sessions it names, each once, and what it says of them."""
+"""Selection: what becomes of each session that a recipe's query names. Pure.
+
+Each session is chosen, with its reward and the parts of that reward, or left out with a reason.
+Chosen and left out always add up to the rows of the query: leaving a session out is a reward
+decision. A session that is negative by rule is chosen, with its negative value; a censored or
+excluded one is not. The sessions of a chain are one piece of work: they share a group and a
+stratum.
+"""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Literal
@@ -12,13 +19,11 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.combine import Standing
-from penstock_jobs.rewards.credit import Part, Place, standings, together
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definitions import find_definition, shipped
+from penstock_jobs.rewards.credit import ChainPart, ChainPlace, standings, together
+from penstock_jobs.rewards.definition import Definition, Standing
 from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
-from penstock_jobs.shards.recipe import Kind, Pending, Recipe
+from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 
 ASKED_ROWS = pa.schema(
     [
@@ -30,7 +35,7 @@ ASKED_ROWS = pa.schema(
 )
 
 
-def read_answer(answer: pa.Table, kind: Kind) -> pa.Table:
+def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
     """The query's answer as ASKED_ROWS. Raises InvalidInput, which names the column or the row."""
     names = answer.column_names
     if "session_id" not in names:
@@ -100,7 +105,7 @@ def _refuse_bad_ids(sessions: pa.ChunkedArray) -> None:
         raise InvalidInput(what="The recipe's query", why=why)
 
 
-Reason = Literal["not_in_lake", "no_reward", "pending", "censored", "excluded"]
+SelectionReason = Literal["not_in_lake", "no_reward", "pending", "censored", "excluded"]
 
 _COMPONENT = pa.struct(
     [
@@ -147,7 +152,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownSessions:
     """What is known of the sessions that a query names, and of all others of their chains."""
 
     #: session_id and chain: those that are in the lake as of the snapshot.
@@ -157,50 +162,7 @@ class Known:
     rewards: pa.Table | None = None
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the recipe says of rewards. `definition` is at the recipe's horizon: `at_horizon`."""
-
-    definition: Definition
-    pending: Pending
-    #: Whether the outcomes are by other horizons, and the rewards are to be put together anew.
-    anew: bool = False
-
-
-def wanted_by(recipe: Recipe) -> Wanted | None:
-    """None where the recipe asks for no rewards. Raises InvalidInput."""
-    if recipe.reward is None:
-        return None
-    name = recipe.reward.definition
-    own = find_definition(name if name in shipped() else str(recipe.path(name)))
-    definition = at_horizon(own, recipe.reward.horizon_s)
-    return Wanted(definition, recipe.reward.pending, anew=definition is not own)
-
-
-def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
-    """The definition with this horizon in the place of its own. Raises InvalidInput where it
-    does not compute it."""
-    if horizon_s is None:
-        return definition
-    counted = [term for term in definition.counted() if term.horizon_s is not None]
-    what = f"horizon_s = {horizon_s}"
-    if not counted:
-        why = f"no reward that counts in the definition {definition.name} has a horizon"
-        raise InvalidInput(what=what, why=why)
-    for term in counted:
-        computed = getattr(term.parameters, "horizons_s", ())
-        if horizon_s not in computed:
-            known = ", ".join(map(str, computed))
-            why = f"{definition.name} computes {term.reward.name} at {known} seconds"
-            raise InvalidInput(what=what, why=why)
-    terms = tuple(
-        term if term.horizon_s is None else replace(term, horizon_s=horizon_s)
-        for term in definition.terms
-    )
-    return definition if terms == definition.terms else replace(definition, terms=terms)
-
-
-def select(asked: pa.Table, known: Known, wanted: Wanted | None) -> Selection:
+def select(asked: pa.Table, known: KnownSessions, target: RewardTarget | None) -> Selection:
     """`asked` is ASKED_ROWS, as `read_answer` gives it. Raises RewardsPending where the recipe
     waits, and InvalidInput where a chain is in two groups."""
     chains = _looked_up(known.sessions, "chain", asked["session_id"])
@@ -208,17 +170,17 @@ def select(asked: pa.Table, known: Known, wanted: Wanted | None) -> Selection:
     lost = _left_out(asked["session_id"].filter(pc.invert(there)), "not_in_lake")
     asked = asked.filter(there).append_column("chain", chains.filter(there))
     asked = _with_groups(_with_strata(asked))
-    if wanted is None:
+    if target is None:
         return _selection(_unrewarded(asked), [lost])
-    judged = _judged(asked, known, wanted)
+    judged = _judged(asked, known, target)
     waiting = judged.filter(pc.equal(judged["reason"], "pending"))
-    if waiting.num_rows and wanted.pending == "wait":
-        raise _pending(waiting, asked.num_rows, wanted.definition)
+    if waiting.num_rows and target.pending == "wait":
+        raise _pending(waiting, asked.num_rows, target.definition)
     out = judged.filter(judged["reason"].is_valid()).select(LEFT_OUT_ROWS.names)
     kept = judged["reason"].is_null()
     chosen = asked.filter(kept)
     judged = judged.filter(kept)
-    components = _components(chosen, known, wanted.definition)
+    components = _components(chosen, known, target.definition)
     for name, column in (
         ("reward", judged["value"]),
         ("outcome", judged["outcome"]),
@@ -237,7 +199,7 @@ def _selection(chosen: pa.Table, left_out: list[pa.Table]) -> Selection:
     )
 
 
-def _left_out(sessions: pa.ChunkedArray, reason: Reason) -> pa.Table:
+def _left_out(sessions: pa.ChunkedArray, reason: SelectionReason) -> pa.Table:
     count = len(sessions)
     columns = [sessions, pa.repeat(reason, count), pa.nulls(count, pa.string())]
     return pa.table(columns, schema=LEFT_OUT_ROWS)
@@ -285,16 +247,16 @@ def _with_strata(asked: pa.Table) -> pa.Table:
 # Rewards
 
 
-def _judged(asked: pa.Table, known: Known, wanted: Wanted) -> pa.Table:
+def _judged(asked: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.Table:
     """For each session asked for: reason and detail, or a value; outcome; due_at."""
     sessions = asked["session_id"]
-    outcomes = _current(known.outcomes, wanted.definition)
+    outcomes = _current(known.outcomes, target.definition)
     at = pc.index_in(sessions, value_set=outcomes["session_id"].combine_chunks())
     found = outcomes.select(["outcome", "reason", "value", "due_at"]).take(at)
     kinds, why = found["outcome"], found["reason"]
     values, due_at = found["value"].cast(pa.float64()), found["due_at"]
-    if wanted.anew:
-        kinds, why, values, due_at = _put_together(asked, known, wanted.definition, found)
+    if target.recombined:
+        kinds, why, values, due_at = _put_together(asked, known, target.definition, found)
     worth = pc.is_in(kinds, pa.array(["scored", "negative_by_rule"]))
     good = pc.and_(worth, pc.fill_null(pc.is_finite(values), False))
     reason = pc.if_else(worth, pa.scalar("censored"), pc.fill_null(kinds, "no_reward"))
@@ -313,7 +275,7 @@ def _judged(asked: pa.Table, known: Known, wanted: Wanted) -> pa.Table:
 
 
 def _put_together(
-    asked: pa.Table, known: Known, definition: Definition, found: pa.Table
+    asked: pa.Table, known: KnownSessions, definition: Definition, found: pa.Table
 ) -> tuple[pa.ChunkedArray, ...]:
     """The same four by the rewards at other horizons. What the rules say stands: negative,
     excluded, still open."""
@@ -336,14 +298,14 @@ def _put_together(
     )
 
 
-def _standings(known: Known, definition: Definition) -> dict[str, Standing]:
+def _standings(known: KnownSessions, definition: Definition) -> dict[str, Standing]:
     rows = _rewards_of_sessions(known, definition)
     columns = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
-    places = {session: Place(chain) for session, chain in zip(*columns, strict=True)}
+    places = {session: ChainPlace(chain) for session, chain in zip(*columns, strict=True)}
     return standings(definition, rows, places)
 
 
-def _rewards_of_sessions(known: Known, definition: Definition) -> pa.Table:
+def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Table:
     """Those that count, at their horizons, with due_us as where they are computed."""
     rows = _current(known.rewards, definition)
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
@@ -358,7 +320,7 @@ def _rewards_of_sessions(known: Known, definition: Definition) -> pa.Table:
     return rows.append_column("due_us", rows["due_at"].cast(pa.timestamp("us")).cast(pa.int64()))
 
 
-def _components(chosen: pa.Table, known: Known, definition: Definition) -> pa.Array:
+def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) -> pa.Array:
     """Of each chosen session, put together over its chain as its reward was."""
     rows = _rewards_of_sessions(known, definition)
     rows = rows.append_column("chain", _looked_up(known.sessions, "chain", rows["session_id"]))
@@ -385,7 +347,7 @@ def _of_chains(rows: pa.Table) -> pa.Table:
     values = rows["value"].take(starts).to_pylist()
     several = ends - starts > 1
     shared = rows.filter(pa.array(np.repeat(several, ends - starts)))
-    parts = map(Part, *(shared[name].to_pylist() for name in Part._fields))
+    parts = map(ChainPart, *(shared[name].to_pylist() for name in ChainPart._fields))
     for place in np.flatnonzero(several):
         values[place] = together(list(islice(parts, int(ends[place] - starts[place])))).value
     heads = rows.select(["chain", "name"]).take(starts)

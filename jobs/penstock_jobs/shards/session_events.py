@@ -1,6 +1,11 @@
-"""The events that conversations and tokens are read from, in the order in which they happened."""
+"""The events that conversations are read from, in order, and their decoded payloads.
 
-from collections.abc import Iterable
+A payload that cannot be read becomes a problem of its event. It never raises.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-#: What a conversation is told by; of the others, edits and observations are large.
+#: What a conversation is decoded by; of the others, edits and observations are large.
 TYPES = (
     "session_start", "session_end", "user_message", "model_call", "tool_result", "compaction",
     "interrupt", "error",
@@ -100,7 +105,7 @@ def _content(event: Event) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class EventProblem:
     """Something about an event that keeps it, or a part of it, out of training."""
 
     kind: str
@@ -112,7 +117,7 @@ class Problem:
     detail: str | None = None
 
     @classmethod
-    def of(cls, kind: str, event: Event) -> "Problem":
+    def of(cls, kind: str, event: Event) -> "EventProblem":
         return cls(kind, event.seq, event.event_id)
 
 
@@ -124,20 +129,20 @@ class ToolCall:
     arguments: str
 
 
-class _SaidToolCall(Struct, gc=False):
+class _ToolCallPayload(Struct, gc=False):
     id: str = ""
     name: str = ""
     arguments: Raw | UnsetType = UNSET
 
 
-class SaidCall(Struct, gc=False):
+class ModelCallPayload(Struct, gc=False):
     """The payload of a model call. Its tokens are decoded apart, one call at a time."""
 
     call_id: str | None = None
     model: str | None = None
     text: str | None = None
     thinking: str | None = None
-    tool_calls: list[_SaidToolCall] | None = None
+    tool_calls: list[_ToolCallPayload] | None = None
     finish_reason: str | None = None
     sampling: dict[str, Any] | None = None
     tokens: Raw | UnsetType = UNSET
@@ -147,19 +152,19 @@ class SaidCall(Struct, gc=False):
     is_copied_context: bool = False
 
 
-class SaidResult(Struct, gc=False):
+class ToolResultPayload(Struct, gc=False):
     call_id: str | None = None
     tool: str | None = None
     output: Raw | UnsetType = UNSET
 
 
-class SaidMessage(Struct, gc=False):
+class UserMessagePayload(Struct, gc=False):
     text: str = ""
     synthetic: bool = False
     is_copied_context: bool = False
 
 
-class SaidStart(Struct, gc=False):
+class SessionStartPayload(Struct, gc=False):
     parent_session: str | None = None
     link: str | None = None
     task_id: str | None = None
@@ -168,57 +173,63 @@ class SaidStart(Struct, gc=False):
     tools: Raw | UnsetType = UNSET
 
 
-class SaidCompaction(Struct, gc=False):
+class CompactionPayload(Struct, gc=False):
     summary_call_id: str | None = None
     summary: str | None = None
 
 
-class SaidInterrupt(Struct, gc=False):
+class InterruptPayload(Struct, gc=False):
     call_id: str | None = None
 
 
-class SaidEnd(Struct, gc=False):
+class SessionEndPayload(Struct, gc=False):
     reason: str | None = None
 
 
-Said = (
-    SaidCall | SaidResult | SaidMessage | SaidStart | SaidCompaction | SaidInterrupt | SaidEnd
-)  # fmt: skip
+EventPayload = (
+    ModelCallPayload
+    | ToolResultPayload
+    | UserMessagePayload
+    | SessionStartPayload
+    | CompactionPayload
+    | InterruptPayload
+    | SessionEndPayload
+)
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
-    "session_start": msgspec.json.Decoder(SaidStart),
-    "session_end": msgspec.json.Decoder(SaidEnd),
-    "user_message": msgspec.json.Decoder(SaidMessage),
-    "model_call": msgspec.json.Decoder(SaidCall),
-    "tool_result": msgspec.json.Decoder(SaidResult),
-    "compaction": msgspec.json.Decoder(SaidCompaction),
-    "interrupt": msgspec.json.Decoder(SaidInterrupt),
-    "error": msgspec.json.Decoder(SaidInterrupt),
+    "session_start": msgspec.json.Decoder(SessionStartPayload),
+    "session_end": msgspec.json.Decoder(SessionEndPayload),
+    "user_message": msgspec.json.Decoder(UserMessagePayload),
+    "model_call": msgspec.json.Decoder(ModelCallPayload),
+    "tool_result": msgspec.json.Decoder(ToolResultPayload),
+    "compaction": msgspec.json.Decoder(CompactionPayload),
+    "interrupt": msgspec.json.Decoder(InterruptPayload),
+    "error": msgspec.json.Decoder(InterruptPayload),
 }
 
 
 @dataclass(slots=True)
-class Told:
+class DecodedEvents:
     """Events with what they say, in order; those that say nothing legible are problems."""
 
-    events: list[tuple[Event, Said]] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    events: list[tuple[Event, EventPayload]] = field(default_factory=list)
+    problems: list[EventProblem] = field(default_factory=list)
 
 
-def read_events(events: list[Event]) -> Told:
-    told = Told()
+def read_events(events: list[Event]) -> DecodedEvents:
+    decoded = DecodedEvents()
     for event in events:
         decoder = _DECODERS.get(event.type)
         if decoder is None:
             continue
         try:
-            told.events.append((event, decoder.decode(event.payload)))
+            decoded.events.append((event, decoder.decode(event.payload)))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            told.problems.append(Problem.of("payload_unreadable", event))
-    return told
+            decoded.problems.append(EventProblem.of("payload_unreadable", event))
+    return decoded
 
 
-def tool_calls_of(said: SaidCall) -> tuple[ToolCall, ...]:
-    calls = said.tool_calls or ()
+def tool_calls_of(payload: ModelCallPayload) -> tuple[ToolCall, ...]:
+    calls = payload.tool_calls or ()
     return tuple(ToolCall(one.id, one.name, text_of(one.arguments, "{}")) for one in calls)
 
 
@@ -245,8 +256,92 @@ def tools_of(value: Raw | UnsetType) -> str | None:
     return bytes(value).decode() if tools else None
 
 
-def temperature_of(said: SaidCall) -> float | None:
-    value = (said.sampling or {}).get("temperature")
+def temperature_of(payload: ModelCallPayload) -> float | None:
+    value = (payload.sampling or {}).get("temperature")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < 1e6 else None
+
+
+class ToolRequest(NamedTuple):
+    """A call of a tool, at the place of its model call among the events."""
+
+    at: int
+    nth: int
+    id: str
+    tool: str
+
+
+class ToolAnswer(NamedTuple):
+    at: int
+    #: None: the producer gives none, or an empty one.
+    id: str | None
+    tool: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMatches:
+    #: The place of the result by the place and index of its call.
+    of: dict[tuple[int, int], int]
+    #: Places of results that no call is known for.
+    orphans: frozenset[int]
+    #: Places of results of calls that have one already; the first counts.
+    repeated: frozenset[int]
+
+
+def match_results(asked: Sequence[ToolRequest], answers: Iterable[ToolAnswer]) -> ToolMatches:
+    """A result answers the last open call of its id before it; without one the next after it,
+    where a clock was off. One without an id answers the first open call of its tool in the model
+    call before it."""
+    by_id: defaultdict[str, list[ToolRequest]] = defaultdict(list)
+    by_place: defaultdict[int, list[ToolRequest]] = defaultdict(list)
+    for one in asked:
+        by_id[one.id].append(one)
+        by_place[one.at].append(one)
+    places = sorted(by_place)
+    of: dict[tuple[int, int], int] = {}
+    orphans, repeated = set(), set()
+    last = 0
+    for answer in sorted(answers):
+        while last < len(places) and places[last] < answer.at:
+            last += 1
+        if answer.id is None:
+            before = by_place[places[last - 1]] if last else []
+            known = [one for one in before if answer.tool in (None, one.tool)]
+            chosen = next((one for one in known if (one.at, one.nth) not in of), None)
+        else:
+            known = by_id.get(answer.id, [])
+            chosen = _nearest(known, answer.at, of)
+        if chosen is not None:
+            of[chosen.at, chosen.nth] = answer.at
+        elif answer.id is not None and known:
+            repeated.add(answer.at)
+        else:
+            orphans.add(answer.at)
+    return ToolMatches(of, frozenset(orphans), frozenset(repeated))
+
+
+def _nearest(
+    known: list[ToolRequest], at: int, of: dict[tuple[int, int], int]
+) -> ToolRequest | None:
+    split = bisect_left(known, at, key=_place)
+    for position in range(split - 1, -1, -1):
+        if known[position][:2] not in of:
+            return _first_of_its_place(known, position, of)
+    return next((one for one in known[split:] if one[:2] not in of), None)
+
+
+def _first_of_its_place(
+    known: list[ToolRequest], position: int, of: dict[tuple[int, int], int]
+) -> ToolRequest:
+    """Of parallel calls with one id, the first that is open."""
+    found = known[position]
+    while position and known[position - 1].at == found.at:
+        position -= 1
+        if known[position][:2] not in of:
+            found = known[position]
+    return found
+
+
+def _place(one: ToolRequest) -> int:
+    return one.at

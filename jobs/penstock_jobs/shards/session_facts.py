@@ -1,8 +1,7 @@
-"""What a recipe's sessions are, asked of the lake as of one snap: by SQL of our own."""
+"""What the lake knows about sessions as of one snap: links, profiles, rewards, copies."""
 
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from typing import Any
 
 import pyarrow as pa
 
@@ -10,14 +9,15 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
-from penstock_jobs.rewards.credit import Place
+from penstock_jobs.rewards.credit import ChainPlace
 from penstock_jobs.shards.exclusion.consent import with_repeats
+from penstock_jobs.shards.exclusion.reasons import SessionProfile
 
-_HERE = files("penstock_jobs.shards").joinpath("sql")
+_SQL = files("penstock_jobs.shards").joinpath("sql")
 
 
-class Asking:
-    """One tenant's lake as of one snap; None is now."""
+class SnapshotQueries:
+    """Queries of one tenant's lake as of one snap; None is now."""
 
     def __init__(self, lake: Lake, snap: int | None, tenant: str) -> None:
         self._lake = lake
@@ -28,42 +28,39 @@ class Asking:
         """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
         return self._lake.query(sql, as_of=self._snap, tenant=self.tenant).arrow()
 
-    def links(self) -> "Links":
-        """Of all sessions of the tenant: who goes on with whom is short, and chains are closed
-        under it."""
-        rows = self._ask("links", "sessions", {})
-        return Links(self.tenant, rows.to_pylist())
+    def links(self) -> "SessionLinks":
+        """Of all sessions of the tenant: there are few, and chains have to be whole."""
+        return SessionLinks(self.tenant, self._ask("links", "sessions").to_pylist())
 
-    def facts(self, sessions: Iterable[str]) -> pa.Table:
-        return self._ask("facts", "sessions", {"sessions": sorted(sessions)})
+    def facts(self, sessions: Iterable[str], links: "SessionLinks") -> "SessionFacts":
+        rows = self._ask("facts", "sessions", sessions=sorted(sessions))
+        return SessionFacts(rows, links)
 
     def outcomes(self, sessions: Iterable[str], version: str) -> pa.Table:
-        parameters = {"sessions": sorted(sessions), "version": version}
-        return self._ask("outcomes", "outcomes", parameters)
+        return self._ask("outcomes", "outcomes", sessions=sorted(sessions), version=version)
 
     def rewards(self, sessions: Iterable[str], version: str) -> pa.Table:
-        parameters = {"sessions": sorted(sessions), "version": version}
-        return self._ask("rewards", "rewards", parameters)
+        return self._ask("rewards", "rewards", sessions=sorted(sessions), version=version)
 
-    def repeated(self, sessions: Iterable[str], repeating: Iterable[str]) -> pa.Table:
-        """Events that may be copies: their source's key is in several sessions, or their session
-        is `repeating`: it resumes or forks another, or is the one that is repeated."""
+    def possible_copies(self, sessions: Iterable[str], repeating: Iterable[str]) -> pa.Table:
+        """Events that may be copies: several sessions have their source's key, or their session
+        is `repeating`, which means that it resumes or forks another or is itself repeated."""
         parameters = {"sessions": sorted(sessions), "repeating": sorted(repeating)}
         names = ["same_keys", "histories"] if parameters["repeating"] else ["same_keys"]
-        tables = [self._ask(name, "events", parameters) for name in names]
+        tables = [self._ask(name, "events", **parameters) for name in names]
         return pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
 
-    def served(self, channel: str) -> pa.Table:
-        return self._ask("served", "promotions", {"channel": channel})
+    def channel_changes(self, channel: str) -> pa.Table:
+        return self._ask("served", "promotions", channel=channel)
 
-    def _ask(self, name: str, view: str, parameters: Mapping[str, object]) -> pa.Table:
-        sql = _HERE.joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    def _ask(self, name: str, view: str, **parameters: object) -> pa.Table:
+        sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
         query = OwnQuery(sql, frozenset({view}), parameters)
         return self._lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
 
 
-class Links:
-    """Who goes on with whose work, and who repeats it."""
+class SessionLinks:
+    """Which sessions go on with another one's work (chains), and which repeat another."""
 
     def __init__(self, tenant: str, rows: Iterable[Mapping[str, str]]) -> None:
         rows = list(rows)
@@ -75,8 +72,8 @@ class Links:
             for row in rows
             if row["link"] in LINKS
         }
-        self._places: dict[SessionId, Place] = places_of(links)
-        #: Of those that repeat another session, which.
+        self._places: dict[SessionId, ChainPlace] = places_of(links)
+        #: The parent of each session that resumes or forks another.
         self.repeats = {
             row["session_id"]: row["parent_session"]
             for row in rows
@@ -90,9 +87,14 @@ class Links:
         place = self._places.get(SessionId(self._tenant, session))
         return place.chain if place else session
 
+    def members(self, chain: str) -> set[str]:
+        """All sessions of a chain, even those without a known event."""
+        return self._members.get(chain, {chain})
+
     def origin(self, session: str) -> str:
         """The session that all of it began with: through its chain, and through the sessions that
-        these resume or fork. Of a ring, which nobody should send, any but always the same."""
+        this resumes or forks. In a ring of links, which nobody should send, it is always the
+        same one."""
         seen: list[str] = []
         at = self.chain(session)
         while at not in seen:
@@ -101,51 +103,41 @@ class Links:
             at = self.chain(parents[0]) if parents else at
         return min(seen[seen.index(at) :])
 
-    def members(self, chain: str) -> set[str]:
-        """All sessions of a chain, those too that no event is known of."""
-        return self._members.get(chain, {chain})
+    def whole_chains(self, sessions: Iterable[str]) -> set[str]:
+        return {member for session in sessions for member in self.members(self.chain(session))}
 
     def with_origins(self, sessions: Iterable[str]) -> set[str]:
-        """These, the rest of their chains, and whatever any of them resumes or forks."""
-        found: set[str] = set()
+        """These sessions, the rest of their chains, and all that any of them resumes or forks."""
+        reached: set[str] = set()
         waiting = set(sessions)
         while waiting:
-            found |= (wide := self.closed(waiting))
-            waiting = {self.repeats[one] for one in wide if one in self.repeats} - found
-        return found
-
-    def closed(self, sessions: Iterable[str]) -> set[str]:
-        """These, and all others of their chains."""
-        return {one for session in sessions for one in self.members(self.chain(session))}
+            chains = self.whole_chains(waiting)
+            reached |= chains
+            waiting = {self.repeats[one] for one in chains if one in self.repeats} - reached
+        return reached
 
 
-class Facts:
-    """What exclusions ask about the sessions that the query named, and the rest of their
-    chains."""
+class SessionFacts:
+    """The profiles of the sessions that the query named and of the rest of their chains. Sessions
+    that are not in the lake have none."""
 
-    def __init__(self, rows: pa.Table, links: Links) -> None:
+    def __init__(self, rows: pa.Table, links: SessionLinks) -> None:
         self.links = links
-        self._rows = {row["session_id"]: row for row in rows.to_pylist()}
+        self.profiles = {
+            row["session_id"]: SessionProfile(chain=links.chain(row["session_id"]), **row)
+            for row in rows.to_pylist()
+        }
+        self.chains = {session: one.chain for session, one in self.profiles.items()}
 
-    def of(self, session: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._rows[session]
-        return found
+    def consent(self, session: str) -> str:
+        return self.profiles[session].consent if session in self.profiles else "unknown"
 
-    @property
-    def chains(self) -> dict[str, str]:
-        return {session: self.links.chain(session) for session in self._rows}
-
-    @property
-    def consents(self) -> dict[str, str]:
-        return {session: row["consent"] for session, row in self._rows.items()}
-
-    @property
     def consents_with_repeats(self) -> dict[str, str]:
-        repeats = {one: parent for one, parent in self.links.repeats.items() if one in self._rows}
-        return with_repeats(self.consents, self.chains, repeats)
+        consents = {session: one.consent for session, one in self.profiles.items()}
+        parents = {one: self.links.repeats[one] for one in consents if one in self.links.repeats}
+        return with_repeats(consents, self.chains, parents)
 
-    def table(self) -> pa.Table:
-        """session_id and chain."""
-        chains = self.chains
-        columns = [pa.array(chains.keys(), pa.string()), pa.array(chains.values(), pa.string())]
+    def chain_table(self) -> pa.Table:
+        """Columns session_id and chain."""
+        columns = [pa.array(names, pa.string()) for names in (self.chains, self.chains.values())]
         return pa.table(columns, names=["session_id", "chain"])

@@ -1,4 +1,4 @@
-"""A slice of a shard, from events to parts: what runs on a worker."""
+"""Slices of a shard: workers make them, from events to parts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,30 +18,28 @@ from penstock.shards.schema import SHARD_ROWS, SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock_jobs.shards.conversation_reader import read_conversation
-from penstock_jobs.shards.plan import LeftOut, Slice
+from penstock_jobs.shards.plan import LeftOutSession, ShardSlice
 from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.renderer import Renderer, open_renderer
-from penstock_jobs.shards.sample_rows import Options, SampleRows
+from penstock_jobs.shards.sample_rows import SampleOptions, SampleRows
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
 
 _ORDER = [(name, "ascending") for name in SORTED_BY]
 
 
 @dataclass(frozen=True)
-class Task:
-    """A slice as a worker gets it."""
-
+class SliceTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
-    #: Of the names that are announced.
+    #: Of the announced names.
     owner: str = field(repr=False)
-    #: Where the parts go until the shard is published.
+    #: The parts lie here until the shard is published.
     folder: str
     limits: PartLimits
     tokens: Tokens
-    #: Of the recipe: tokenizer and template are named from there.
+    #: Of the recipe: its tokenizer and template are relative to it.
     directory: Path
-    slice: Slice = field(repr=False)
+    slice: ShardSlice = field(repr=False)
     bucket: Bucket
     chains: Mapping[str, str] = field(repr=False)
     consents: Mapping[str, str] = field(repr=False)
@@ -49,44 +47,44 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Made:
+class SliceResult:
     """The parts of a slice, and what became of its sessions and branches."""
 
     folder: str
     files: list[PartFile]
     statuses: Counter[str]
-    #: Sessions of which nothing is left, with the reason; and branches, by reason.
-    left_out: list[LeftOut]
+    #: Sessions that have no rows; and branches, by reason.
+    left_out: list[LeftOutSession]
     branches_left_out: Counter[str]
-    #: What was wrong with events, by kind, though their session may have rows.
+    #: Problems with events, by kind. Their sessions may have rows all the same.
     problems: Counter[str]
     sessions: tuple[str, ...]
-    #: Of each sample, in tokens.
+    #: The tokens of each sample.
     lengths: list[int]
     versions: tuple[int, int] | None
     tokenizers: frozenset[str]
     templates: frozenset[str]
 
 
-def make_slice(task: Task) -> Made:
-    """Where it runs again, it writes the same bytes to the same names. Raises ShardInvalid, what
-    reading and rendering raise."""
+def make_slice(task: SliceTask) -> SliceResult:
+    """Runs on a worker. If it runs again, it writes the same bytes to the same names. Raises
+    ShardInvalid, and what reading and rendering raise."""
     with Lake(task.settings) as lake:
         rows = read_bucket(lake, task.bucket, COLUMNS)
-        made = _samples(task, rows)
-        table, routes = _finished(made, task.slice.chosen)
+        samples = _samples(task, rows)
+        table, routes = _finished(samples, task.slice.chosen)
         ShardValidator().check(table, routes)
         store = AnnouncingStore(lake.store, lake.database, task.owner)
         with PartWriter(store, task.folder, task.limits, routed=routes is not None) as writer:
             if table.num_rows:
                 writer.write(table, routes)
-    return _made(task, made, table, writer.files)
+    return _result(task, samples, table, writer.files)
 
 
-def _samples(task: Task, rows: pa.Table) -> SampleRows:
+def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
     tokens = task.tokens
-    options = Options(tokens.source, tokens.max_length)
-    made = SampleRows(options, _renderer(tokens, task.directory))
+    options = SampleOptions(tokens.source, tokens.max_length)
+    samples = SampleRows(options, _renderer(tokens, task.directory))
     events = events_by_session(rows)
     chosen = set(task.slice.chosen["session_id"].to_pylist())
     chains: dict[str, list[str]] = {}
@@ -97,8 +95,8 @@ def _samples(task: Task, rows: pa.Table) -> SampleRows:
             read_conversation(one, events[one], copied=task.copies.get(one, frozenset()))
             for one in chains[chain]
         ]
-        made.add_chain(conversations, task.consents, chosen=chosen, rollout_id=chain)
-    return made
+        samples.add_chain(conversations, task.consents, chosen=chosen, rollout_id=chain)
+    return samples
 
 
 @cache
@@ -110,9 +108,9 @@ def _renderer(tokens: Tokens, directory: Path) -> Renderer | None:
     return open_renderer(directory / tokens.tokenizer, template)
 
 
-def _finished(made: SampleRows, chosen: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-    """With what the plan says of their sessions, in the order of a shard."""
-    table, routes = made.table(), made.routes()
+def _finished(samples: SampleRows, chosen: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """The samples with the plan's columns, in the order of a shard."""
+    table, routes = samples.table(), samples.routes()
     at = pc.index_in(table["session_id"], value_set=chosen["session_id"].combine_chunks())
     of_session = chosen.take(at)
     columns = {
@@ -125,36 +123,37 @@ def _finished(made: SampleRows, chosen: pa.Table) -> tuple[pa.Table, pa.Table | 
     }
     for name, column in columns.items():
         place = SHARD_ROWS.get_field_index(name)
-        table = table.set_column(place, SHARD_ROWS.field(name), _cast(column, name))
+        kind = SHARD_ROWS.field(name)
+        table = table.set_column(place, kind, column.cast(kind.type))
     order = pc.sort_indices(table, sort_keys=_ORDER)
     return table.take(order), routes.take(order) if routes is not None else None
 
 
-def _cast(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    return column.cast(SHARD_ROWS.field(name).type)
-
-
-def _made(task: Task, made: SampleRows, table: pa.Table, files: list[PartFile]) -> Made:
+def _result(
+    task: SliceTask, samples: SampleRows, table: pa.Table, files: list[PartFile]
+) -> SliceResult:
     held = set(table["session_id"].to_pylist())
-    said = {session: problem.detail or problem.kind for session, problem in reversed(made.problems)}
+    details = {
+        session: problem.detail or problem.kind for session, problem in reversed(samples.problems)
+    }
     whole = {
-        one.session_id: LeftOut(one.session_id, one.reason, said.get(one.session_id))
-        for one in made.left_out
+        one.session_id: LeftOutSession(one.session_id, one.reason, details.get(one.session_id))
+        for one in samples.left_out
         if one.session_id not in held
     }
     for session in set(task.slice.chosen["session_id"].to_pylist()) - held - whole.keys():
-        whole[session] = LeftOut(session, "nothing_written")
+        whole[session] = LeftOutSession(session, "nothing_written")
     branches: Counter[str] = Counter()
-    for one in made.left_out:
+    for one in samples.left_out:
         branches[one.reason] += one.branches
     low, high = pc.min(table["min_policy_version"]), pc.max(table["max_policy_version"])
-    return Made(
+    return SliceResult(
         folder=task.folder,
         files=files,
         statuses=Counter(table["status"].to_pylist()),
         left_out=[whole[session] for session in sorted(whole)],
         branches_left_out=+branches,
-        problems=Counter(problem.kind for _, problem in made.problems),
+        problems=Counter(problem.kind for _, problem in samples.problems),
         sessions=tuple(sorted(held)),
         lengths=table["n_tokens"].to_pylist(),
         versions=(low.as_py(), high.as_py()) if low.is_valid else None,

@@ -9,8 +9,7 @@ from itertools import islice
 from typing import BinaryIO, Protocol
 
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
-from penstock.events.envelope import SCHEMA_VERSION
-from penstock.events.tenants import TENANT_DEFAULT
+from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.http.address import HttpAddress
 from penstock.http.errors import ServerUnreachable
 from penstock.settings import without_secrets
@@ -178,8 +177,7 @@ class KafkaSink:
             from kafka import KafkaProducer
             from kafka.errors import KafkaError
 
-            from penstock.eventlog.kafka.address import parse_address
-            from penstock.eventlog.kafka.records import SCHEMA_HEADER, TENANT_HEADER
+            from penstock.eventlog.kafka.topic import SCHEMA_HEADER, TENANT_HEADER, parse_address
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The sink {url}") from error
         if not url.startswith("kafka://"):
@@ -227,7 +225,7 @@ class KafkaSink:
         try:
             self._producer.close(_KAFKA_SECONDS)
         except self._failure:
-            self._producer._sender.force_close()  # as in penstock.eventlog.kafka.producing
+            self._producer._sender.force_close()  # as in penstock.eventlog.kafka.clients
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)

@@ -8,6 +8,7 @@ import random
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from operator import itemgetter
@@ -62,25 +63,28 @@ class Dice(random.Random):
 class Grammar:
     """Compiled rules. A slot takes its value from the rule of its name, else from the caller."""
 
-    def __init__(self, rules: Mapping[str, Sequence[str]]) -> None:
-        # Rules without slots need no expansion: that is most of them, and most of the draws.
-        fixed = {
-            name: tuple(shapes)
-            for name, shapes in rules.items()
-            if not any(map(_SLOT.search, shapes))
-        }
-        self._rules = {
-            name: tuple(_compile(shape, fixed) for shape in shapes)
-            for name, shapes in rules.items()
-        }
+    def __init__(self, *files: Traversable) -> None:
+        """From files with rules, which are read when the first text is made, and COMMON_RULES."""
+        self._files = files
 
     @classmethod
     def load(cls, *names: str) -> "Grammar":
-        """From files in `shapes/`, with the words that every grammar has."""
+        """From files in `shapes/`."""
+        return cls(*(_SHAPES.joinpath(f"{name}.toml") for name in names))
+
+    @cached_property
+    def _rules(self) -> dict[str, tuple["_Shape", ...]]:
         rules = dict(COMMON_RULES)
-        for name in names:
-            rules |= read_rules(_SHAPES.joinpath(f"{name}.toml"))
-        return cls(rules)
+        for file in self._files:
+            rules |= read_rules(file)
+        # Rules without slots need no expansion: that is most of them, and most of the draws.
+        fixed = {
+            name: shapes for name, shapes in rules.items() if not any(map(_SLOT.search, shapes))
+        }
+        return {
+            name: tuple(_compile(shape, fixed) for shape in shapes)
+            for name, shapes in rules.items()
+        }
 
     def expand(self, rule: str, dice: Dice, names: Names) -> str:
         draw, rules = dice.random, self._rules

@@ -29,6 +29,6 @@ class Authorizer:
         """One look serves all that wait for it: whoever guesses keys waits, and costs little."""
         began_s = self._clock.elapsed_s()
         async with self._looking:
-            if not self.keys.looked_since(began_s):
+            if not self.keys.refreshed_since(began_s):
                 await asyncio.sleep(self.keys.pause_s())
                 await asyncio.to_thread(self.keys.refresh)

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from penstock.access.keys import Role, create_key, list_keys, revoke_key
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.lake.directory import open_existing, open_or_make
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
@@ -18,11 +18,11 @@ app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 def create(
     role: Annotated[Role, typer.Option(help="What the key allows; admin allows all.")],
     data: options.Data = None,
-    tenant: Annotated[str, typer.Option(help="Whose events it brings and reads.")] = TENANT_DEFAULT,
-    note: Annotated[str, typer.Option(help="Who has it, what for.")] = "",
+    tenant: Annotated[str, typer.Option(help="Whose events it sends and reads.")] = TENANT_DEFAULT,
+    note: Annotated[str, typer.Option(help="Who has it, and what for.")] = "",
     json: options.Json = False,
 ) -> None:
-    """Make a key. Its secret is shown now and never again.
+    """Create a key. Its secret is shown now and never again.
 
     Example: penstock keys create --role ingest --note "editor fleet"
     """
@@ -42,9 +42,9 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     Example: penstock keys list
     """
     with open_existing(data) as lake:
-        found = list_keys(lake.database)
+        keys = list_keys(lake.database)
     if json:
-        show_json([facts(key) for key in found])
+        show_json([facts(key) for key in keys])
         return
     columns = ["id", "tenant", "role", "created (UTC)", "revoked (UTC)", "note"]
     show_table(
@@ -58,7 +58,7 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
                 time_of(key.revoked_at) if key.revoked_at else None,
                 key.note,
             ]
-            for key in found
+            for key in keys
         ],
     )
 
@@ -69,7 +69,7 @@ def revoke(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Take a key back. Servers notice within seconds.
+    """Revoke a key. Servers notice within seconds.
 
     Example: penstock keys revoke 1f0c2a9b
     """

@@ -1,4 +1,4 @@
-"""Keys: who may send, read, serve, train, promote, or do anything. Kept as hashes."""
+"""Keys and their roles: who may send, read, serve, train, promote, or do anything."""
 
 import hashlib
 import re
@@ -12,15 +12,15 @@ import sqlalchemy as sa
 from penstock.access.errors import KeyRefused, RoleMissing
 from penstock.access.tables import api_key
 from penstock.clock import Clock
-from penstock.database.engine import Database, hold, now_us
+from penstock.database.engine import Database, lock_table, now_us
 from penstock.errors import InvalidInput
-from penstock.events.tenants import TENANT_DEFAULT, is_tenant
+from penstock.events.event import TENANT_DEFAULT, is_tenant
 
 Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 _SECRET_BYTES = 24
-#: A key that nobody knows makes the ring look at the database, but not more often than this.
-_LOOK_AGAIN_SECONDS = 1.0
+#: An unknown key makes the ring read the database, but not more often than this.
+_REFRESH_PAUSE_SECONDS = 1.0
 _KEY = re.compile(rf"bearer\s+pk_({'|'.join(ROLES)})_[\w-]{{32}}\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -30,18 +30,18 @@ class Grant:
 
     tenant: str
     role: Role
-    #: Which key it is, as it is listed.
+    #: The id of the key.
     key: str = field(default="", compare=False)
 
     def require(self, *roles: Role) -> None:
-        """One of them, or admin. Raises RoleMissing."""
+        """Accepts one of these roles, or admin. Raises RoleMissing."""
         if self.role not in (*roles, "admin"):
             raise RoleMissing(role=" or ".join(roles))
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key as it is listed: never the secret."""
+    """A key without its secret."""
 
     id: str
     tenant: str
@@ -52,19 +52,19 @@ class Key:
 
 
 def create_key(database: Database, role: str, tenant: str, note: str = "") -> tuple[Key, str]:
-    """The key and its secret, which is not kept: show it now or never."""
-    made = _make_key(database, role, tenant, note)
-    assert made is not None
-    return made
+    """The key and its secret. Only a hash is stored: show the secret now or never."""
+    created = _create(database, role, tenant, note)
+    assert created is not None
+    return created
 
 
 def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
     """An admin key where there is no key yet, else None. Of several processes that start at
-    once one makes it."""
-    return _make_key(database, "admin", TENANT_DEFAULT, note, first=True)
+    once, one creates it."""
+    return _create(database, "admin", TENANT_DEFAULT, note, first=True)
 
 
-def _make_key(
+def _create(
     database: Database, role: str, tenant: str, note: str, *, first: bool = False
 ) -> tuple[Key, str] | None:
     if role not in ROLES:
@@ -76,13 +76,13 @@ def _make_key(
     secret = f"pk_{role}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     row = {"id": secrets.token_hex(4), "sha256": _digest(secret), "tenant": tenant, "role": role}
     with database.write() as connection:
-        hold(connection, api_key, alone=first)
+        lock_table(connection, api_key, alone=first)
         if first and connection.scalar(sa.select(sa.exists().select_from(api_key))):
             return None
-        made = connection.execute(
+        created = connection.execute(
             sa.insert(api_key).values(**row, note=note, created_at=now_us()).returning(api_key)
         ).one()
-    return _key(made), secret
+    return _key(created), secret
 
 
 def list_keys(database: Database) -> list[Key]:
@@ -105,47 +105,47 @@ def revoke_key(database: Database, key_id: str) -> None:
 
 
 class KeyRing:
-    """The keys in force, in memory: a request does not wait for the database, and goes on
-    being answered while the database is away."""
+    """The valid keys, in memory: requests do not wait for the database, and are answered while
+    it is away."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
         self._grants: dict[str, Grant] = {}
-        self._tried_s = self._looked_s = -_LOOK_AGAIN_SECONDS
+        self._tried_s = self._refreshed_s = -_REFRESH_PAUSE_SECONDS
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Take over keys that were made and revoked. Raises DatabaseUnreachable."""
+        """Read the keys from the database. Raises DatabaseUnreachable."""
         with self._lock:
-            self._tried_s = looked_s = self._clock.elapsed_s()
+            self._tried_s = started_s = self._clock.elapsed_s()
             with self._database.read() as connection:
                 rows = connection.execute(
                     sa.select(api_key).where(api_key.c.revoked_at.is_(None))
                 ).all()
             self._grants = {row.sha256: Grant(row.tenant, row.role, row.id) for row in rows}
-            self._looked_s = looked_s
+            self._refreshed_s = started_s
 
     def grant(self, authorization: str | None) -> Grant:
         """What the `Authorization` header allows. Raises KeyRefused."""
         scheme, _, secret = (authorization or "").partition(" ")
         digest = _digest(secret.strip()) if scheme.lower() == "bearer" and secret else ""
-        found = self._grants.get(digest)
-        if found is None:
+        grant = self._grants.get(digest)
+        if grant is None:
             raise KeyRefused
-        return found
+        return grant
 
-    def looked_since(self, moment_s: float) -> bool:
-        """Whether keys that were there at that moment are in the ring."""
-        return self._looked_s >= moment_s
+    def refreshed_since(self, moment_s: float) -> bool:
+        """Whether the keys of that moment are in the ring."""
+        return self._refreshed_s >= moment_s
 
     def pause_s(self) -> float:
-        """How long to wait with the next refresh for a key that nobody knows."""
-        return max(0.0, self._tried_s + _LOOK_AGAIN_SECONDS - self._clock.elapsed_s())
+        """How long to wait before the next refresh for an unknown key."""
+        return max(0.0, self._tried_s + _REFRESH_PAUSE_SECONDS - self._clock.elapsed_s())
 
 
 def may_be_key(authorization: str | None) -> bool:
-    """Whether it is worth to look for it: it looks like one that was made here."""
+    """Whether it has the form of our keys, so that a refresh may find it."""
     return authorization is not None and _KEY.fullmatch(authorization) is not None
 
 
@@ -155,6 +155,4 @@ def _digest(secret: str) -> str:
 
 
 def _key(row: sa.Row[tuple[object, ...]]) -> Key:
-    found = dict(row._mapping)
-    del found["sha256"]
-    return Key(**found)
+    return Key(**{name: value for name, value in row._mapping.items() if name != "sha256"})

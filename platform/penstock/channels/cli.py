@@ -1,24 +1,32 @@
 """`penstock channels`: where channels point, their history, their policy, and watching them."""
 
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-
 from penstock.database.errors import DatabaseUnreachable
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.lake.directory import open_existing, open_or_make
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing
+from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.options import By, Reason, actor
-from penstock.terminal.output import encode, say, show_json, show_table, time_of
+from penstock.terminal.options import By
+from penstock.terminal.options import Reason
+from penstock.terminal.options import actor
+from penstock.terminal.output import encode
+from penstock.terminal.output import say
+from penstock.terminal.output import show_json
+from penstock.terminal.output import show_table
+from penstock.terminal.output import time_of
+from threading import Event
+from typing import Annotated
+from typing import Any
+from typing import TYPE_CHECKING
+import sys
+import time
+import typer
+
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
@@ -294,9 +302,9 @@ def _from_database(
 
 def _over_http(url: str, name: str, after: int | None) -> Iterator[dict[str, Any]]:
     """Raises ServerUnreachable where nobody ever answered; later it tries again."""
-    from penstock.fleet.service import Service, answers, channel_path
+    from penstock.http.client import ServiceClient, answers, channel_path
 
-    service = Service(url)
+    service = ServiceClient(url)
     if after is None:
         after = max(0, service.ask(channel_path(name), "version")["version"] - 1)
     for answer in answers(service, name, after, say, Event()):

@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from penstock.database.metadata import Number, metadata
+from penstock.database.tables import Number, metadata
 
 #: A name that the serving fleet watches: the newest row of its history, to be read at once.
 channel = Table(

@@ -7,8 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints.tables import suite_version
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_new
+from penstock.database.engine import Database, insert_new, now_us
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from penstock.database.metadata import Number, metadata
+from penstock.database.tables import Number, metadata
 
 #: A model version. One digest has one name.
 checkpoint = Table(

@@ -1,4 +1,4 @@
-"""Connections and transactions, on SQLite and PostgreSQL alike."""
+"""Connections, transactions and statements, on SQLite and PostgreSQL alike."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -6,42 +6,44 @@ from typing import Any, Protocol, Self
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Engine, Table
+from sqlalchemy.dialects.postgresql import insert as insert_in_postgresql
+from sqlalchemy.dialects.sqlite import insert as insert_in_sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from penstock.database import postgresql, sqlite
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, without_secrets
 
 _POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS = DatabaseLimits()
 
 
 class _Kind(Protocol):
-    """What the modules `sqlite` and `postgresql` have."""
+    """What the modules `sqlite` and `postgresql` provide."""
 
     ONE_STATE: Mapping[str, Any]
     READ_ONLY: Mapping[str, Any]
 
-    def make_engine(self, url: sa.URL, limits: Limits, /) -> Engine: ...
-    def why_unusable(self, error: DBAPIError, limits: Limits, /) -> str | None: ...
+    def make_engine(self, url: sa.URL, limits: DatabaseLimits, /) -> Engine: ...
+    def why_unusable(self, error: DBAPIError, limits: DatabaseLimits, /) -> str | None: ...
 
 
 class Database:
     """The metadata database. Safe to share between threads."""
 
-    def __init__(self, url: str, limits: Limits = _DEFAULT_LIMITS) -> None:
-        """Raises InvalidInput, ExtraMissing; whether anybody answers is seen at first use."""
-        self.url = address_of(url)
+    def __init__(self, url: str, limits: DatabaseLimits = _DEFAULT_LIMITS) -> None:
+        """Raises InvalidInput, ExtraMissing. Connects at first use."""
+        self.url = parse_database_address(url)
         self._limits = limits
         self._kind: _Kind = sqlite if self.is_sqlite else postgresql
         self.engine = self._kind.make_engine(self.url, limits)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        return cls(settings.database_url, Limits.of(settings))
+        return cls(settings.database_url, DatabaseLimits.of(settings))
 
     @property
     def is_sqlite(self) -> bool:
@@ -49,29 +51,29 @@ class Database:
 
     @contextmanager
     def write(self, *, one_state: bool = False) -> Iterator[Connection]:
-        """One transaction, committed when the block ends well. Each statement sees what others
-        have committed until then; with `one_state` all see what the first one saw. Raises
+        """One transaction, committed when the block succeeds. Each statement sees what others
+        have committed by then; with `one_state` all see what the first one saw. Raises
         DatabaseUnreachable."""
         options = self._kind.ONE_STATE if one_state else {}
-        with self._translated(), self.engine.connect() as plain:
-            connection = plain.execution_options(**options)
-            with connection.begin():
-                yield connection
+        with self._connect(options) as connection, connection.begin():
+            yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of the database and changes nothing. Raises
         DatabaseUnreachable."""
-        with self._translated(), self.engine.connect() as plain:
-            connection = plain.execution_options(**self._kind.READ_ONLY)
-            with connection.begin() as transaction:
-                yield connection
-                transaction.rollback()
+        with self._connect(self._kind.READ_ONLY) as connection, connection.begin() as transaction:
+            yield connection
+            transaction.rollback()
+
+    def close(self) -> None:
+        self.engine.dispose()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _connect(self, options: Mapping[str, Any]) -> Iterator[Connection]:
         try:
-            yield
+            with self.engine.connect() as connection:
+                yield connection.execution_options(**options)
         except sa.exc.TimeoutError as error:
             raise self._unreachable("all its connections are in use") from error
         except DBAPIError as error:
@@ -80,46 +82,47 @@ class Database:
             raise
 
     def _unreachable(self, why: str) -> DatabaseUnreachable:
-        return DatabaseUnreachable(why=f"{why} ({self._shown()})")
-
-    def _shown(self) -> str:
-        """Where it is; not how to get in."""
-        return self.url.set(query={}).render_as_string(hide_password=True)
-
-    def close(self) -> None:
-        self.engine.dispose()
+        address = self.url.set(query={}).render_as_string(hide_password=True)
+        return DatabaseUnreachable(why=f"{why} ({address})")
 
 
-def address_of(url: str) -> sa.URL:
-    """Raises InvalidInput where it is no address of a database that can be used."""
+def parse_database_address(url: str) -> sa.URL:
+    """Raises InvalidInput where it is no address of SQLite or PostgreSQL."""
+    what = f"The database address {without_secrets(url)}"
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise InvalidInput(what=_named(url), why="it is not an address") from error
+        raise InvalidInput(what=what, why="it is not an address") from error
     if parsed.drivername in _POSTGRESQL:
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() != "sqlite":
-        why = "it begins with neither sqlite: nor postgresql:"
-        raise InvalidInput(what=_named(url), why=why)
+        raise InvalidInput(what=what, why="it begins with neither sqlite: nor postgresql:")
     return parsed
 
 
-def _named(url: str) -> str:
-    return f"The database address {without_secrets(url)}"
-
-
-def hold(connection: Connection, table: Table, *, alone: bool) -> None:
-    """From here to the end of the transaction nobody holds this table alone while others hold
-    it too. To be called first: what `one_state` shows is then what those before have left.
-    On SQLite a transaction that writes has the whole database anyway."""
+def lock_table(connection: Connection, table: Table, *, alone: bool) -> None:
+    """Until the transaction ends, nobody locks this table alone while others lock it too. Call
+    it first: what `one_state` shows is then what the transactions before have left. On SQLite a
+    transaction that writes has the whole database anyway."""
     if connection.dialect.name == "postgresql":
-        # Both let others read it, and insert into every other table.
+        # Both modes let others read the table, and insert into every other table.
         mode = "SHARE ROW EXCLUSIVE" if alone else "ROW EXCLUSIVE"
         connection.exec_driver_sql(f"LOCK TABLE {table.name} IN {mode} MODE")
 
 
+def insert_of(connection: Connection) -> Any:
+    """The `insert` of this database, with its `on_conflict_do_…`."""
+    return insert_in_postgresql if connection.dialect.name == "postgresql" else insert_in_sqlite
+
+
+def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Whether the row is new. The row count would not say: on PostgreSQL it is -1."""
+    insert = insert_of(connection)(table).values(**row).on_conflict_do_nothing()
+    return connection.execute(insert.returning(*table.primary_key)).first() is not None
+
+
 def now_us() -> ColumnElement[int]:
-    """The database's clock, as an expression: leases compare with no other."""
+    """The database's clock, as an expression: leases are compared with no other."""
     return _DatabaseClock()
 
 

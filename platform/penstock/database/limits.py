@@ -1,4 +1,4 @@
-"""How long to wait for the database, and how many may use it at once."""
+"""How long to wait for the database, and how many connections a process may have."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -6,10 +6,12 @@ from typing import Self
 from penstock.database.settings import DatabaseSettings
 from penstock.settings import Settings
 
+_KEPT_OPEN = 5
+
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a Database is opened with; the settings say what each means."""
+class DatabaseLimits:
+    """For a Database; the settings say what each means."""
 
     lock_seconds_max: float = DatabaseSettings.database_lock_seconds_max
     statement_seconds_max: float = DatabaseSettings.database_statement_seconds_max
@@ -18,11 +20,12 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
+        limits = settings.room(DatabaseSettings)
         return cls(
-            lock_seconds_max=settings.room(DatabaseSettings).database_lock_seconds_max,
-            statement_seconds_max=settings.room(DatabaseSettings).database_statement_seconds_max,
-            connect_seconds_max=settings.room(DatabaseSettings).database_connect_seconds_max,
-            connections_max=settings.room(DatabaseSettings).database_connections_max,
+            lock_seconds_max=limits.database_lock_seconds_max,
+            statement_seconds_max=limits.database_statement_seconds_max,
+            connect_seconds_max=limits.database_connect_seconds_max,
+            connections_max=limits.database_connections_max,
         )
 
     def pool(self) -> dict[str, float]:
@@ -33,6 +36,3 @@ class Limits:
             "max_overflow": self.connections_max - kept,
             "pool_timeout": self.connect_seconds_max,
         }
-
-
-_KEPT_OPEN = 5

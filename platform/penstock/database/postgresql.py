@@ -13,10 +13,10 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 from penstock.errors import ExtraMissing
 
-#: What a transaction that sees one state, and one that changes nothing, is begun with.
+#: Options of a transaction that sees one state, and of one that changes nothing.
 ONE_STATE: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
 READ_ONLY: dict[str, Any] = ONE_STATE | {"postgresql_readonly": True}
 
@@ -24,20 +24,21 @@ _SILENT_SECONDS = 10
 _SILENT_TIMES = 3
 _LOCK_TIMEOUT, _CANCELED = "55P03", "57014"
 #: Class 25 is about the transaction's state. Most of it means that the server changed its role
-#: or lost patience; this one means that an error before was overlooked.
+#: or lost patience; this code means that an earlier error was overlooked.
 _ABORTED_BEFORE = "25P02"
 #: Tables or columns are missing, or may not be used: not the tables of a Penstock.
 _TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
 
 
-def make_engine(url: sa.URL, limits: Limits) -> Engine:
+def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     """Raises ExtraMissing."""
-    ours = _connect_args(limits, str(url.query.get("options", "")))
-    chosen = {name: value for name, value in ours.items() if name not in url.query}
-    chosen["options"] = ours["options"]
+    defaults = _connect_args(limits, str(url.query.get("options", "")))
+    # An address overrides single defaults; its `options` are among ours.
+    arguments = {name: value for name, value in defaults.items() if name not in url.query}
+    arguments["options"] = defaults["options"]
     try:
-        # A connection that the server has closed meanwhile is noticed before it is used.
-        engine = sa.create_engine(url, connect_args=chosen, pool_pre_ping=True, **limits.pool())
+        # With `pre_ping`, a connection that the server closed is noticed before it is used.
+        engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=True, **limits.pool())
     except ImportError as error:
         raise ExtraMissing(what="A metadata database in PostgreSQL", extra="postgres") from error
     event.listen(engine, "connect", _read_sums_as_integers)
@@ -45,15 +46,15 @@ def make_engine(url: sa.URL, limits: Limits) -> Engine:
 
 
 def _read_sums_as_integers(connection: Any, _entry: object) -> None:
-    """What BIGINTs add up to is NUMERIC here; no column is."""
+    """Sums of BIGINTs are NUMERIC here; no column is."""
     from psycopg.types.numeric import IntLoader
 
     connection.adapters.register_loader("numeric", IntLoader)
 
 
-def _connect_args(limits: Limits, options: str) -> dict[str, str | int | None]:
-    """The server itself ends what takes too long; where it has gone silent, the system's network
-    does. Later options win, so those of the address come last."""
+def _connect_args(limits: DatabaseLimits, options: str) -> dict[str, str | int | None]:
+    """The server itself ends what takes too long; where the server is silent, the system's
+    network does. Later options win, so those of the address come last."""
     statement_ms = _milliseconds(limits.statement_seconds_max)
     timeouts = {
         "lock_timeout": _milliseconds(limits.lock_seconds_max),
@@ -69,25 +70,29 @@ def _connect_args(limits: Limits, options: str) -> dict[str, str | int | None]:
         "keepalives_count": _SILENT_TIMES,
         "tcp_user_timeout": statement_ms,
         "options": f"{ours} {options}".strip(),
-        # A prepared statement stops working when a migration changes its columns' types, and
-        # does not go through every pooler.
+        # A prepared statement fails when a migration changes the types of its columns, and does
+        # not go through every pooler.
         "prepare_threshold": None,
     }
 
 
 def _milliseconds(seconds: float) -> int:
-    """At least one: none would be for ever."""
+    """At least one: zero would be for ever."""
     return max(1, round(seconds * 1000))
 
 
-def why_unusable(error: DBAPIError, limits: Limits) -> str | None:
+def why_unusable(error: DBAPIError, limits: DatabaseLimits) -> str | None:
     """What is wrong with the database; None when the statement is to blame."""
     state = getattr(error.orig, "sqlstate", None)
     if state == _LOCK_TIMEOUT:
         return f"another transaction held a lock for over {limits.lock_seconds_max:g} s"
     if state == _CANCELED:
         return f"a statement was stopped; it may take {limits.statement_seconds_max:g} s"
-    return _text(error) if _is_outage(error, state) else None
+    if not _is_outage(error, state):
+        return None
+    # The server's message without the statement that it adds, or else the driver's.
+    message = getattr(getattr(error.orig, "diag", None), "message_primary", None)
+    return " ".join(str(message or error.orig).split())
 
 
 def _is_outage(error: DBAPIError, state: str | None) -> bool:
@@ -101,9 +106,3 @@ def _is_outage(error: DBAPIError, state: str | None) -> bool:
         or isinstance(error, OperationalError | InternalError)
         or type(error) is DatabaseError
     )
-
-
-def _text(error: DBAPIError) -> str:
-    """What the server said, without the statement that it adds; or what the driver said."""
-    said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
-    return " ".join(str(said or error.orig).split())

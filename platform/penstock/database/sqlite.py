@@ -12,24 +12,24 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from penstock.clock import SystemClock
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.limits import Limits
+from penstock.database.limits import DatabaseLimits
 
-#: What a transaction that sees one state, and one that changes nothing, is begun with. One that
-#: writes has the database for itself, and sees one state anyway.
+#: Options of a transaction that sees one state, and of one that changes nothing. A transaction
+#: that writes has the database for itself, and sees one state anyway.
 ONE_STATE: dict[str, Any] = {}
 READ_ONLY: dict[str, Any] = {"penstock_read_only": True}
-#: SQLite's own clock ticks in milliseconds, in which several transactions end: what is listed by
+#: SQLite's own clock ticks in milliseconds. Several transactions end within one, and lists by
 #: time would have no order.
 CLOCK = "penstock_now_us"
 
 
-def make_engine(url: sa.URL, limits: Limits) -> Engine:
+def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     file = _SQLiteFile(url)
     waiting = {"timeout": limits.lock_seconds_max, "check_same_thread": False}
     engine = sa.create_engine(url, connect_args=waiting, **limits.pool() if file.path else {})
 
     @event.listens_for(engine, "do_connect")
-    def _look(*_connecting: Any) -> None:
+    def _refuse_when_gone(*_connecting: Any) -> None:
         file.refuse_when_gone()
 
     @event.listens_for(engine, "connect")
@@ -56,29 +56,29 @@ def make_engine(url: sa.URL, limits: Limits) -> Engine:
     return engine
 
 
-def why_unusable(error: DBAPIError, _limits: Limits) -> str | None:
+def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
     """What is wrong with the database; None when the statement is to blame. A file that is no
-    database, or a damaged one, comes as a plain DatabaseError, whose subclasses are mistakes in
+    database, or a damaged one, raises a plain DatabaseError; its subclasses mean mistakes in
     statements."""
     outage = isinstance(error, OperationalError | InternalError) or type(error) is DatabaseError
     return str(error.orig) if outage or error.connection_invalidated else None
 
 
 class _SQLiteFile:
-    """The file behind the connections. SQLite does not see when it is removed or replaced: it
-    would go on in the removed one, where all that is committed is lost, or make an empty one."""
+    """The file behind the connections. SQLite does not notice that it is removed or replaced: it
+    would go on in the removed file, where all commits are lost, or make an empty one."""
 
     def __init__(self, url: sa.URL) -> None:
-        named = url.database if url.database not in (None, "", ":memory:") else None
-        self.path = Path(named) if named and not named.startswith("file:") else None
+        name = url.database if url.database not in (None, "", ":memory:") else None
+        self.path = Path(name) if name and not name.startswith("file:") else None
         self._was_there = False
 
     def identity(self) -> tuple[int, int] | None:
         try:
-            found = self.path.stat() if self.path else None
+            status = self.path.stat() if self.path else None
         except FileNotFoundError:
             return None
-        return (found.st_dev, found.st_ino) if found else None
+        return (status.st_dev, status.st_ino) if status else None
 
     def opened(self) -> tuple[int, int] | None:
         self._was_there = True
@@ -93,7 +93,7 @@ class _SQLiteFile:
 
 
 def _use_wal(cursor: sqlite3.Cursor, lock_seconds_max: float) -> None:
-    """SQLite fails at once, without waiting, when another does the same to a new file."""
+    """SQLite fails at once, without waiting, when another process does the same to a new file."""
     deadline = time.monotonic() + lock_seconds_max
     while True:
         try:

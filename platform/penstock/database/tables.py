@@ -1,15 +1,34 @@
-"""What the database says of itself: revisions and leases. Each room has its own `tables.py`."""
+"""What the tables of all rooms share, and the database's own: revisions and leases."""
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    String,
-    Table,
-)
+from importlib.metadata import entry_points
 
-from penstock.database.metadata import metadata
+from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table
 
-#: The revisions whose code the database suits: see `database.upgrade`.
+NAMES = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+metadata = MetaData(naming_convention=NAMES)
+
+# SQLite numbers rows only in a column that is exactly INTEGER.
+Number = BigInteger().with_variant(Integer, "sqlite")
+
+#: Tables whose rows are never changed or deleted: the database itself refuses it.
+EVIDENCE = frozenset({"benchmark_design", "channel_change", "checkpoint_move", "verdict"})
+
+
+def all_tables() -> MetaData:
+    """The tables of every room that is installed."""
+    for entry in entry_points(group="penstock.tables"):
+        entry.load()
+    return metadata
+
+
+#: The revisions whose code suits the database: see `migrations`.
 supported_revision = Table(
     "supported_revision",
     metadata,

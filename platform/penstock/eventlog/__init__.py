@@ -2,7 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from penstock.errors import ExtraMissing, SettingInvalid
+from penstock.eventlog.settings import EventLogSettings
+from penstock.events.frames import HEADER_BYTES_MAX
+from penstock.settings import Settings
+
+#: How soon partitions that were added to a topic are seen.
+REFRESH_SECONDS = 5.0
 
 
 class Entry(NamedTuple):
@@ -13,35 +22,35 @@ class Entry(NamedTuple):
     values: list[bytes]
 
 
-class Bounds(NamedTuple):
-    """What a partition holds: offsets from `first` up to, without, `end`."""
+class OffsetBounds(NamedTuple):
+    """The offsets of a partition: from `first` up to, but without, `end`."""
 
     first: int
     end: int
 
 
 class Held(Enum):
-    """What the log itself can say about who takes its events into the lake."""
+    """Who takes the events of a partition into the lake, as far as the log itself knows."""
 
-    MINE = "no other process does, and none can until this one ends"
+    MINE = "this process does, and no other one can until it ends"
     TAKEN = "another process does"
     UNKNOWN = "the log cannot tell: the lease in the database decides"
 
 
 class EventLog(Protocol):
-    """Append-only, partitioned. What a value holds is not the log's concern.
+    """Append-only and partitioned. The log does not look into its values.
 
     Offsets of a partition only grow, but are not consecutive.
     """
 
     @property
     def id(self) -> str:
-        """Names this log for as long as it exists; another log under the address has another."""
+        """Names this log while it exists; a new log under the same address has another id."""
         ...
 
     @property
     def partitions(self) -> int:
-        """How many there are now; may grow, never shrinks."""
+        """How many there are now. The number may grow, and never shrinks."""
         ...
 
     @property
@@ -51,7 +60,7 @@ class EventLog(Protocol):
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         """Durable for every partition when it returns. Raises Backlogged or LogUnwritable;
-        then none, some or all of it may be there: the caller tells its own caller to retry."""
+        then none, some or all of the values may be there, and the caller has to retry."""
         ...
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
@@ -61,17 +70,17 @@ class EventLog(Protocol):
 
     @property
     def expires(self) -> bool:
-        """Whether it lets go of events by itself, be they trimmed or not."""
+        """Whether the log removes events that nobody trimmed."""
         ...
 
     def ends(self) -> list[int]:
-        """The `end` of every partition, at the cost of one look."""
+        """The `end` of every partition, in one request."""
         ...
 
-    def bounds(self, partition: int) -> Bounds: ...
+    def bounds(self, partition: int) -> OffsetBounds: ...
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
-        """How much lies from this offset on, in bytes."""
+        """The number of bytes from this offset on."""
         ...
 
     def hold(self, partition: int) -> Held:
@@ -79,7 +88,41 @@ class EventLog(Protocol):
         ...
 
     def trim(self, partition: int, before: int) -> None:
-        """What lies before this offset is not needed any more and may go."""
+        """The log may remove the events before this offset."""
         ...
 
     def close(self) -> None: ...
+
+
+def open_log(settings: Settings) -> EventLog:
+    """Open the log that the setting `log_url` names. Raises SettingInvalid, ExtraMissing, and the
+    errors of the log itself."""
+    limits = settings.room(EventLogSettings)
+    scheme, _, rest = settings.log_url.partition(":")
+    if scheme == "local" and rest:
+        from penstock.eventlog.local import LocalEventLog
+
+        return LocalEventLog(
+            Path(rest),
+            partitions=limits.log_partitions,
+            file_bytes_max=limits.log_file_bytes_max,
+            bytes_max=limits.log_bytes_max,
+            disk_reserve_bytes=limits.disk_reserve_bytes,
+        )
+    if scheme == "kafka":
+        try:
+            from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
+        except ModuleNotFoundError as error:
+            raise ExtraMissing(extra="kafka", what=f"The event log {settings.log_url}") from error
+        topic_limits = KafkaLimits(
+            partitions=limits.log_partitions,
+            value_bytes_max=limits.event_bytes_max + HEADER_BYTES_MAX,
+            request_s=limits.log_request_seconds_max,
+            refresh_s=REFRESH_SECONDS,
+        )
+        return KafkaEventLog(settings.log_url, topic_limits)
+    raise SettingInvalid(
+        name="log_url",
+        origin="the settings",
+        why=f"{settings.log_url!r} is neither local:DIRECTORY nor kafka://HOST:PORT/TOPIC",
+    )

@@ -1,1 +1,2 @@
-"""What an event is: its envelope, its payload by type, its identity, and how it is read."""
+"""What an event is: its fields, its payload by type, its identity; and how events are checked
+and packed into values of the event log. Nothing here does input or output."""

@@ -1,4 +1,4 @@
-"""A request body, cut into lines: NDJSON, or a JSON array with an event an element."""
+"""A request body, cut into lines: NDJSON, or a JSON array with one event an element."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,9 +7,9 @@ import msgspec
 
 #: Lines of a chunk, however short they are.
 CHUNK_LINES_MAX = 4096
-#: With more commas than this an array may have too many elements to hold them all at once.
+#: An array with more commas may have too many elements to hold them all at once.
 ARRAY_COMMAS_MAX = 500_000
-#: An element with more brackets than this, in an array that is not read at once, has no end.
+#: In an array that is not decoded at once, an element with more brackets never ends.
 ELEMENT_BRACKETS_MAX = 1_000_000
 
 Chunk = tuple[int, list[bytes]]
@@ -19,8 +19,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def split_body(body: bytes, chunk_bytes: int, first_line: int = 1) -> Iterator[Chunk]:
-    """Chunks of consecutive lines with the number of the first. In an array the elements count
-    as lines; one without an end is everything to the end of the body, and refused later."""
+    """Chunks of consecutive lines, each with the number of its first line. In an array the
+    elements count as lines; an element without an end takes the rest of the body, and is
+    rejected later."""
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
     if array := _BEGINS_ARRAY.match(body, start):
         yield from _split_array(body, array.end(), chunk_bytes)
@@ -43,13 +44,15 @@ def _split_lines(data: bytes, start: int, chunk_bytes: int, number: int) -> Iter
 
 # Arrays
 
+_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
 
 def _split_array(body: bytes, start: int, chunk_bytes: int) -> Iterator[Chunk]:
     if body.count(b",") <= ARRAY_COMMAS_MAX:
         try:
             whole = _array_decoder.decode(memoryview(body)[start - 1 :])
         except (ValueError, RecursionError):
-            pass  # the elements that are whole are found in another way
+            pass  # the intact elements are found below
         else:
             for number, elements in _group(map(bytes, whole), chunk_bytes):
                 yield number, list(map(_on_one_line, elements))
@@ -59,20 +62,19 @@ def _split_array(body: bytes, start: int, chunk_bytes: int) -> Iterator[Chunk]:
         number = first + len(elements)
         start += sum(map(len, elements)) + len(elements)
         yield first, list(map(_on_one_line, elements))
-    yield from _split_lines(body, start, chunk_bytes, number)  # what stands behind the array
+    yield from _split_lines(body, start, chunk_bytes, number)  # the text behind the array
 
 
-_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
-
-# By brackets alone: slower, but a broken element does not cost the others. A text always matches
-# from its opening quote, if need be to the end of the body: nothing is looked at twice.
+# Cutting by brackets alone is slower, but a broken element does not cost the others. A text
+# always matches from its opening quote, if need be to the end of the body: no byte is scanned
+# twice.
 _TEXT = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 _BETWEEN_ELEMENTS = re.compile(rb'(?:[^"\[\]{},]++|' + _TEXT + rb")*+", re.DOTALL)
 _IN_ELEMENT = re.compile(rb'(?:[^"\[\]{}]++|' + _TEXT + rb")*+", re.DOTALL)
 
 
 def _elements(body: bytes, start: int) -> Iterator[bytes]:
-    """The elements as they are; behind each stands one comma or bracket in the body."""
+    """The elements as they are; one comma or bracket follows each in the body."""
     end = _element_end(body, start)
     while body[end : end + 1] == b",":
         yield body[start:end]
@@ -82,12 +84,11 @@ def _elements(body: bytes, start: int) -> Iterator[bytes]:
 
 
 def _element_end(body: bytes, at: int) -> int:
-    """Where the comma or bracket behind the element stands; the end of the body without one."""
+    """The position of the comma or bracket behind the element, or the end of the body."""
     depth = 0
     for _ in range(ELEMENT_BRACKETS_MAX):
-        pattern = _IN_ELEMENT if depth else _BETWEEN_ELEMENTS
-        found = pattern.match(body, at)
-        at = found.end() if found else at
+        match = (_IN_ELEMENT if depth else _BETWEEN_ELEMENTS).match(body, at)
+        at = match.end() if match else at
         mark = body[at : at + 1]
         if not mark or (not depth and mark in b",]"):
             return at
@@ -114,7 +115,8 @@ _BREAKS_OUTSIDE_TEXTS = re.compile(rb'(?:[^"]++|"(?:[^"\\\n]++|\\[^\n])*+")*+')
 
 
 def _on_one_line(element: bytes) -> bytes:
-    # A line break outside a text is white space; inside one it is not JSON, and stays to say so.
+    # A line break outside a text is white space. Inside a text it is not JSON, and stays there
+    # for validation to report.
     element = element.strip()
     if b"\n" in element and _BREAKS_OUTSIDE_TEXTS.fullmatch(element):
         return element.replace(b"\n", b" ")

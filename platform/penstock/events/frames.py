@@ -1,37 +1,57 @@
-"""A value of the event log: lines that arrived together, with what the server knows of them.
+"""Frames: the values of the event log. A frame holds lines of one tenant that arrived together
+and belong to one partition.
 
-The lines stay as JSON, one a line: what the gateway writes is what another producer may write.
+The lines stay JSON, one event a line, so that the gateway writes what another producer may
+write. Nothing here raises because of the bytes in a value: what is no event is rejected with a
+reason, as the gateway would have rejected it.
 """
 
 import struct
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
-from penstock.events.envelope import SCHEMA_VERSION
+from penstock.events.bodies import split_body
+from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT, is_tenant
+from penstock.events.validation import Rejection, ValidatedLines, validate_lines
 
+#: The room beside the event in a value of one event.
+HEADER_BYTES_MAX = 8 * 1024
+#: How much of a rejected line is stored.
+REJECTED_LINE_BYTES_MAX = 64 * 1024
+#: Rejected lines belong to no session.
+REJECTED_PARTITION = 0
+
+_CHUNK_BYTES = 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
-
-#: `unjudged` lines came into the log past the gateway: whoever reads them judges them first.
+#: `unjudged` lines came into the log past the gateway; their reader validates them first.
 Kind = Literal["events", "rejected", "unjudged"]
 
 
-class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """`counts` holds the number of lines by source; a source that is not given is ''."""
+class FrameHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`counts` holds the number of lines by source; a missing source is ''."""
 
     kind: Kind
     tenant: str
     received_us: int
     counts: dict[str, int]
     schema_version: int = SCHEMA_VERSION
-    #: How many partitions the log had when these lines were put into theirs; 0 is unknown.
+    #: How many partitions the log had when the frame was written; 0 is unknown.
     partitions: int = 0
 
 
 class Frame(msgspec.Struct):
-    header: Header
+    header: FrameHeader
     body: bytes
+
+
+#: A frame and the partition that it belongs to.
+PlacedFrame = tuple[int, Frame]
 
 
 class RejectedLine(msgspec.Struct, kw_only=True):
@@ -44,7 +64,7 @@ class RejectedLine(msgspec.Struct, kw_only=True):
     truncated: bool = False
 
 
-_header_decoder = msgspec.json.Decoder(Header)
+_header_decoder = msgspec.json.Decoder(FrameHeader)
 _rejected_decoder = msgspec.json.Decoder(RejectedLine)
 
 
@@ -54,12 +74,24 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(value: bytes) -> Frame:
-    """Raises ValueError for what is no frame."""
+    """Raises ValueError for a value that is no frame."""
     if len(value) < _LENGTH.size:
         raise ValueError("it is too short")
     (length,) = _LENGTH.unpack_from(value)
     start = _LENGTH.size + length
     return Frame(_header_decoder.decode(value[_LENGTH.size : start]), value[start:])
+
+
+def encode_unjudged(lines: bytes, tenant: str, received_us: int, schema_version: int) -> bytes:
+    """A value of the log with lines that a producer wrote past the gateway."""
+    header = FrameHeader(
+        kind="unjudged",
+        tenant=tenant,
+        received_us=received_us,
+        counts={},
+        schema_version=schema_version,
+    )
+    return encode_frame(Frame(header, lines))
 
 
 def encode_rejected(lines: list[RejectedLine]) -> bytes:
@@ -69,3 +101,212 @@ def encode_rejected(lines: list[RejectedLine]) -> bytes:
 def decode_rejected(body: bytes) -> list[RejectedLine]:
     """Raises ValueError."""
     return _rejected_decoder.decode_lines(body)
+
+
+# Partitions
+#
+# A session's partition is that of Kafka's own clients for a record whose key is the session's
+# id: the gateway and any other producer write one session into one partition.
+
+_SEED = 0x9747B28C
+_MIX = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+@lru_cache(1 << 16)  # sessions come back with every request, and the hash is slow in Python
+def partition_of(session_id: str, partitions: int) -> int:
+    return (murmur2(session_id.encode()) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """The hash of Kafka's default partitioner, as 32 bits without a sign."""
+    length = len(data)
+    digest = _SEED ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * _MIX & _MASK
+        word = (word ^ word >> 24) * _MIX & _MASK
+        digest = (digest * _MIX & _MASK) ^ word
+    if whole < length:
+        digest = (digest ^ int.from_bytes(data[whole:], "little")) * _MIX & _MASK
+    digest = (digest ^ digest >> 13) * _MIX & _MASK
+    return digest ^ digest >> 15
+
+
+# From lines to frames
+
+
+@dataclass(frozen=True)
+class FramePacker:
+    """Packs lines of one tenant that arrived together, for a log of so many partitions."""
+
+    tenant: str
+    received_us: int
+    partitions: int
+    rejected_line_bytes_max: int
+
+    def pack(self, validated: ValidatedLines) -> Iterator[PlacedFrame]:
+        header = FrameHeader(
+            kind="events",
+            tenant=self.tenant,
+            received_us=self.received_us,
+            counts={},
+            partitions=self.partitions,
+        )
+        yield from _pack(header, validated.lines, validated.sessions, validated.sources)
+        if validated.rejections:
+            rejected = [self._rejected_line(rejection) for rejection in validated.rejections]
+            counts = _count(line.source for line in rejected)
+            header = msgspec.structs.replace(header, kind="rejected", counts=counts)
+            yield REJECTED_PARTITION, Frame(header, encode_rejected(rejected))
+
+    def _rejected_line(self, rejection: Rejection) -> RejectedLine:
+        return RejectedLine(
+            line=rejection.line,
+            reason=rejection.reason,
+            raw=rejection.raw[: self.rejected_line_bytes_max],
+            source=rejection.source or "",
+            truncated=len(rejection.raw) > self.rejected_line_bytes_max,
+        )
+
+
+def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
+    """The same events for a log that has so many partitions by now. Unreadable lines stay in
+    their current partition: the writer will report them."""
+    header = msgspec.structs.replace(frame.header, partitions=partitions)
+    lines = frame.body.split(b"\n")
+    origins = [_origin(line) for line in lines]
+    known = [(line, origin) for line, origin in zip(lines, origins, strict=True) if origin]
+    yield from _pack(
+        header,
+        [line for line, _ in known],
+        [origin.session_id for _, origin in known],
+        [origin.source for _, origin in known],
+    )
+    if unreadable := [line for line, origin in zip(lines, origins, strict=True) if not origin]:
+        yield current, _frame(header, unreadable, [None] * len(unreadable))
+
+
+def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
+    """The frame as values of the log: several where one would be too large."""
+    value = encode_frame(frame)
+    lines = frame.body.split(b"\n") if len(value) > bytes_max else []
+    if len(lines) < 2:
+        return [value]
+    middle = len(lines) // 2
+    values = []
+    for half in (lines[:middle], lines[middle:]):
+        sources: list[str | None]
+        if frame.header.kind == "rejected":
+            sources = [line.source for line in decode_rejected(b"\n".join(half))]
+        else:
+            sources = [origin.source if origin else None for origin in map(_origin, half)]
+        values += encode_values(_frame(frame.header, half, sources), bytes_max)
+    return values
+
+
+def _pack(
+    header: FrameHeader, lines: list[bytes], sessions: list[str], sources: Sequence[str | None]
+) -> Iterator[PlacedFrame]:
+    """One frame a partition."""
+    if header.partitions == 1:
+        if lines:
+            yield 0, _frame(header, lines, sources)
+        return
+    positions: defaultdict[int, list[int]] = defaultdict(list)
+    for position, session_id in enumerate(sessions):
+        positions[partition_of(session_id, header.partitions)].append(position)
+    for partition, own in positions.items():
+        yield partition, _frame(header, [lines[i] for i in own], [sources[i] for i in own])
+
+
+def _frame(header: FrameHeader, lines: list[bytes], sources: Sequence[str | None]) -> Frame:
+    return Frame(msgspec.structs.replace(header, counts=_count(sources)), b"\n".join(lines))
+
+
+def _count(sources: Iterable[str | None]) -> dict[str, int]:
+    return {source or "": count for source, count in Counter(sources).items()}
+
+
+class _Origin(msgspec.Struct):
+    """The fields of an event that say where it belongs and how it is counted."""
+
+    session_id: str
+    source: str | None = None
+
+
+_origin_decoder = msgspec.json.Decoder(_Origin)
+
+
+def _origin(line: bytes) -> _Origin | None:
+    try:
+        return _origin_decoder.decode(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+# From values to frames
+
+
+@dataclass(frozen=True)
+class FrameDecoder:
+    """Reads the values of a log of so many partitions."""
+
+    partitions: int
+    event_bytes_max: int
+    rejected_line_bytes_max: int
+
+    def placed(self, value: bytes, partition: int) -> Iterator[PlacedFrame]:
+        """The validated frames of a value that stands in `partition`, each with the partition
+        that its sessions belong to."""
+        frame = _decode(value)
+        if frame.header.kind == "unjudged":
+            yield from self._validate(frame)
+        elif frame.header.kind == "rejected" or frame.header.partitions == self.partitions:
+            yield partition, frame
+        else:
+            yield from repartition(frame, partition, self.partitions)
+
+    def frames(self, value: bytes) -> Iterator[Frame]:
+        """The same for a reader to whom partitions do not matter."""
+        frame = _decode(value)
+        if frame.header.kind == "unjudged":
+            yield from (validated for _, validated in self._validate(frame))
+        else:
+            yield frame
+
+    def _validate(self, frame: Frame) -> Iterator[PlacedFrame]:
+        header = frame.header
+        known = is_tenant(header.tenant)
+        packer = FramePacker(
+            header.tenant if known else TENANT_DEFAULT,
+            header.received_us,
+            self.partitions,
+            self.rejected_line_bytes_max,
+        )
+        reason = ""
+        if not known:
+            reason = "its tenant is empty, long or unprintable"
+        elif header.schema_version > SCHEMA_VERSION:
+            reason = (
+                f"its schema version is {header.schema_version}, "
+                f"this Penstock knows those up to {SCHEMA_VERSION}"
+            )
+        if reason:
+            rejection = Rejection(1, reason, frame.body, None)
+            yield from packer.pack(ValidatedLines([], [], [], [rejection]))
+            return
+        for number, lines in split_body(frame.body, _CHUNK_BYTES):
+            yield from packer.pack(validate_lines(lines, number, self.event_bytes_max))
+
+
+def _decode(value: bytes) -> Frame:
+    """A value that is no frame, or names no tenant, becomes unjudged lines: validation rejects
+    them."""
+    try:
+        frame = decode_frame(value)
+    except ValueError:
+        frame = decode_frame(encode_unjudged(value, TENANT_DEFAULT, 0, SCHEMA_VERSION))
+    if not is_tenant(frame.header.tenant):
+        frame.header.kind = "unjudged"
+    return frame

@@ -4,42 +4,86 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
+from penstock.errors import SettingInvalid
+from penstock.execution.settings import ExecutionSettings
+from penstock.settings import Settings
+
+#: How often a task whose worker is lost is tried.
+_ATTEMPTS_MAX = 3
+#: How many tasks of a run Ray has at a time.
+_INFLIGHT_MAX = 64
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Done(Generic[Task, Result]):
-    """A task that ended well."""
+class TaskResult(Generic[Task, Result]):
+    """A task that succeeded."""
 
     task: Task
     result: Result
 
 
 class Executor(Protocol):
-    """Where heavy work is done. Use as a context manager: nothing of it runs on afterwards.
+    """Where heavy work is done. Use it as a context manager: afterwards nothing of it runs on.
 
     The function stands at the top of a module, so that a worker anywhere can import it; tasks
-    and results are plain values that can be pickled. All twins refuse everything else alike.
+    and results are plain values that can be pickled. All executors refuse everything else.
     """
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
-        """Each task as it ends, in no order. Tasks are asked for as there is room for them, so
-        that there may be any number.
+    ) -> Iterator[TaskResult[Task, Result]]:
+        """Each task as it ends, in no order. Tasks are taken as there is room for them, so that
+        there may be any number.
 
         A task whose worker is lost (killed, out of memory, its machine gone) is done again, so
-        it may run more than once, even at the same time; it is given back once. The first error
-        ends the run: tasks under way are waited for and given back, then it is raised. An error
-        of our family comes as it was raised, any other as TaskFailed. Raises WorkerLost after
-        3 tries, InvalidInput, ExecutorUnreachable."""
+        it may run more than once, even at the same time; it is yielded once. The first error
+        ends the run: tasks under way are waited for and yielded, then it is raised. A
+        PenstockError comes as it was raised, any other error as TaskFailed. Raises WorkerLost
+        after 3 tries, InvalidInput, ExecutorUnreachable."""
         ...
 
     def close(self) -> None:
-        """Give up what is under way."""
-        ...
+        """Give up the tasks under way."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_error: object) -> None: ...
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+INLINE = "inline"
+
+
+def open_executor(settings: Settings) -> Executor:
+    """Open the executor that the setting `executor` names. Raises SettingInvalid,
+    ExecutorUnreachable."""
+    limits = settings.room(ExecutionSettings)
+    name = limits.executor
+    if name == INLINE:
+        from penstock.execution.inline import InlineExecutor
+
+        return InlineExecutor()
+    if name == "processes":
+        from penstock.execution.processes import ProcessExecutor
+
+        return ProcessExecutor(workers=limits.executor_workers, attempts_max=_ATTEMPTS_MAX)
+    scheme, _, rest = name.partition(":")
+    address = rest.removeprefix("//")
+    if scheme == "ray" and address and "/" not in address:
+        from penstock.execution.ray import RayExecutor
+
+        return RayExecutor(
+            address,
+            attempts_max=_ATTEMPTS_MAX,
+            inflight_max=_INFLIGHT_MAX,
+            task_memory_bytes=limits.executor_task_memory_bytes,
+        )
+    raise SettingInvalid(
+        name="executor",
+        origin="the settings",
+        why=f"{name!r} is not inline, processes, ray://HOST:PORT or ray:auto",
+    )

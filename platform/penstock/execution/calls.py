@@ -1,97 +1,173 @@
-"""A call as bytes, and its outcome as bytes: what travels to a worker and back."""
+"""Calls: how tasks travel to workers of any kind, and how a run of them goes."""
 
 import pickle
-import sys
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.execution.errors import TaskFailed
+from penstock.execution import Result, Task, TaskResult
+from penstock.execution.errors import TaskFailed, WorkerLost
 
 _SHOWN_CHARS_MAX = 200
-#: What pickling says of a value that cannot be pickled.
+#: What pickle raises for a value that cannot be pickled.
 _UNFIT = (pickle.PickleError, TypeError, AttributeError, ValueError, RecursionError)
 
 
-def name_of(function: Callable[..., Any]) -> str:
+class WorkerLoss(NamedTuple):
+    """The worker of a call is gone, and nobody knows how far the call came."""
+
+    why: str
+
+
+class Workers(Protocol):
+    """The workers of one run. Calls are numbered."""
+
+    def has_room(self) -> bool: ...
+
+    def give(self, number: int, call: bytes) -> None: ...
+
+    def wait(self) -> Iterable[tuple[int, bytes | WorkerLoss]]:
+        """The outcomes of at least one of the calls under way."""
+        ...
+
+    def drop(self) -> None:
+        """Give up the calls under way, and let the workers go. May be called again."""
+        ...
+
+
+@dataclass
+class _Call:
+    number: int
+    task: object
+    packed: bytes
+    attempts: int = 0
+
+
+def run_on(
+    workers: Workers,
+    function: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    attempts_max: int,
+) -> Iterator[TaskResult[Task, Result]]:
+    """See Executor.run; the function is checked at once, not at the first task."""
+    return _run(workers, function_name(function), tasks, attempts_max)
+
+
+def _run(
+    workers: Workers, name: str, tasks: Iterable[Any], attempts_max: int
+) -> Iterator[TaskResult[Any, Any]]:
+    new = enumerate(tasks)
+    repeated: deque[_Call] = deque()
+    under_way: dict[int, _Call] = {}
+    failure: PenstockError | None = None
+
+    def next_call() -> _Call | None:
+        if repeated:
+            return repeated.popleft()
+        for number, task in new:
+            return _Call(number, task, _pack_call(name, task))
+        return None
+
+    try:
+        while True:
+            while failure is None and workers.has_room() and (call := next_call()):
+                call.attempts += 1
+                under_way[call.number] = call
+                workers.give(call.number, call.packed)
+            if not under_way:
+                break
+            for number, outcome in workers.wait():
+                call = under_way.pop(number)
+                if not isinstance(outcome, WorkerLoss):
+                    result, error = pickle.loads(outcome)
+                    if error is None:
+                        yield TaskResult(call.task, result)
+                    failure = failure or error
+                elif call.attempts < attempts_max:
+                    repeated.append(call)
+                else:
+                    failure = failure or WorkerLost(
+                        task=_show(call.task),
+                        function=name,
+                        attempts=call.attempts,
+                        why=outcome.why,
+                    )
+        if failure:
+            raise failure
+    finally:
+        workers.drop()
+
+
+def function_name(function: Callable[..., Any]) -> str:
     """`module:name`, by which any worker finds the function. Raises InvalidInput."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None)
-    found = f"{module}:{name}"
-    if module is None or name is None or module == "__main__" or _find(found) is not function:
+    full_name = f"{module}:{name}"
+    if module in (None, "__main__") or name is None or _import(full_name) is not function:
         raise InvalidInput(
             what=f"The function {name or function!r} of {module}",
             why="workers import it by its name, so it has to stand at the top of a module that "
             "they can import, not in a script, in another function or in a lambda",
         )
-    return found
+    return full_name
 
 
-def function_named(name: str) -> Callable[..., Any]:
-    """What `name_of` gave a name to. Raises InvalidInput where it is not there."""
-    if (function := _find(name)) is None:
+def find_function(name: str) -> Callable[..., Any]:
+    """The function that `function_name` named. Raises InvalidInput where it is not there."""
+    if (function := _import(name)) is None:
         why = "there is none of this name here; workers need the same packages as their caller"
         raise InvalidInput(what=f"The function {name}", why=why)
     return function
 
 
-def _find(name: str) -> Callable[..., Any] | None:
+def _import(name: str) -> Callable[..., Any] | None:
     module, _, path = name.partition(":")
     try:
-        found: Callable[..., Any] = attrgetter(path)(import_module(module))
+        function: Callable[..., Any] = attrgetter(path)(import_module(module))
     except (ImportError, AttributeError):
         return None
-    return found
+    return function
 
 
-def pack_call(name: str, task: object) -> bytes:
-    """Raises InvalidInput for a task that cannot travel."""
+def _pack_call(name: str, task: object) -> bytes:
     try:
         return pickle.dumps((name, task))
     except _UNFIT as error:
-        raise InvalidInput(what=f"The task {shown(task)}", why=str(error)) from None
+        raise InvalidInput(what=f"The task {_show(task)}", why=str(error)) from None
 
 
 def perform(call: bytes) -> bytes:
-    """Do it, on a worker; an error is an outcome like any other."""
+    """Perform a call, on a worker. Returns the pickled result and error, one of them None."""
     name = "a function"
     task: object = None
     try:
         name, task = pickle.loads(call)
-        return pickle.dumps((function_named(name)(task), None))
+        return pickle.dumps((find_function(name)(task), None))
     except PenstockError as error:
-        return _pack_error(error, name, task)
+        try:
+            return pickle.dumps((None, error))
+        except _UNFIT:  # a fact of the error cannot be pickled
+            return pickle.dumps((None, _task_failed(error, name, task)))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the caller gets it, whatever it is
-        return pickle.dumps((None, _failed(error, name, task)))
+        return pickle.dumps((None, _task_failed(error, name, task)))
 
 
-def unpack_outcome(outcome: bytes) -> tuple[Any, PenstockError | None]:
-    """The result, or the error in its place."""
-    result, error = pickle.loads(outcome)
-    return result, error
-
-
-def _pack_error(error: PenstockError, name: str, task: object) -> bytes:
-    try:
-        return pickle.dumps((None, error))
-    except _UNFIT:  # a fact that cannot travel
-        return pickle.dumps((None, _failed(error, name, task)))
-
-
-def _failed(error: BaseException, name: str, task: object) -> TaskFailed:
-    where = traceback.extract_tb(sys.exc_info()[2])[-1]
+def _task_failed(error: BaseException, name: str, task: object) -> TaskFailed:
+    where = traceback.extract_tb(error.__traceback__)[-1]
     return TaskFailed(
         function=name,
-        task=shown(task),
+        task=_show(task),
         why=f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})",
         traceback="".join(traceback.format_exception(error)),
     )
 
 
-def shown(task: object) -> str:
+def _show(task: object) -> str:
     """A task in a message."""
     text = repr(task)
     return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 1] + "…"

@@ -14,5 +14,5 @@ class TaskFailed(PenstockError):
 
 
 class WorkerLost(PenstockError):
-    """The task {task} of {function} was given up: its worker was lost {attempts} times, at last
-    because {why}. A task that is too large for the memory of a worker ends like this."""
+    """The task {task} of {function} was given up: its worker was lost {attempts} times, the last
+    time because {why}. A task that is too large for the memory of a worker ends like this."""

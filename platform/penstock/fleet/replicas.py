@@ -1,21 +1,32 @@
 """What the replicas of channels said they serve, as the database keeps it."""
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-
-import sqlalchemy as sa
-from sqlalchemy import Connection
-
-from penstock.channels.channel import ChannelState, channel_state_in
-from penstock.checkpoints.names import TEXT_CHARS_MAX, check_digest, check_name
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from dataclasses import dataclass
+from dataclasses import fields
+from penstock.channels.channel import ChannelState
+from penstock.channels.channel import channel_state_in
+from penstock.checkpoints.names import TEXT_CHARS_MAX
+from penstock.checkpoints.names import check_digest
+from penstock.checkpoints.names import check_name
+from penstock.database.engine import Database
+from penstock.database.engine import insert_of
+from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
-from penstock.fleet.errors import ReplicasFull, ReplicaTaken
-from penstock.fleet.fleet import PARTS, STATES, Group, Standing, standings
+from penstock.fleet.errors import ReplicaTaken
+from penstock.fleet.errors import ReplicasFull
 from penstock.fleet.settings import FleetSettings
+from penstock.fleet.standing import Group
+from penstock.fleet.standing import PARTS
+from penstock.fleet.standing import STATES
+from penstock.fleet.standing import Standing
+from penstock.fleet.standing import standings
 from penstock.fleet.tables import replica
+from penstock.metrics import Metrics
 from penstock.settings import Settings
+from sqlalchemy import Connection
+import sqlalchemy as sa
+
 
 #: A replica that nobody heard of for so long is forgotten.
 FORGET_SECONDS = 3_600.0
@@ -247,3 +258,39 @@ def _silent(settings: Settings, now: int) -> int:
 def _forgotten(settings: Settings, now: int) -> int:
     silent_s = settings.room(FleetSettings).replica_silent_seconds
     return now - round(max(FORGET_SECONDS, silent_s) * 1_000_000)
+
+
+_SILENT = "silent"
+
+
+#: Tenant, channel and part.
+_Part = tuple[str, str, str]
+
+
+class FleetGauges:
+    def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
+        self._database = database
+        self._settings = settings
+        self._metrics = metrics
+        self._shown: set[_Part] = set()
+
+    def refresh(self) -> None:
+        """Raises DatabaseUnreachable."""
+        mixed: dict[_Part, int] = {}
+        behind: dict[_Part, int] = {}
+        states: Counter[tuple[_Part, str]] = Counter()
+        for place, groups, parts in fleets(self._database, self._settings):
+            for group in groups:
+                state = _SILENT if group.silent else group.state
+                states[(*place, group.part), state] += group.replicas
+            for one in parts:
+                mixed[(*place, one.part)] = int(one.mixed)
+                behind[(*place, one.part)] = one.behind + one.unsure
+        for tenant, channel, part in self._shown | set(mixed):
+            names = {"tenant": tenant, "channel": channel, "part": part}
+            key = (tenant, channel, part)
+            self._metrics.set("fleet_mixed", mixed.get(key, 0), **names)
+            self._metrics.set("replicas_behind", behind.get(key, 0), **names)
+            for state in (*STATES, _SILENT):
+                self._metrics.set("replicas", states[key, state], **names, state=state)
+        self._shown |= set(mixed)

@@ -1,5 +1,8 @@
-"""The sidecar: what a channel points at is fetched, verified, loaded and reported."""
+"""The sidecar: what a channel points at is fetched, verified, loaded and reported. What was
+loaded last, it remembers in its folder.
+"""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,17 +14,55 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import PenstockError
-from penstock.fleet import command
+from penstock.errors import InvalidInput, PenstockError
+from penstock.fleet import loading_command
 from penstock.fleet.copies import Copies
 from penstock.fleet.errors import CopyMismatch, LoadFailed
-from penstock.fleet.fleet import PartName, Standing, say_standing
-from penstock.fleet.memory import Loaded, Remembered, remember, remembered
+from penstock.fleet.registry_source import Piece, Pointing, Source, Target, target_of
 from penstock.fleet.replicas import Report
-from penstock.fleet.reporting import Reporter
+from penstock.fleet.reporter import Reporter
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.sources import Piece, Pointing, Source, Target, target_of
+from penstock.fleet.standing import PartName, Standing, say_standing
 from penstock.settings import ENVIRONMENT_PREFIX, Settings
+from penstock.storage.files import FileStore
+
+NAME = "state.json"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What the engine has, and the digests of all that this consists of."""
+
+    checkpoint: str
+    digest: str
+    version: int
+    chain: list[str]
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """`loaded` is null while a command runs, and after one that failed: nobody knows then what the
+    engine has."""
+
+    sidecar: str
+    loaded: Loaded | None = None
+
+
+def remembered(directory: Path) -> Remembered:
+    """What was written at last; anew where there is nothing, or nothing that can be read."""
+    try:
+        return msgspec.json.decode((directory / NAME).read_bytes(), type=Remembered)
+    except (FileNotFoundError, ValueError):
+        return Remembered(secrets.token_hex(8))
+
+
+def remember(directory: Path, state: Remembered) -> None:
+    """All of it, or what was there before. Raises InvalidInput."""
+    try:
+        with FileStore(directory).create(NAME) as file:
+            file.write(msgspec.json.encode(state) + b"\n")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The directory {directory}", why=why) from error
+
 
 _JOIN_SECONDS_MAX = 0.5
 #: The longest pause before a checkpoint that was not loaded is tried again.
@@ -31,7 +72,7 @@ _DOUBLINGS_MAX = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SidecarPlan:
     """What a sidecar was told to do."""
 
     channel: str
@@ -62,7 +103,7 @@ class Sidecar:
     """Built and run in one thread."""
 
     def __init__(
-        self, plan: Plan, source: Source, settings: Settings, *, lock: int, tell: Tell
+        self, plan: SidecarPlan, source: Source, settings: Settings, *, lock: int, tell: Tell
     ) -> None:
         self._plan = plan
         self._source = source
@@ -322,8 +363,8 @@ class Sidecar:
         }
         return {f"{ENVIRONMENT_PREFIX}{name.upper()}": value for name, value in facts.items()}
 
-    def _run(self, execute: str, facts: dict[str, str]) -> command.Ended:
-        return command.run(
+    def _run(self, execute: str, facts: dict[str, str]) -> loading_command.Ended:
+        return loading_command.run(
             execute,
             facts,
             seconds_max=self._settings.room(FleetSettings).follow_command_seconds_max,

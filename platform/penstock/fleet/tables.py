@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, String, Table, Text
 
-from penstock.database.metadata import metadata
+from penstock.database.tables import metadata
 
 #: What serves a channel's traffic, as its sidecar said at last.
 replica = Table(

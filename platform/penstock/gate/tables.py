@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
-from penstock.database.metadata import Number, metadata
+from penstock.database.tables import Number, metadata
 
 #: How a checkpoint's attempts at a suite were planned before the first one: where somebody looks,
 #: and how strictly.

@@ -1,4 +1,4 @@
-"""The errors of what comes in."""
+"""The errors of taking events in."""
 
 from penstock.errors import PenstockError
 
@@ -22,19 +22,19 @@ class EncodingUnknown(PenstockError):
 
 
 class LogTruncated(PenstockError):
-    """Partition {partition} of the event log ends at {end}, but the lake has covered it up
-    to {covered}: the log was cut or replaced by an older one. Restore it, or move the log
+    """Partition {partition} of the event log ends at {end}, but the lake covers it up to
+    {covered}: the log was cut or replaced by an older one. Restore it, or move the log
     directory away, so that a new log is started."""
 
 
 class LogExpired(PenstockError):
-    """Partition {partition} of the event log begins at {first} now, and the lake covered it up
-    to {covered}: its retention ran ahead of the writer. What lay between is lost; the gap is
-    entered in the ledger. Give the topic a longer retention, or the writers more room."""
+    """Partition {partition} of the event log begins at {first} now, but the lake covers it only
+    up to {covered}: its retention ran ahead of the writer. The events between are lost; the
+    ledger has the gap. Give the topic a longer retention, or start more writers."""
 
 
 class RejectedLimitReached(PenstockError):
     """The writer stopped: {rejected} of the last {seen} lines were rejected, over the limit
     of {limit}; the last reason: {reason}. Nothing is lost, the lines wait in the event log.
-    Look for a bad deploy. To take the rejected lines in with their reasons, start once with
+    Look for a bad deploy. To store the rejected lines with their reasons, start once with
     PENSTOCK_REJECTED_RATIO_MAX=1."""

@@ -1,4 +1,4 @@
-"""One partition's way from the log into the lake: gather, plan, write, commit."""
+"""One partition's way from the log into the lake: read, plan, write, commit."""
 
 import math
 import time
@@ -10,40 +10,45 @@ import structlog
 
 from penstock.clock import Clock
 from penstock.database.engine import Database
-from penstock.eventlog import Bounds, EventLog, Held
-from penstock.events.frames import Frame
-from penstock.events.packing import encode_within
+from penstock.eventlog import EventLog, Held
+from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
-from penstock.ingest.flush import Flush, FlushLimits, Gathered, gather, plan
-from penstock.ingest.rejection_limit import RejectionLimit
+from penstock.ingest.flush import (
+    UNFIT,
+    FlushInput,
+    FlushLimits,
+    FlushPlan,
+    RejectionLimit,
+    Sieve,
+    decode_frames,
+    plan_flush,
+)
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.sieve import UNFIT, Sieve
 from penstock.lake import commit, partitions
-from penstock.lake.commit import Advance
+from penstock.lake.commit import PartitionAdvance
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.partitions import Claim, LogState
+from penstock.lake.partitions import LogShape, PartitionClaim
 from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
-from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.segments import SegmentFile, SegmentWriter, Summariser, discard, new_name
 from penstock.lake.settings import LakeSettings
-from penstock.lake.summary import Summariser
 from penstock.metrics import Metrics
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024
-#: How long a partition that another process has is left alone.
+#: How long a partition of another process is left alone.
 _CLAIM_SECONDS = 0.5
 
 log_line = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a writer works with. `crash_point` is told where in the protocol it is, for tests
-    that end the process there."""
+class WriterParts:
+    """Everything that a writer works with. `crash_point` is called at the steps of the protocol,
+    for tests that end the process there."""
 
     settings: Settings
     database: Database
@@ -71,9 +76,9 @@ class PartitionWriter:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: WriterParts,
         partition: int,
-        log: LogState,
+        log: LogShape,
         *,
         owner: str,
         known: KnownEvents,
@@ -82,34 +87,30 @@ class PartitionWriter:
         self._parts = parts
         self._partition = partition
         self._log = log
-        self._arrivals = arrivals_of(log.partitions, parts.settings)
+        settings = parts.settings
+        self._lease_s = settings.room(LakeSettings).lease_seconds
+        self._decoder = arrivals_of(log.partitions, settings)
         self._owner = owner
         self._known = known
         self._rejections = rejections
-        settings = parts.settings
+        limits = settings.room(IngestSettings)
         self._limits = FlushLimits(
-            settings.room(IngestSettings).flush_rows_max,
-            settings.room(IngestSettings).flush_bytes_max,
-            settings.room(IngestSettings).flush_seconds_max,
+            limits.flush_rows_max, limits.flush_bytes_max, limits.flush_seconds_max
         )
         self._groups = RowGroupLimits(
             settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX
         )
-        #: The last look found so much that there is probably more.
+        #: The last read brought so much that there is probably more.
         self.behind = False
         #: False when the partition is another writer's share.
         self.wanted = True
-        self._claim: Claim | None = None
-        self._owned = False
+        #: Whether the last try to own the partition went well.
+        self.owned = False
+        self._claim: PartitionClaim | None = None
         self._try_again_s = -math.inf
         self._renewed_s = 0.0
         self._covered: int | None = None
         self._buffer = _Buffer(0)
-
-    @property
-    def owned(self) -> bool:
-        """Whether the last try to own the partition went well."""
-        return self._owned
 
     @property
     def claimed(self) -> bool:
@@ -117,28 +118,29 @@ class PartitionWriter:
 
     @property
     def idle(self) -> bool:
-        """Nothing read waits for a commit."""
+        """Whether everything that was read is committed."""
         return not self._buffer.size
 
     def step(self, *, drain: bool = False, end: int | None = None) -> bool:
-        """Read what there is, of a partition that is known to go to `end`, and flush when it is
-        time; with `drain`, as soon as there is no more to read. Whether anything moved. After an
-        exception call `start_over`."""
+        """Read new values, and flush when it is time; with `drain`, as soon as there is no more
+        to read. A caller that knows the `end` of the partition saves a read. Returns whether
+        anything moved. After an exception call `start_over`."""
         claim = self._claim or self._try_claim()
         if claim is None:
             return False
-        read = self._read(end)
-        age_s = self._parts.clock.elapsed_s() - self._buffer.since_s
-        if self._limits.reached(self._buffer.rows, self._buffer.size, age_s) or (
-            drain and not read and not self.idle
+        moved = self._read(end)
+        buffer = self._buffer
+        age_s = self._parts.clock.elapsed_s() - buffer.since_s
+        if self._limits.reached(buffer.rows, buffer.size, age_s) or (
+            drain and not moved and not self.idle
         ):
             self._flush(claim)
             return True
         self._renew_when_due(claim)
-        return read
+        return moved
 
     def start_over(self) -> None:
-        """Believe nothing that is in memory: the database says where to go on."""
+        """Forget what is in memory: the database says where to go on."""
         self._claim = None
         self.behind = False
         self._try_again_s = -math.inf
@@ -147,30 +149,32 @@ class PartitionWriter:
         self._buffer = _Buffer(0)
 
     def release(self) -> None:
-        """Let another have it; what was read and not committed is for the other to read."""
+        """Leave the partition to another writer, which reads again what is not committed."""
         if self._claim is not None:
             partitions.release_claim(self._parts.database, self._claim)
             self._claim = None
             self._known.uncover(self._partition)
 
-    def tell_lag(self) -> None:
-        """How much of the log lies beyond what is committed. What was known last stays when the
-        partition is lost."""
+    def report_lag(self) -> None:
+        """How much of the log lies beyond the last commit. Once the partition is lost, the
+        metric keeps its last value."""
         if self._covered is not None:
             lag = self._parts.log.bytes_beyond(self._partition, self._covered)
             self._parts.metrics.set("log_lag_bytes", lag, partition=str(self._partition))
 
-    def _try_claim(self) -> Claim | None:
+    # Claims
+
+    def _try_claim(self) -> PartitionClaim | None:
         now_s = self._parts.clock.elapsed_s()
         if now_s < self._try_again_s:
             return None
         claim = self._claim_now()
-        self._owned = claim is not None
+        self.owned = claim is not None
         if claim is None:
             self._try_again_s = now_s + _CLAIM_SECONDS
         return claim
 
-    def _claim_now(self) -> Claim | None:
+    def _claim_now(self) -> PartitionClaim | None:
         parts = self._parts
         held = parts.log.hold(self._partition)
         if held is Held.TAKEN or (held is Held.UNKNOWN and not self.wanted):
@@ -183,41 +187,39 @@ class PartitionWriter:
             log=self._log,
             bounds=bounds,
             expires=parts.log.expires,
-            lease_s=parts.settings.room(LakeSettings).lease_seconds,
+            lease_s=self._lease_s,
             sure=held is Held.MINE,
         )
-        if claim is not None:
-            self._begin(claim, bounds)
-        return claim
-
-    def _begin(self, claim: Claim, bounds: Bounds) -> None:
+        if claim is None:
+            return None
         if bounds.end < claim.next_offset:
             raise LogTruncated(partition=self._partition, end=bounds.end, covered=claim.next_offset)
-        self._known.forget()  # another may have committed since this one last did
+        self._known.forget()  # another writer may have committed since this one last did
         self._known.cover(self._partition, self._log.partitions)
-        self._parts.log.trim(self._partition, claim.next_offset)  # it may have died before it could
-        self._take(claim)
+        parts.log.trim(self._partition, claim.next_offset)  # the last owner may not have done it
+        self._go_on_from(claim)
+        return claim
 
-    def _take(self, claim: Claim) -> None:
+    def _go_on_from(self, claim: PartitionClaim) -> None:
         self._claim = claim
         self._covered = claim.next_offset
         self._renewed_s = self._parts.clock.elapsed_s()
         self._buffer = _Buffer(claim.next_offset)
 
-    def _renew_when_due(self, claim: Claim) -> None:
+    def _renew_when_due(self, claim: PartitionClaim) -> None:
         now_s = self._parts.clock.elapsed_s()
-        if now_s - self._renewed_s > self._parts.settings.room(LakeSettings).lease_seconds / 3:
+        if now_s - self._renewed_s > self._lease_s / 3:
             self._refuse_gap()
-            partitions.renew_claim(
-                self._parts.database, claim, self._parts.settings.room(LakeSettings).lease_seconds
-            )
+            partitions.renew_claim(self._parts.database, claim, self._lease_s)
             self._renewed_s = now_s
 
     def _refuse_gap(self) -> None:
-        """Raises LogExpired where the log let go of what was to be read next."""
+        """Raises LogExpired where the log let go of the events that come next."""
         log, position = self._parts.log, self._buffer.position
         if log.expires and (first := log.bounds(self._partition).first) > position:
             raise LogExpired(partition=self._partition, first=first, covered=position)
+
+    # Reading
 
     def _read(self, end: int | None) -> bool:
         buffer = self._buffer
@@ -237,94 +239,92 @@ class PartitionWriter:
             buffer.since_s = self._parts.clock.elapsed_s()
         if entries[0].offset != buffer.position:
             self._refuse_gap()
+        buffer.size += size  # strays included: the offset has to move beyond them
         strays: defaultdict[int, list[bytes]] = defaultdict(list)
         for entry in entries:
             for value in entry.values:
-                self._take_in(value, strays)
-        self._forward(strays)
+                self._add(value, strays)
+        if strays:
+            # Only the owner of a session's partition can say whether its events are new. Events
+            # that are sent on twice, after a failure, are duplicates to it.
+            self._parts.log.append(strays)
+            self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
         buffer.position = entries[-1].next_offset
         return True
 
-    def _take_in(self, value: bytes, strays: dict[int, list[bytes]]) -> None:
-        self._buffer.size += len(value)  # also where it is a stray: the offset has to move on
-        for partition, frame in self._arrivals.placed(value, self._partition):
+    def _add(self, value: bytes, strays: dict[int, list[bytes]]) -> None:
+        for partition, frame in self._decoder.placed(value, self._partition):
             if partition == self._partition:
                 self._buffer.frames.append(frame)
                 self._buffer.rows += sum(frame.header.counts.values())
             else:
-                strays[partition] += encode_within(frame, self._parts.log.value_bytes_max)
+                strays[partition] += encode_values(frame, self._parts.log.value_bytes_max)
 
-    def _forward(self, strays: dict[int, list[bytes]]) -> None:
-        """Send events on to the partition of their session: its owner alone can tell whether
-        they are new. Those sent on twice, after a failure, it takes for what they are."""
-        if strays:
-            self._parts.log.append(strays)
-            self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
+    # Storing
 
-    def _flush(self, claim: Claim) -> None:
+    def _flush(self, claim: PartitionClaim) -> None:
         try:
-            self._store(claim, gather(self._buffer.frames))
+            self._store(claim, decode_frames(self._buffer.frames))
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
-            self._store(claim, gather(self._buffer.frames, Sieve(self._parts.summariser)))
+            self._store(claim, decode_frames(self._buffer.frames, Sieve(self._parts.summariser)))
 
-    def _store(self, claim: Claim, gathered: Gathered) -> None:
+    def _store(self, claim: PartitionClaim, flush_input: FlushInput) -> None:
         started = time.perf_counter()
-        reason = gathered.rejected[-1].reason if gathered.rejected else ""
-        self._rejections.check(gathered.seen, len(gathered.rejected), reason)
-        flush = plan(gathered, self._known.recall(set(gathered.decoded.sessions)))
-        segment = self._write_segment(claim, gathered, flush) if flush.told.new else None
-        change = Advance(
+        seen, rejected = flush_input.seen, flush_input.rejected
+        self._rejections.check(seen, len(rejected), rejected[-1].reason if rejected else "")
+        plan = plan_flush(flush_input, self._known.recall(set(flush_input.decoded.sessions)))
+        segment = self._write_segment(claim, flush_input, plan) if plan.told.new else None
+        change = PartitionAdvance(
             to_offset=self._buffer.position,
             segment=segment,
-            counts=flush.counts,
-            rejected=gathered.rejected,
-            consents=flush.told.stricter,
+            counts=plan.counts,
+            rejected=rejected,
+            consents=plan.told.stricter,
         )
         self._parts.crash_point("file written")
         moved = self._commit(claim, change)
         self._parts.crash_point("committed")
-        self._rejections.add(gathered.seen, len(gathered.rejected))
-        self._known.settle(len(flush.told.new))
-        self._take(moved)
+        self._rejections.add(seen, len(rejected))
+        self._known.settle(len(plan.told.new))
+        self._go_on_from(moved)
         self._parts.log.trim(self._partition, moved.next_offset)
-        self._report(gathered, flush, segment, time.perf_counter() - started)
+        self._report(flush_input, plan, segment, time.perf_counter() - started)
 
-    def _commit(self, claim: Claim, change: Advance) -> Claim:
-        lease_s = self._parts.settings.room(LakeSettings).lease_seconds
+    def _commit(self, claim: PartitionClaim, change: PartitionAdvance) -> PartitionClaim:
         try:
-            return commit.advance(self._parts.database, claim, change, lease_s=lease_s)
+            return commit.advance(self._parts.database, claim, change, lease_s=self._lease_s)
         except FencedOff:
             if change.segment is not None:
                 discard(self._parts.store, change.segment.name)
             raise
 
-    def _write_segment(self, claim: Claim, gathered: Gathered, flush: Flush) -> SegmentFile:
+    def _write_segment(
+        self, claim: PartitionClaim, flush_input: FlushInput, plan: FlushPlan
+    ) -> SegmentFile:
         parts = self._parts
         name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commit.announce(parts.database, name, self._partition, self._owner, claim.epoch)
+        commit.announce_file(parts.database, name, self._partition, self._owner, claim.epoch)
         parts.crash_point("intent written")
-        writer = SegmentWriter(parts.store, name, self._groups, parts.summariser)
-        with writer:
-            for rows in gathered.decoded.to_tables(
-                flush.told.new, flush.told.consents, self._groups
-            ):
+        told = plan.told
+        with SegmentWriter(parts.store, name, self._groups, parts.summariser) as writer:
+            for rows in flush_input.decoded.to_tables(told.new, told.consents, self._groups):
                 writer.write(rows)
                 parts.crash_point("file half written")
         return writer.finished
 
     def _report(
-        self, gathered: Gathered, flush: Flush, segment: SegmentFile | None, seconds: float
+        self, flush_input: FlushInput, plan: FlushPlan, segment: SegmentFile | None, seconds: float
     ) -> None:
         metrics = self._parts.metrics
-        for key, counts in flush.counts.items():
+        for key, counts in plan.counts.items():
             metrics.add("events_stored_total", counts.stored, tenant=key.tenant)
             metrics.add("events_duplicate_total", counts.duplicate, tenant=key.tenant)
         metrics.observe("flush_seconds", seconds)
         if segment is not None:
             metrics.add("segments_written_total")
             metrics.add("segment_bytes_total", segment.bytes + segment.sessions_bytes)
-            oldest_us = min(gathered.decoded.received_us)
+            oldest_us = min(flush_input.decoded.received_us)
             age_s = (self._parts.clock.now_us() - oldest_us) / 1_000_000
             metrics.observe("queryable_seconds", max(0.0, age_s))

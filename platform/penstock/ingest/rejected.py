@@ -1,5 +1,6 @@
-"""Lines that were refused: looking at them, and sending them again."""
+"""Rejected lines: reading them, and sending them again."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,8 +10,8 @@ from penstock.clock import Clock
 from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
 from penstock.eventlog.settings import EventLogSettings
-from penstock.events.reading import Refusal, judge_line
-from penstock.ingest.acceptance import Acceptor
+from penstock.events.validation import EventInvalid, validate_line
+from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import Lake
 from penstock.lake.tables import rejected
 
@@ -19,7 +20,7 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class RejectedEntry:
-    """A refused line. `line` is its place in the request that brought it."""
+    """A rejected line. `line` is its position in the request that brought it."""
 
     id: int
     tenant: str
@@ -33,48 +34,44 @@ class RejectedEntry:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """What came of sending refused lines again."""
-
+class ReplayOutcome:
     accepted: int
-    #: id → why it was refused again.
+    #: id → why the line was rejected again.
     refused: dict[int, str]
 
 
 def list_rejected(lake: Lake, limit: int, *, replayed: bool = False) -> list[RejectedEntry]:
-    """The newest first; those sent again meanwhile only when asked for."""
+    """The newest first; with `replayed` also those that were sent again meanwhile."""
     query = sa.select(rejected).order_by(rejected.c.id.desc()).limit(limit)
     if not replayed:
         query = query.where(rejected.c.replayed_at.is_(None))
-    with lake.database.read() as connection:
-        return [RejectedEntry(**row._mapping) for row in connection.execute(query)]
+    return _read(lake, query)
 
 
-def show_rejected(lake: Lake, entry_id: int) -> RejectedEntry:
-    query = sa.select(rejected).where(rejected.c.id == entry_id)
-    with lake.database.read() as connection:
-        row = connection.execute(query).one_or_none()
-    if row is None:
+def read_rejected(lake: Lake, entry_id: int) -> RejectedEntry:
+    """Raises InvalidInput."""
+    entries = _read(lake, sa.select(rejected).where(rejected.c.id == entry_id))
+    if not entries:
         raise InvalidInput(what=f"The rejected line {entry_id}", why="there is none")
-    return RejectedEntry(**row._mapping)
+    return entries[0]
 
 
-def replay(lake: Lake, clock: Clock, ids: list[int] | None = None) -> Replay:
-    """Judge these lines, or all that wait, again and put what is accepted now into the log.
-    Killed in between, it may be run again: a line that was taken twice is one event. Raises
-    InvalidInput for a line that there never was."""
+def replay_rejected(lake: Lake, clock: Clock, ids: list[int] | None = None) -> ReplayOutcome:
+    """Validate these lines again, or all that were not replayed yet, and append those that are
+    accepted now. After a kill it may be run again: a line that is appended twice is one event.
+    Raises InvalidInput for an unknown id."""
     for entry_id in ids or ():
-        show_rejected(lake, entry_id)
-    outcome = Replay(0, {})
+        read_rejected(lake, entry_id)
+    refused: dict[int, str] = {}
     accepted = 0
-    for entries in _waiting(lake, ids):
-        values: dict[int, list[bytes]] = {}
+    for entries in _batches(lake, ids):
+        values: defaultdict[int, list[bytes]] = defaultdict(list)
         done = []
         for entry in entries:
             try:
-                _replay_one(lake, clock, entry, values)
-            except Refusal as refusal:
-                outcome.refused[entry.id] = str(refusal)
+                _accept_again(lake, clock, entry, values)
+            except EventInvalid as error:
+                refused[entry.id] = str(error)
             else:
                 done.append(entry.id)
         if done:
@@ -84,35 +81,32 @@ def replay(lake: Lake, clock: Clock, ids: list[int] | None = None) -> Replay:
                     sa.update(rejected).where(rejected.c.id.in_(done)).values(replayed_at=now_us())
                 )
             accepted += len(done)
-    return Replay(accepted, outcome.refused)
+    return ReplayOutcome(accepted, refused)
 
 
-def _replay_one(
-    lake: Lake, clock: Clock, entry: RejectedEntry, values: dict[int, list[bytes]]
+def _accept_again(
+    lake: Lake, clock: Clock, entry: RejectedEntry, values: defaultdict[int, list[bytes]]
 ) -> None:
     if entry.truncated:
-        raise Refusal("only its beginning was kept")
-    judge_line(entry.raw, lake.settings.room(EventLogSettings).event_bytes_max)
+        raise EventInvalid("only its beginning was kept")
+    validate_line(entry.raw, lake.settings.room(EventLogSettings).event_bytes_max)
     acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
     for piece in acceptor.accept(entry.raw, clock.now_us()):
-        for partition, some in piece.values.items():
-            values.setdefault(partition, []).extend(some)
+        for partition, piece_values in piece.values.items():
+            values[partition] += piece_values
 
 
-def _waiting(lake: Lake, ids: list[int] | None) -> Iterator[list[RejectedEntry]]:
+def _batches(lake: Lake, ids: list[int] | None) -> Iterator[list[RejectedEntry]]:
+    query = sa.select(rejected).where(rejected.c.replayed_at.is_(None))
+    if ids:
+        query = query.where(rejected.c.id.in_(ids))
+    query = query.order_by(rejected.c.id).limit(_BATCH)
     after = 0
-    while True:
-        query = (
-            sa.select(rejected)
-            .where(rejected.c.replayed_at.is_(None), rejected.c.id > after)
-            .order_by(rejected.c.id)
-            .limit(_BATCH)
-        )
-        if ids:
-            query = query.where(rejected.c.id.in_(ids))
-        with lake.database.read() as connection:
-            entries = [RejectedEntry(**row._mapping) for row in connection.execute(query)]
-        if not entries:
-            return
+    while entries := _read(lake, query.where(rejected.c.id > after)):
         yield entries
         after = entries[-1].id
+
+
+def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntry]:
+    with lake.database.read() as connection:
+        return [RejectedEntry(**row._mapping) for row in connection.execute(query)]

@@ -22,9 +22,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
 from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
 from penstock.http.turns import cut_off_when_cancelled
-from penstock.ingest.acceptance import Acceptance, Acceptor
-from penstock.ingest.bodies import decompress
-from penstock.ingest.group_commit import GroupCommit, Inflight
+from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes, decompress
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
@@ -38,7 +36,7 @@ class Gateway:
     settings: Settings
     authorizer: Authorizer
     lake: Lake
-    inflight: Inflight
+    inflight: InflightBytes
     metrics: Metrics
     clock: Clock
     #: None in a process without the gateway role.

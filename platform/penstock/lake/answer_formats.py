@@ -107,7 +107,7 @@ class AnswerTooLarge(Exception):
     """More than the collector may hold."""
 
 
-class Bounded(io.BytesIO):
+class BoundedBuffer(io.BytesIO):
     """Collects bytes up to a limit; raises AnswerTooLarge beyond."""
 
     def __init__(self, bytes_max: int) -> None:

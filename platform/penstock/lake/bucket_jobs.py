@@ -16,46 +16,45 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import now_us
-from penstock.database.inserting import insert_new, insert_of
+from penstock.database.engine import insert_new, insert_of, now_us
 from penstock.execution import Executor
-from penstock.execution.calls import function_named, name_of
+from penstock.execution.calls import find_function, function_name
 from penstock.lake.buckets import Bucket, digest_of, plan_buckets
 from penstock.lake.catalog import Pin, pinned
-from penstock.lake.errors import HistoryRemoved, JobResultTooLarge, JobResultUnfit
+from penstock.lake.errors import HistoryRemoved, JobResultUnfit
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result
 from penstock.settings import Settings
 
-#: What a job returns for one bucket.
+#: The size of a result, for one bucket.
 RESULT_BYTES_MAX = 64 * 1024
 
 Parameters = Mapping[str, Any]
-#: What a job does with a bucket. It stands at the top of a module; its result is plain JSON.
+#: What a job does with a bucket: a function at the top of a module. Its result is plain JSON.
 BucketFunction = Callable[[Lake, Bucket, Parameters], Any]
-#: What else becomes true when a result is kept: part of the same transaction.
-Commit = Callable[[Connection, Bucket, Any], None]
+#: What else is stored with a result, in the same transaction.
+ResultCommit = Callable[[Connection, Bucket, Any], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class BucketJob:
     """`version` changes when the function's results would. `parameters` are plain JSON."""
 
     function: BucketFunction
     version: str
     parameters: Parameters = field(default_factory=dict)
-    commit: Commit | None = None
+    commit: ResultCommit | None = None
 
     def family(self) -> str:
         """This job, over whatever snap."""
-        facts = [name_of(self.function), self.version, self.parameters]
+        facts = [function_name(self.function), self.version, self.parameters]
         return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()
 
 
 @dataclass(frozen=True)
-class JobReport:
+class BucketJobReport:
     """What one run did; `read_results` gives what the job found."""
 
     id: str
@@ -79,8 +78,8 @@ class BucketTask:
 
 
 def run_job(
-    lake: Lake, executor: Executor, job: Job, *, as_of: str | None = None, again: bool = False
-) -> JobReport:
+    lake: Lake, executor: Executor, job: BucketJob, *, as_of: str | None = None, again: bool = False
+) -> BucketJobReport:
     """Do what is not done of it yet. Without `as_of` that is the job's newest unfinished run,
     of whatever snap, else the lake as it is now. A finished job is not done again, unless
     `again`. Raises what the executor raises; what was committed before stays."""
@@ -89,34 +88,40 @@ def run_job(
         pin = _pin(claims, lake, family, as_of)
         buckets = plan_buckets(lake, pin)
         id_ = hashlib.sha256(f"{family}\0{pin.snap}\0{digest_of(buckets)}".encode()).hexdigest()
-        row = {"id": id_, "family": family, "function": name_of(job.function), "snap": pin.snap}
+        row = {
+            "id": id_,
+            "family": family,
+            "function": function_name(job.function),
+            "snap": pin.snap,
+        }
         _begin(lake, row | {"buckets": len(buckets)}, again=again)
         there = _committed(lake, id_)
-        name = name_of(job.function)
+        name = function_name(job.function)
         tasks = (
-            BucketTask(lake.settings, name, dict(job.parameters), one)
-            for one in buckets
-            if one.number not in there
+            BucketTask(lake.settings, name, dict(job.parameters), bucket)
+            for bucket in buckets
+            if bucket.number not in there
         )
         committed = 0
         for done in executor.run(run_bucket, tasks):
             committed += _commit(lake, id_, job, done.task.bucket, done.result)
         _finish(lake, id_, family)
-    events = sum(one.rows for one in pin.segments)
-    return JobReport(id_, pin.snap, events, len(buckets), committed, len(buckets) - committed)
+    events = sum(segment.rows for segment in pin.segments)
+    return BucketJobReport(id_, pin.snap, events, len(buckets), committed, len(buckets) - committed)
 
 
 def run_bucket(task: BucketTask) -> bytes:
-    """On a worker: the function's result as JSON. Raises JobResultTooLarge, JobResultUnfit."""
+    """On a worker: the function's result as JSON. Raises JobResultUnfit."""
     with Lake(task.settings) as lake:
-        found = function_named(task.function)(lake, task.bucket, task.parameters)
+        value = find_function(task.function)(lake, task.bucket, task.parameters)
     facts = {"function": task.function, "bucket": task.bucket.number}
     try:
-        result = msgspec.json.encode(found)
+        result = msgspec.json.encode(value)
     except (TypeError, ValueError) as error:
         raise JobResultUnfit(**facts, why=str(error)) from None
-    if len(result) > (limit := RESULT_BYTES_MAX):
-        raise JobResultTooLarge(**facts, found=len(result), limit=limit)
+    if len(result) > RESULT_BYTES_MAX:
+        why = f"it has {len(result)} bytes, the limit is {RESULT_BYTES_MAX}"
+        raise JobResultUnfit(**facts, why=why)
     return result
 
 
@@ -169,7 +174,7 @@ def _committed(lake: Lake, id_: str) -> set[int]:
         return set(connection.execute(query).scalars())
 
 
-def _commit(lake: Lake, id_: str, job: Job, bucket: Bucket, result: bytes) -> bool:
+def _commit(lake: Lake, id_: str, job: BucketJob, bucket: Bucket, result: bytes) -> bool:
     """Whether this result is the one that counts."""
     row = {"job": id_, "bucket": bucket.number, "result": result}
     with lake.database.write() as connection:

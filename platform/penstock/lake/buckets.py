@@ -1,4 +1,4 @@
-"""Buckets of sessions: the pieces in which heavy jobs go over the lake.
+"""Buckets of sessions: the pieces in which heavy jobs go over the lake; and which sessions changed.
 
 A bucket is a range of sessions in the order of a segment, so a segment's part of it lies
 together and a job reads the lake about once. Buckets of a hash would be spread over every row
@@ -20,15 +20,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.events.identity import session_key
-from penstock.lake import filters
+from penstock.events.event import session_key
+from penstock.lake import segments
 from penstock.lake.catalog import ConsentChange, Pin, Segment, visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
-from penstock.lake.segments import open_segment, sessions_name
+from penstock.lake.segments import open_segment, session_prefixes, sessions_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import segment
+from penstock.storage import ObjectStore
 
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.
 _SAMPLES_PER_BUCKET = 16
@@ -67,7 +68,7 @@ class Bucket:
         return self.high is not None and session >= self.high
 
 
-class Sample(NamedTuple):
+class SizeSample(NamedTuple):
     """So many bytes lie at about this session."""
 
     session: SessionId
@@ -75,8 +76,8 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Extent:
-    """A segment, and its first and last session."""
+class SessionRange:
+    """A segment or a row group of it, and its first and last session."""
 
     name: str
     first: SessionId
@@ -90,25 +91,26 @@ def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
     """Buckets of about `bucket_bytes_target` that together are the pinned lake; a session larger
     than that is a bucket. The same for the same snap, whoever asks. Raises LakeDamaged."""
     target = lake.settings.room(LakeSettings).bucket_bytes_target
-    extents: list[Extent] = []
-    samples: list[Sample] = []
-    for one in pin.segments:
-        if (sessions := _read_sessions(lake, one)).num_rows:
-            extents.append(Extent(one.name, _session_at(sessions, 0), _session_at(sessions, -1)))
-            samples += sample(sessions, one.bytes, target / _SAMPLES_PER_BUCKET)
-    return make_buckets(cut_points(samples, target), extents, pin)
+    ranges: list[SessionRange] = []
+    samples: list[SizeSample] = []
+    for stored in pin.segments:
+        if (sessions := _read_sessions(lake, stored)).num_rows:
+            first, last = _session_at(sessions, 0), _session_at(sessions, -1)
+            ranges.append(SessionRange(stored.name, first, last))
+            samples += sample(sessions, stored.bytes, target / _SAMPLES_PER_BUCKET)
+    return make_buckets(cut_points(samples, target), ranges, pin)
 
 
-def sample(sessions: pa.Table, size: int, unit: float) -> Iterator[Sample]:
+def sample(sessions: pa.Table, size: int, unit: float) -> Iterator[SizeSample]:
     """A few sessions of a segment that stand for all, one for about `unit` bytes."""
     events = sessions["events"].to_numpy()
     ends = np.cumsum(events) * (size / max(events.sum(), 1))
     wanted = np.arange(unit / 2, size, unit) if size > unit else np.array([size / 2])
     for at in np.minimum(np.searchsorted(ends, wanted), len(ends) - 1).tolist():
-        yield Sample(_session_at(sessions, at), size / len(wanted))
+        yield SizeSample(_session_at(sessions, at), size / len(wanted))
 
 
-def cut_points(samples: Iterable[Sample], target: float) -> list[SessionId]:
+def cut_points(samples: Iterable[SizeSample], target: float) -> list[SessionId]:
     """Where a bucket ends and the next begins; sorted, each once."""
     points: list[SessionId] = []
     filled = 0.0
@@ -122,22 +124,25 @@ def cut_points(samples: Iterable[Sample], target: float) -> list[SessionId]:
     return points
 
 
-def make_buckets(points: Sequence[SessionId], extents: Sequence[Extent], pin: Pin) -> list[Bucket]:
+def make_buckets(
+    points: Sequence[SessionId], ranges: Sequence[SessionRange], pin: Pin
+) -> list[Bucket]:
     """One more than there are points; none in an empty lake."""
-    if not extents:
+    if not ranges:
         return []
-    segments: list[list[str]] = [[] for _ in range(len(points) + 1)]
-    for one in extents:
-        for number in range(bisect_right(points, one.first), bisect_right(points, one.last) + 1):
-            segments[number].append(one.name)
-    consents: list[list[ConsentChange]] = [[] for _ in segments]
+    names: list[list[str]] = [[] for _ in range(len(points) + 1)]
+    for stored in ranges:
+        first, last = bisect_right(points, stored.first), bisect_right(points, stored.last)
+        for number in range(first, last + 1):
+            names[number].append(stored.name)
+    consents: list[list[ConsentChange]] = [[] for _ in names]
     for change in pin.consents:
         session = SessionId(change.tenant, change.session_id)
         consents[bisect_right(points, session)].append(change)
     bounds = [None, *points, None]
     return [
-        Bucket(n, pin.snap, bounds[n], bounds[n + 1], tuple(segments[n]), tuple(consents[n]))
-        for n in range(len(segments))
+        Bucket(n, pin.snap, bounds[n], bounds[n + 1], tuple(names[n]), tuple(consents[n]))
+        for n in range(len(names))
     ]
 
 
@@ -147,81 +152,81 @@ def plan_sessions(
     """Buckets of these sessions alone, of about so many bytes of segments. Those of a group come
     into one bucket; sorted groups make buckets that lie together. Raises LakeDamaged."""
     groups = list(groups)
-    places = _find(lake, pin, sorted({one for group in groups for one in group}))
-    consents = {SessionId(one.tenant, one.session_id): one for one in pin.consents}
+    parts = _find_parts(lake, pin, sorted({session for group in groups for session in group}))
+    consents = {SessionId(change.tenant, change.session_id): change for change in pin.consents}
     number, filled, chosen = 0, 0.0, list[SessionId]()
     for group in groups:
-        size = sum(place.bytes for one in group for place in places.get(one, ()))
+        size = sum(part.bytes for session in group for part in parts.get(session, ()))
         if chosen and filled + size > bytes_target:
-            yield _bucket_of(number, pin, chosen, places, consents)
+            yield _bucket_of(number, pin, chosen, parts, consents)
             number, filled, chosen = number + 1, 0.0, []
         chosen += group
         filled += size
     if chosen:
-        yield _bucket_of(number, pin, chosen, places, consents)
+        yield _bucket_of(number, pin, chosen, parts, consents)
 
 
-class Place(NamedTuple):
+class SessionPart(NamedTuple):
     """A segment that holds events of a session: about so many bytes of it."""
 
     segment: str
     bytes: float
 
 
-def _find(lake: Lake, pin: Pin, sessions: Sequence[SessionId]) -> dict[SessionId, list[Place]]:
+def _find_parts(
+    lake: Lake, pin: Pin, sessions: Sequence[SessionId]
+) -> dict[SessionId, list[SessionPart]]:
     """Where these sorted sessions are. Only segments whose filters name one are looked at."""
-    found: dict[SessionId, list[Place]] = {}
-    wanted = filters.prefixes([session_key(*one) for one in sessions])
-    pinned = {one.name: one for one in pin.segments}
+    parts: dict[SessionId, list[SessionPart]] = {}
+    wanted = session_prefixes([session_key(*session) for session in sessions])
+    pinned = {stored.name: stored for stored in pin.segments}
     with lake.database.read() as connection:
         columns = (segment.c.name, segment.c.session_filter)
-        rows = connection.execute(sa.select(*columns).where(visible_at(pin.snap)))
-        holding = sorted(row.name for row in rows if _holds(row.session_filter, wanted))
-    ids = pa.array([one.session_id for one in sessions], pa.string())
-    asked = set(sessions)
+        holding = sorted(
+            row.name
+            for row in connection.execute(sa.select(*columns).where(visible_at(pin.snap)))
+            if segments.may_hold(segments.read_filter(row.session_filter), wanted).any()
+        )
+    ids = pa.array([session.session_id for session in sessions], pa.string())
+    wanted_sessions = set(sessions)
     for name in holding:
-        one = pinned[name]
-        parts = _read_sessions(lake, one)
-        parts = parts.filter(pc.is_in(parts["session_id"], ids))
-        size = one.bytes / max(one.rows, 1)
+        stored = pinned[name]
+        rows = _read_sessions(lake, stored)
+        rows = rows.filter(pc.is_in(rows["session_id"], ids))
+        event_bytes = stored.bytes / max(stored.rows, 1)
         for tenant, id_, events in zip(
-            *(column.to_pylist() for column in parts.columns), strict=True
+            *(column.to_pylist() for column in rows.columns), strict=True
         ):
-            if (session := SessionId(tenant, id_)) in asked:
-                found.setdefault(session, []).append(Place(name, events * size))
-    return found
+            if (session := SessionId(tenant, id_)) in wanted_sessions:
+                parts.setdefault(session, []).append(SessionPart(name, events * event_bytes))
+    return parts
 
 
 def _bucket_of(
     number: int,
     pin: Pin,
     sessions: Iterable[SessionId],
-    places: Mapping[SessionId, Sequence[Place]],
+    parts: Mapping[SessionId, Sequence[SessionPart]],
     consents: Mapping[SessionId, ConsentChange],
 ) -> Bucket:
     chosen = tuple(sorted(sessions))
-    names = sorted({place.segment for one in chosen for place in places.get(one, ())})
-    told = tuple(consents[one] for one in chosen if one in consents)
+    names = sorted({part.segment for session in chosen for part in parts.get(session, ())})
+    changes = tuple(consents[session] for session in chosen if session in consents)
     last = SessionId(chosen[-1].tenant, chosen[-1].session_id + "\0")
-    return Bucket(number, pin.snap, chosen[0], last, tuple(names), told, chosen)
+    return Bucket(number, pin.snap, chosen[0], last, tuple(names), changes, chosen)
 
 
 def digest_of(buckets: Iterable[Bucket]) -> str:
     """Names a plan."""
     digest = hashlib.sha256()
-    for one in buckets:
-        digest.update(f"{one.snap}\0{one.low}\0{one.high}\n".encode())
+    for bucket in buckets:
+        digest.update(f"{bucket.snap}\0{bucket.low}\0{bucket.high}\n".encode())
     return digest.hexdigest()
 
 
-def _holds(stored: bytes, wanted: filters.Prefixes) -> bool:
-    return bool(filters.may_hold(filters.read_filter(stored), wanted).any())
-
-
-def _read_sessions(lake: Lake, one: Segment) -> pa.Table:
-    columns = ["tenant", "session_id", "events"]
-    with open_events(lake, sessions_name(one.name)) as file:
-        return file.read(columns)
+def _read_sessions(lake: Lake, stored: Segment) -> pa.Table:
+    with open_events(lake, sessions_name(stored.name)) as file:
+        return file.read(["tenant", "session_id", "events"])
 
 
 def _session_at(rows: pa.Table, at: int) -> SessionId:
@@ -237,7 +242,12 @@ def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None
     same order whatever was merged meanwhile. All of them are in memory. Raises LakeDamaged."""
     wanted = list(columns) if columns is not None else EVENT_ROWS.names
     needed = [name for name in EVENT_ROWS.names if name in {*wanted, *SORTED_BY, "key"}]
-    parts = [part for name in bucket.segments for part in _parts_of(lake, bucket, name, needed)]
+    schema = pa.schema([EVENT_ROWS.field(name) for name in needed])
+    parts = []
+    for name in bucket.segments:
+        for group in read_groups(lake, bucket, name, needed):
+            start, end = run_of(bucket, group)
+            parts.append(chosen_of(bucket, group.slice(start, end - start)).cast(schema))
     if not parts:
         return EVENT_ROWS.empty_table().select(wanted)
     rows = _in_order(pa.concat_tables(parts))
@@ -249,22 +259,15 @@ def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None
 def _in_order(rows: pa.Table) -> pa.Table:
     """Sorted. Of one segment they nearly always are, and payloads need not be copied."""
     order = pc.sort_indices(rows, sort_keys=_ORDER)
-    places = order.to_numpy()
-    return rows if (places[1:] > places[:-1]).all() else rows.take(order)
-
-
-def _parts_of(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
-    schema = pa.schema([EVENT_ROWS.field(one) for one in columns])
-    for group in read_groups(lake, bucket, name, columns):
-        start, end = run_of(bucket, group)
-        yield chosen_of(bucket, group.slice(start, end - start)).cast(schema)
+    positions = order.to_numpy()
+    return rows if (positions[1:] > positions[:-1]).all() else rows.take(order)
 
 
 def read_groups(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
     """The row groups of a segment that may hold rows of the bucket. Raises LakeDamaged."""
     with open_events(lake, name) as file:
-        for number, extent in enumerate(extents_of(name, file.metadata)):
-            if may_hold(bucket, extent):
+        for number, sessions in enumerate(group_ranges(name, file.metadata)):
+            if overlaps(bucket, sessions):
                 yield file.read_row_group(number, columns=columns)
 
 
@@ -279,28 +282,29 @@ def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
         raise LakeDamaged(path=name, why="it is missing") from error
 
 
-def extents_of(name: str, metadata: pq.FileMetaData) -> list[Extent | None]:
+def group_ranges(name: str, metadata: pq.FileMetaData) -> list[SessionRange | None]:
     """Of each row group, from the statistics in the file's foot; None when they say nothing."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    return [_extent_of(name, group) for group in groups]
+    return [_range_of(name, group) for group in groups]
 
 
-def _extent_of(name: str, group: pq.RowGroupMetaData) -> Extent | None:
+def _range_of(name: str, group: pq.RowGroupMetaData) -> SessionRange | None:
     tenants, ids = group.column(0).statistics, group.column(1).statistics
     if not (tenants and ids and tenants.has_min_max and ids.has_min_max):
         return None
     if tenants.min == tenants.max:
-        return Extent(name, SessionId(tenants.min, ids.min), SessionId(tenants.max, ids.max))
-    return Extent(name, SessionId(tenants.min, ""), SessionId(tenants.max + "\0", ""))
+        return SessionRange(name, SessionId(tenants.min, ids.min), SessionId(tenants.max, ids.max))
+    return SessionRange(name, SessionId(tenants.min, ""), SessionId(tenants.max + "\0", ""))
 
 
-def may_hold(bucket: Bucket, extent: Extent | None) -> bool:
-    if extent is None:
+def overlaps(bucket: Bucket, sessions: SessionRange | None) -> bool:
+    """Whether sessions of the bucket may be in the range."""
+    if sessions is None:
         return True
     if bucket.sessions is not None:
-        at = bisect_left(bucket.sessions, extent.first)
-        return at < len(bucket.sessions) and bucket.sessions[at] <= extent.last
-    return not (bucket.begins_after(extent.last) or bucket.ends_before(extent.first))
+        at = bisect_left(bucket.sessions, sessions.first)
+        return at < len(bucket.sessions) and bucket.sessions[at] <= sessions.last
+    return not (bucket.begins_after(sessions.last) or bucket.ends_before(sessions.first))
 
 
 def chosen_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
@@ -309,7 +313,7 @@ def chosen_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
         return rows
     mask = None
     for tenant, sessions in groupby(bucket.sessions, key=attrgetter("tenant")):
-        ids = pa.array([one.session_id for one in sessions], pa.string())
+        ids = pa.array([session.session_id for session in sessions], pa.string())
         of_tenant = pc.and_(pc.equal(rows["tenant"], tenant), pc.is_in(rows["session_id"], ids))
         mask = of_tenant if mask is None else pc.or_(mask, of_tenant)
     return rows if pc.all(mask).as_py() else rows.filter(mask)
@@ -317,14 +321,14 @@ def chosen_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
 
 def run_of(bucket: Bucket, rows: pa.Table) -> tuple[int, int]:
     """From where to where sorted rows are the bucket's."""
-    sessions = _Sessions(rows)
+    sessions = _RowSessions(rows)
     start = bisect_left(sessions, bucket.low) if bucket.low else 0
     end = bisect_left(sessions, bucket.high) if bucket.high else len(sessions)
     return start, max(start, end)
 
 
-class _Sessions(Sequence[SessionId]):
-    """Rows as a sequence to search: a few of them are looked at, and not all unpacked."""
+class _RowSessions(Sequence[SessionId]):
+    """The sessions of rows, to be searched: a few are looked at, and not all unpacked."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
@@ -338,7 +342,7 @@ class _Sessions(Sequence[SessionId]):
 
 def with_consents(rows: pa.Table, changes: Iterable[ConsentChange]) -> pa.Table:
     """Rows with what is known of their sessions' consent now."""
-    sessions = _Sessions(rows)
+    sessions = _RowSessions(rows)
     consents = rows["consent"].to_pylist()
     for change in changes:
         session = SessionId(change.tenant, change.session_id)
@@ -346,3 +350,56 @@ def with_consents(rows: pa.Table, changes: Iterable[ConsentChange]) -> pa.Table:
         consents[start:end] = [change.consent] * (end - start)
     column = pa.array(consents, pa.string())
     return rows.set_column(rows.column_names.index("consent"), EVENT_ROWS.field("consent"), column)
+
+
+# Changes: from the summaries beside the segments, never from events. A merge brings nothing new, so
+# a merged segment says of each session which commit brought its newest event.
+
+#: A session that changed, with what the changed segments say of it: when it was heard of last, its
+#: project, and with whose work it goes on.
+CHANGES = pa.schema(
+    [
+        pa.field("tenant", pa.string(), nullable=False),
+        pa.field("session_id", pa.string(), nullable=False),
+        pa.field("changed_snap", pa.int64(), nullable=False),
+        pa.field("last_ts", pa.int64(), nullable=False),
+        pa.field("project", pa.string()),
+        pa.field("parent_session", pa.string()),
+        pa.field("link", pa.string()),
+    ]
+)
+_SESSION = CHANGES.names[:2]
+_GROUPED = [(name, "max") for name in CHANGES.names[2:]]
+
+
+def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
+    """A row of CHANGES for each session of which an event came with a commit after `after`, in
+    the order of segments. Reads only what changed, and the summaries of merges with it. Raises
+    LakeDamaged, what the store raises."""
+    tables = [_changes_of(store, s, after) for s in pin.segments if s.changed_at > after]
+    parts = pa.concat_tables([CHANGES.empty_table(), *tables])
+    changes = parts.group_by(_SESSION).aggregate(_GROUPED)
+    changes = changes.rename_columns([n.removesuffix("_max") for n in changes.column_names])
+    in_order = [(name, "ascending") for name in _SESSION]
+    return changes.select(CHANGES.names).cast(CHANGES).sort_by(in_order)
+
+
+def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[str, str], int]:
+    """The newest commit that brought an event of each session of these segments. Raises
+    LakeDamaged, what the store raises."""
+    newest: dict[tuple[str, str], int] = {}
+    for stored in merged:
+        rows = _changes_of(store, stored, -1)
+        columns = (rows[name].to_pylist() for name in ("tenant", "session_id", "changed_snap"))
+        for tenant, session, snap in zip(*columns, strict=True):
+            newest[tenant, session] = max(newest.get((tenant, session), snap), snap)
+    return newest
+
+
+def _changes_of(store: ObjectStore, stored: Segment, after: int) -> pa.Table:
+    with open_segment(store, sessions_name(stored.name)) as file:
+        rows = file.read(CHANGES.names)
+    snaps = pc.fill_null(rows["changed_snap"], stored.added_snap)
+    for name, values in (("changed_snap", snaps), ("last_ts", rows["last_ts"].cast(pa.int64()))):
+        rows = rows.set_column(CHANGES.names.index(name), CHANGES.field(name), values)
+    return rows.filter(pc.greater(rows["changed_snap"], after)).cast(CHANGES)

@@ -9,11 +9,10 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, hold, now_us
+from penstock.database.engine import Database, insert_of, lock_table, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.inserting import insert_of
-from penstock.database.metadata import all_tables
-from penstock.database.repeating import repeating
+from penstock.database.leases import repeating
+from penstock.database.tables import all_tables
 from penstock.errors import InvalidInput
 from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.tables import (
@@ -49,13 +48,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class ConsentChange:
+    """What became known of a session after rows of it were written."""
+
     tenant: str
     session_id: str
     consent: str
 
 
 @dataclass(frozen=True)
-class Covered:
+class CoveredOffset:
     """How far the lake covers a partition of a log; another log may be there by now."""
 
     log_id: str
@@ -65,17 +66,19 @@ class Covered:
 @dataclass(frozen=True)
 class Pin:
     """The lake as of a snap. `next_offsets` says where, for each partition, the log goes on.
-    Of what the registry knows a reader sees what was there at `moment`, or all."""
+    Of what is no file, such as checkpoints, a reader sees what was there at `moment`, or all."""
 
     snap: int
     segments: tuple[Segment, ...]
     consents: tuple[ConsentChange, ...]
-    next_offsets: dict[int, Covered]
+    next_offsets: dict[int, CoveredOffset]
     moment: int | None
 
 
 @dataclass(frozen=True)
 class Snapshot:
+    """A snap that a person named; its files are kept."""
+
     name: str
     snap: int
     note: str
@@ -121,10 +124,10 @@ def pinned(
 
 
 def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
-    """The first thing in a transaction that says which files are needed, or looks for those that
-    are not. Collection does not run beside the others: it would delete what they have found and
-    it does not see yet that they need."""
-    hold(connection, reader_lease, alone=to_collect)
+    """Call this first in a transaction that claims files, or collects those that nobody claims.
+    Collection waits for the others and they for it: it would not see a claim that is not
+    committed yet, and would delete its files."""
+    lock_table(connection, reader_lease, alone=to_collect)
 
 
 def _renewing(database: Database, lease: str, lease_s: float) -> AbstractContextManager[None]:
@@ -162,9 +165,9 @@ def _pin(connection: Connection, snap: int, moment: int | None) -> Pin:
     )
 
 
-def read_next_offsets(connection: Connection) -> dict[int, Covered]:
+def read_next_offsets(connection: Connection) -> dict[int, CoveredOffset]:
     rows = connection.execute(sa.select(log_partition))
-    return {row.partition: Covered(row.log_id, row.next_offset) for row in rows}
+    return {row.partition: CoveredOffset(row.log_id, row.next_offset) for row in rows}
 
 
 # Snapshots
@@ -238,8 +241,8 @@ def _resolve(connection: Connection, as_of: str | int | None) -> tuple[int, int 
     if not as_of.isprintable():  # no name, and not every database could be asked for it
         raise SnapshotUnknown(name=repr(as_of))
     named = sa.select(snapshot.c.snap, snapshot.c.created_at).where(snapshot.c.name == as_of)
-    if (found := connection.execute(named).one_or_none()) is not None:
-        return found.snap, found.created_at
+    if (row := connection.execute(named).one_or_none()) is not None:
+        return row.snap, row.created_at
     if (time := _as_time(as_of)) is None:
         raise SnapshotUnknown(name=as_of)
     moment = round(time.timestamp() * 1_000_000)

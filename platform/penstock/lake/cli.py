@@ -1,50 +1,223 @@
-"""`penstock lake`."""
+"""`penstock query`, `penstock snapshots`, `penstock lake` and `penstock db`."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from penstock.execution.opening import open_executor
+from penstock.database import migrations
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import open_executor
+from penstock.lake.answer_formats import Format, rows_of, write
+from penstock.lake.catalog import create_snapshot, drop_snapshot, list_snapshots
 from penstock.lake.collection import collect
-from penstock.lake.deep_verification import verify_deep
-from penstock.lake.directory import open_existing
-from penstock.lake.statistics import read_statistics
-from penstock.lake.upkeep import alone_now, upkeep_jobs
-from penstock.lake.verification import verify
+from penstock.lake.errors import SnapshotUnknown
+from penstock.lake.lake import Lake, LakeQuery, make_data_directory, open_existing, read_statistics
+from penstock.lake.query import Answer
+from penstock.lake.upkeep import upkeep_by_hand, upkeep_jobs
+from penstock.lake.verification import verify, verify_deep
 from penstock.metrics import Metrics
+from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.output import facts, say, show_json, show_table
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
-app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
+lake_app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
+snapshots_app = typer.Typer(
+    help="Names for the lake as it was: `query --as-of NAME` reads the same rows for ever.",
+    no_args_is_help=True,
+)
+database_app = typer.Typer(help="The metadata database.", no_args_is_help=True)
+
+#: A table on a terminal is for reading; for all rows there are the other formats.
+_TABLE_ROWS_MAX = 1_000
+_ENDINGS: dict[str, Format] = {
+    ".json": "json",
+    ".csv": "csv",
+    ".arrow": "arrow",
+    ".parquet": "parquet",
+}
 
 
-@app.command("stats")
+# Queries
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="A SELECT over the views of docs/sql.md; - reads it.")],
+    *,
+    data: options.Data = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="A snapshot's name, or a time: the lake as it was.")
+    ] = None,
+    form: Annotated[
+        Literal["table", "json", "csv", "arrow", "parquet"] | None,
+        typer.Option("--format", help="By default a table, or what the name of --out ends with."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Ask the lake with SQL; events that are not in a segment yet are included.
+
+    Example: penstock query "select type, count(*) from events group by all"
+    """
+    chosen = "json" if json else form or _form_of(out)
+    text = sys.stdin.read() if sql == "-" else sql
+    with open_existing(data) as lake:
+        lake_query = lake.query(text, as_of=as_of, tenant=tenant)
+        if chosen == "table":
+            _show_rows(lake_query)
+        else:
+            _write_rows(lake_query, chosen, out)
+
+
+def _form_of(out: Path | None) -> Literal["table"] | Format:
+    if out is None:
+        return "table"
+    if out.suffix not in _ENDINGS:
+        raise InvalidInput(what=f"--out {out}", why="its ending names no format; add --format")
+    return _ENDINGS[out.suffix]
+
+
+def _show_rows(lake_query: LakeQuery) -> None:
+    with lake_query.run() as answer:
+        rows = []
+        for batch in answer.batches:
+            rows += [list(row.values()) for row in rows_of(batch)]
+            if len(rows) > _TABLE_ROWS_MAX:
+                break
+        show_table(answer.batches.schema.names, rows[:_TABLE_ROWS_MAX])
+        if len(rows) > _TABLE_ROWS_MAX:
+            say(f"(the first {_TABLE_ROWS_MAX} rows; --format json or --out FILE gives all)")
+        _warn(answer)
+
+
+def _write_rows(lake_query: LakeQuery, form: Format, out: Path | None) -> None:
+    with lake_query.run() as answer, _destination(out) as file:
+        count = write(answer.batches, form, file)
+        _warn(answer)
+    if out is not None:
+        say(f"{count} rows in {out}")
+
+
+@contextmanager
+def _destination(out: Path | None) -> Iterator[BinaryIO]:
+    """A file that is there only when it is whole."""
+    if out is None:
+        yield sys.stdout.buffer
+        return
+    unfinished = out.with_name(out.name + ".unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+        unfinished.rename(out)
+    except OSError as error:
+        raise InvalidInput(what=f"--out {out}", why=error.strerror or str(error)) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _warn(answer: Answer) -> None:
+    if answer.cut_off:
+        say("The log holds more fresh events than a query may read: the newest are missing here.")
+
+
+# Snapshots
+
+SnapshotName = Annotated[str, typer.Argument(help="The snapshot's name.")]
+
+
+@snapshots_app.command("list")
+def list_(data: options.Data = None, json: options.Json = False) -> None:
+    """All snapshots, the oldest first.
+
+    Example: penstock snapshots list
+    """
+    with open_existing(data) as lake:
+        snapshots = list_snapshots(lake.database)
+    if json:
+        show_json([facts(snapshot) for snapshot in snapshots])
+        return
+    columns = ["name", "snap", "created (UTC)", "note"]
+    show_table(columns, [[s.name, s.snap, time_of(s.created_at), s.note] for s in snapshots])
+
+
+@snapshots_app.command("create")
+def create(
+    name: SnapshotName,
+    data: options.Data = None,
+    note: Annotated[str, typer.Option(help="What it is for.")] = "",
+    json: options.Json = False,
+) -> None:
+    """Name the lake as it is now; events that are only in the log are not part of it.
+
+    Example: penstock snapshots create before-the-release
+    """
+    with open_existing(data) as lake:
+        snapshot = create_snapshot(lake.database, name, note)
+    show_json(facts(snapshot)) if json else say(f"{snapshot.name} is snap {snapshot.snap}")
+
+
+@snapshots_app.command("show")
+def show(name: SnapshotName, data: options.Data = None, json: options.Json = False) -> None:
+    """One snapshot.
+
+    Example: penstock snapshots show before-the-release
+    """
+    with open_existing(data) as lake:
+        snapshots = [one for one in list_snapshots(lake.database) if one.name == name]
+    if not snapshots:
+        raise SnapshotUnknown(name=name)
+    _show_facts(snapshots[0], json=json)
+
+
+@snapshots_app.command("drop")
+def drop(name: SnapshotName, data: options.Data = None, json: options.Json = False) -> None:
+    """Forget a snapshot: files that only it needs will be collected.
+
+    Example: penstock snapshots drop before-the-release
+    """
+    with open_existing(data) as lake:
+        drop_snapshot(lake.database, name)
+    show_json({"dropped": name}) if json else say(f"{name} is dropped")
+
+
+# The files of the lake
+
+
+@lake_app.command("stats")
 def stats(data: options.Data = None, json: options.Json = False) -> None:
     """How much the lake holds.
 
     Example: penstock lake stats
     """
     with open_existing(data) as lake:
-        found = read_statistics(lake)
+        _show_facts(read_statistics(lake), json=json)
+
+
+def _show_facts(value: object, *, json: bool) -> None:
     if json:
-        show_json(facts(found))
+        show_json(facts(value))
     else:
-        show_table(["what", "value"], list(facts(found).items()))
+        show_table(["what", "value"], list(facts(value).items()))
 
 
-@app.command("compact")
+@lake_app.command("compact")
 def compact(data: options.Data = None, json: options.Json = False) -> None:
     """Merge small segments now; `serve` does it by itself.
 
     Example: penstock lake compact
     """
-    with open_existing(data) as lake, alone_now(lake):
+    with open_existing(data) as lake, upkeep_by_hand(lake):
         did = upkeep_jobs()["compaction"](lake, Metrics())
     show_json({"did": did}) if json else say(did or "nothing is worth a merge")
 
 
-@app.command("verify")
+@lake_app.command("verify")
 def verify_(
     data: options.Data = None,
     deep: Annotated[
@@ -60,24 +233,24 @@ def verify_(
     Example: penstock lake verify
     """
     with open_existing(data) as lake, open_executor(lake.settings) as executor:
-        found = verify(lake, executor)
+        report = verify(lake, executor)
         if deep:
-            found = replace(found, findings=found.findings + verify_deep(lake, executor))
+            report = replace(report, findings=report.findings + verify_deep(lake, executor))
     if json:
-        others = {f"{name}s": count for name, count in found.others.items()}
-        counts = {"segments": found.segments, "rows": found.rows, **others}
-        show_json(counts | {"findings": found.findings})
+        others = {f"{name}s": count for name, count in report.others.items()}
+        counts = {"segments": report.segments, "rows": report.rows, **others}
+        show_json(counts | {"findings": report.findings})
     else:
-        for finding in found.findings:
+        for finding in report.findings:
             say(f"{finding.name}: {finding.problem}")
-        held = {"segment": found.segments, "event": found.rows, **found.others}
+        held = {"segment": report.segments, "event": report.rows, **report.others}
         texts = [f"{count} {name.replace('_', ' ')}s" for name, count in held.items()]
-        say(f"{', '.join(texts)}: {len(found.findings)} problems")
-    if found.findings:
+        say(f"{', '.join(texts)}: {len(report.findings)} problems")
+    if report.findings:
         raise typer.Exit(1)
 
 
-@app.command("gc")
+@lake_app.command("gc")
 def gc(
     data: options.Data = None,
     grace: Annotated[
@@ -90,12 +263,47 @@ def gc(
 
     Example: penstock lake gc
     """
-    with open_existing(data) as lake, alone_now(lake):
-        done = collect(lake, grace)
+    with open_existing(data) as lake, upkeep_by_hand(lake):
+        report = collect(lake, grace)
     if json:
-        others = {folder: n for folder, n in done.replaced.items() if folder != "events"}
-        counts = {"uncommitted": done.uncommitted, "leases": done.leases}
-        show_json({"segments": done.segments, **others, **counts})
+        others = {folder: n for folder, n in report.replaced.items() if folder != "events"}
+        counts = {"uncommitted": report.uncommitted, "leases": report.leases}
+        show_json({"segments": report.segments, **others, **counts})
     else:
-        replaced = ", ".join(f"{n} replaced files of {name}" for name, n in done.replaced.items())
-        say(f"{replaced} and {done.uncommitted} uncommitted files deleted")
+        replaced = ", ".join(f"{n} replaced files of {name}" for name, n in report.replaced.items())
+        say(f"{replaced} and {report.uncommitted} uncommitted files deleted")
+
+
+# The metadata database
+
+
+@database_app.command("upgrade")
+def upgrade(data: options.Data = None, json: options.Json = False) -> None:
+    """Bring the tables to the revision of this Penstock; a database is made if there is none.
+
+    Example: penstock db upgrade
+    """
+    settings = load_settings(data)
+    make_data_directory(settings.data)
+    with Lake(settings) as lake:
+        migrations.upgrade(lake.database)
+        _show_revision(lake, json=json)
+
+
+@database_app.command("check")
+def check(data: options.Data = None, json: options.Json = False) -> None:
+    """Whether the database is there and suits this Penstock; else exit 1.
+
+    Example: penstock db check
+    """
+    with open_existing(data) as lake:
+        _show_revision(lake, json=json)
+
+
+def _show_revision(lake: Lake, *, json: bool) -> None:
+    revision, needed = migrations.check(lake.database), migrations.newest_revision()
+    if json:
+        show_json({"revision": revision, "needed": needed})
+        return
+    newer = f", newer than this Penstock's {needed}, which may use it" if revision != needed else ""
+    say(f"the database is at revision {revision}{newer}")

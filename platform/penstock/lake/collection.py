@@ -1,7 +1,7 @@
 """Deleting files that nobody needs: those that merges replaced, and those never committed.
 
-Nothing is deleted because it looks old or unknown. A replaced file goes when no snapshot, no
-reader and no grace holds it; an uncommitted file when its intent can never be fulfilled.
+A replaced file is deleted when no snapshot and no reader needs it and its grace is over; an
+uncommitted file when its writer can never commit it. A file that only looks old stays.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,13 @@ from penstock.lake.tables import (
     segment_intent,
     snapshot,
 )
+from penstock.metrics import Metrics
 
 _COLLECTOR = "collection"
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectionReport:
     """What a round of collection did."""
 
     #: Replaced files, by folder.
@@ -41,7 +42,7 @@ class Collected:
         return self.replaced["events"]
 
 
-def collect(lake: Lake, grace_s: float | None = None) -> Collected:
+def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
     """Delete what nobody needs. A killed round is finished by the next."""
     grace_s = (
         lake.settings.room(LakeSettings).collection_grace_seconds if grace_s is None else grace_s
@@ -58,7 +59,15 @@ def collect(lake: Lake, grace_s: float | None = None) -> Collected:
         }
         uncommitted = _give_up_intents(connection, grace_s)
     _delete_given_up(lake, grace_s)
-    return Collected(replaced, uncommitted, leases)
+    return CollectionReport(replaced, uncommitted, leases)
+
+
+def clean_up(lake: Lake, metrics: Metrics) -> str | None:
+    """A round of upkeep."""
+    report = collect(lake)
+    deleted = sum(report.replaced.values()) + report.uncommitted
+    metrics.add("files_collected_total", 2 * deleted)
+    return f"deleted {deleted} files that nobody needs" if deleted else None
 
 
 def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -> int:

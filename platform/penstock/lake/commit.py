@@ -13,11 +13,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
-from penstock.database.repeating import repeating
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.database.leases import repeating
 from penstock.lake.errors import FencedOff
-from penstock.lake.partitions import Claim, check_shape, move
+from penstock.lake.partitions import PartitionClaim, check_shape, move_offset
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import (
     consent_change,
@@ -63,7 +62,7 @@ class RejectedRow:
 
 
 @dataclass(frozen=True)
-class Advance:
+class PartitionAdvance:
     """All that one flush changes: the offset, and what lies between the old and the new one."""
 
     to_offset: int
@@ -74,7 +73,7 @@ class Advance:
     consents: Mapping[tuple[str, str], str]
 
 
-def announce(
+def announce_file(
     database: Database, name: str, partition: int, owner: str, epoch: int | None = None
 ) -> None:
     """Say that a file of this name is about to be written."""
@@ -99,14 +98,16 @@ def withdraw_intents(connection: Connection, owner: str) -> None:
     connection.execute(sa.delete(segment_intent).where(segment_intent.c.owner == owner))
 
 
-def advance(database: Database, claim: Claim, change: Advance, *, lease_s: float) -> Claim:
+def advance(
+    database: Database, claim: PartitionClaim, change: PartitionAdvance, *, lease_s: float
+) -> PartitionClaim:
     """One transaction: the offset moves and everything up to it is stored. Raises FencedOff,
     LogGrew.
 
     After DatabaseUnreachable it may or may not have happened: claim the partition again and go
     on from where the database says it is."""
     with database.write() as connection:
-        move(connection, claim, change.to_offset, lease_s)
+        move_offset(connection, claim, change.to_offset, lease_s)
         _add_to_ledger(connection, claim.partition, change.counts)
         if change.rejected:
             rows = [asdict(row) for row in change.rejected]

@@ -17,13 +17,17 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.events.consent import UNKNOWN, strongest
-from penstock.events.identity import session_key
+from penstock.events.event import CONSENT_UNKNOWN, session_key, strictest_consent
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.filters import Prefixes, may_hold, prefixes, read_filter
-from penstock.lake.rows import Decoded
-from penstock.lake.segments import open_segment
+from penstock.lake.rows import DecodedEvents
+from penstock.lake.segments import (
+    SessionPrefixes,
+    may_hold,
+    open_segment,
+    read_filter,
+    session_prefixes,
+)
 from penstock.lake.tables import lake_head, segment
 from penstock.storage import ObjectStore
 
@@ -38,14 +42,14 @@ class SessionMemory:
     """What is known of one session: the identities of its events, and its consent."""
 
     keys: set[bytes] = field(default_factory=set)
-    consent: str = UNKNOWN
+    consent: str = CONSENT_UNKNOWN
 
     def size(self) -> int:
         return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys)
 
 
 @dataclass(frozen=True)
-class Told:
+class NewEvents:
     """Which of some decoded events are new, and what is known of their sessions now."""
 
     new: list[int]
@@ -54,8 +58,8 @@ class Told:
     stricter: dict[tuple[str, str], str]
 
 
-def tell_new(decoded: Decoded, memories: dict[str, SessionMemory]) -> Told:
-    """The first of each identity that no memory holds. Adds them to the memories."""
+def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewEvents:
+    """The first event of each identity that no memory holds. Adds them to the memories."""
     stored_before = {session for session, memory in memories.items() if memory.keys}
     new = []
     for position, (session, key) in enumerate(zip(decoded.sessions, decoded.keys, strict=True)):
@@ -64,33 +68,29 @@ def tell_new(decoded: Decoded, memories: dict[str, SessionMemory]) -> Told:
             keys.add(key)
             new.append(position)
     stricter = {}
-    for session, said in decoded.said_consents(new).items():
+    for session, started_with in decoded.started_consents(new).items():
         memory = memories[session]
-        consent = strongest((memory.consent, said))
+        consent = strictest_consent((memory.consent, started_with))
         if consent != memory.consent and session in stored_before:
             tenant, _, session_id = session.partition("\0")
             stricter[tenant, session_id] = consent
         memory.consent = consent
-    return Told(new, {session: memory.consent for session, memory in memories.items()}, stricter)
+    return NewEvents(
+        new, {session: memory.consent for session, memory in memories.items()}, stricter
+    )
 
 
 class KnownEvents:
     """The sessions of the lake: of all of it, or of the partitions that are covered, wherever
     their sessions were while the log had another number of them. Not shared between threads."""
 
-    def __init__(
-        self,
-        database: Database,
-        store: ObjectStore,
-        *,
-        bytes_max: int,
-    ) -> None:
+    def __init__(self, database: Database, store: ObjectStore, *, bytes_max: int) -> None:
         self._database = database
         self._store = store
         self._bytes_max = bytes_max
         self._covered: set[int] | None = None
         self._partitions = 1
-        self._filters: dict[str, Prefixes] = {}
+        self._filters: dict[str, SessionPrefixes] = {}
         self._snap = -1
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
         self._bytes = 0
@@ -112,19 +112,22 @@ class KnownEvents:
     ) -> dict[str, SessionMemory]:
         """The memories of these `session_key`s, as of the newest commit or of `snap`. The caller
         may add to them, and calls `settle` or `forget` afterwards."""
-        missing = [one for one in sessions if one not in self._sessions]
+        missing = [session for session in sessions if session not in self._sessions]
         if missing:
             self._refresh_filters(snap)
             try:
                 read = self._read(missing)
             except FileNotFoundError:  # merged and collected since the filters were read?
                 self._refresh_filters(snap)
-                read = self._read_again(missing)
+                try:
+                    read = self._read(missing)
+                except FileNotFoundError as error:
+                    raise LakeDamaged(path="The lake", why=str(error)) from error
             self._sessions.update(read)
             self._bytes += sum(memory.size() for memory in read.values())
-        for one in sessions:
-            self._sessions.move_to_end(one)
-        return {one: self._sessions[one] for one in sessions}
+        for session in sessions:
+            self._sessions.move_to_end(session)
+        return {session: self._sessions[session] for session in sessions}
 
     def settle(self, added: int) -> None:
         """So many identities were added and committed. Forgets the sessions that were not seen
@@ -177,18 +180,12 @@ class KnownEvents:
         rests = sorted({partition % common for partition in self._covered})
         return (segment.c.log_partitions == shape) & (segment.c.partition % common).in_(rests)
 
-    def _read_again(self, sessions: list[str]) -> dict[str, SessionMemory]:
-        try:
-            return self._read(sessions)
-        except FileNotFoundError as error:
-            raise LakeDamaged(path="The lake", why=str(error)) from error
-
     def _read(self, sessions: list[str]) -> dict[str, SessionMemory]:
         """Raises LakeDamaged, FileNotFoundError."""
-        memories = {one: SessionMemory() for one in sessions}
-        wanted = prefixes(sessions)
-        for name, filter_ in self._filters.items():
-            hits = may_hold(filter_, wanted)
+        memories = {session: SessionMemory() for session in sessions}
+        wanted = session_prefixes(sessions)
+        for name, session_filter in self._filters.items():
+            hits = may_hold(session_filter, wanted)
             if hits.any():
                 self._read_segment(name, [sessions[i] for i in hits.nonzero()[0]], memories)
         return memories
@@ -199,7 +196,7 @@ class KnownEvents:
         with open_segment(self._store, name) as file:
             groups = _groups_holding(file.metadata, sessions)
             rows = file.read_row_groups(groups, columns=_COLUMNS)
-        ids = pa.array({one.partition("\0")[2] for one in sessions}, pa.string())
+        ids = pa.array({session.partition("\0")[2] for session in sessions}, pa.string())
         rows = rows.filter(pc.is_in(rows["session_id"], value_set=ids))
         for tenant, session_id, key, consent in zip(
             *(rows[column].to_pylist() for column in _COLUMNS), strict=True
@@ -207,12 +204,12 @@ class KnownEvents:
             memory = memories.get(session_key(tenant, session_id))
             if memory is not None:
                 memory.keys.add(key)
-                memory.consent = strongest((memory.consent, consent))
+                memory.consent = strictest_consent((memory.consent, consent))
 
 
 def _groups_holding(metadata: pq.FileMetaData, sessions: Iterable[str]) -> list[int]:
     """Row groups whose range of session ids holds one of these. Rows are sorted, so most do not."""
-    ids = sorted({one.partition("\0")[2] for one in sessions})
+    ids = sorted({session.partition("\0")[2] for session in sessions})
     groups = []
     for number in range(metadata.num_row_groups):
         column = metadata.row_group(number).column(1)

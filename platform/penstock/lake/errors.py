@@ -61,13 +61,13 @@ class FencedOff(PenstockError):
 
 
 class LogGrew(PenstockError):
-    """The event log has {found} partitions by now, this writer went by {believed}. Nothing was
-    committed; it starts over by the new number, where sessions are in other partitions."""
+    """The event log has {found} partitions by now, and this writer worked with {believed}. Nothing
+    was committed. The writer starts again with the new number, since sessions moved."""
 
 
 class CompactionConflict(PenstockError):
-    """Segments that were to be merged are no longer live; the merge was dropped, nothing
-    changed. The next run plans afresh."""
+    """The merge was dropped and nothing changed: some of its files are not live any more. The next
+    run makes a new plan."""
 
 
 class FileLost(PenstockError):
@@ -87,10 +87,6 @@ class LakeDamaged(PenstockError):
     `penstock lake verify` lists all such files."""
 
 
-class JobResultTooLarge(PenstockError):
-    """The result of {function} for bucket {bucket} has {found} bytes, the limit is {limit}.
-    A job returns a small value; rows belong into files."""
-
-
 class JobResultUnfit(PenstockError):
-    """The result of {function} for bucket {bucket} cannot be kept as JSON: {why}."""
+    """The result of {function} for bucket {bucket} cannot be kept: {why}. A job returns a small
+    value that JSON can hold; rows belong into files."""

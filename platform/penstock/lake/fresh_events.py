@@ -7,16 +7,17 @@ import pyarrow as pa
 
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
-from penstock.events.arrivals import Arrivals
-from penstock.events.packing import REJECTED_LINE_BYTES_MAX
-from penstock.lake.catalog import ConsentChange, Covered
-from penstock.lake.duplicates import KnownEvents, tell_new
-from penstock.lake.rows import EVENT_ROWS, Decoded, RowGroupLimits
+from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder
+from penstock.lake.catalog import ConsentChange, CoveredOffset
+from penstock.lake.duplicates import KnownEvents, find_new
+from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
 from penstock.settings import Settings
 
 
 @dataclass(frozen=True)
-class Fresh:
+class FreshEvents:
+    """Rows that a query sees beside the segments, and what they change of sessions' consent."""
+
     rows: pa.Table
     consents: tuple[ConsentChange, ...]
     #: The newest events are missing: the log holds more than a query may read.
@@ -26,12 +27,12 @@ class Fresh:
 
 
 _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
-NOTHING_FRESH = Fresh(EVENT_ROWS.empty_table(), (), cut_off=False, overtaken=False)
+NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), (), cut_off=False, overtaken=False)
 
 
-def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
+def arrivals_of(partitions: int, settings: Settings) -> FrameDecoder:
     """How the values of a log of so many partitions are read."""
-    return Arrivals(
+    return FrameDecoder(
         partitions,
         settings.room(EventLogSettings).event_bytes_max,
         REJECTED_LINE_BYTES_MAX,
@@ -40,15 +41,15 @@ def arrivals_of(partitions: int, settings: Settings) -> Arrivals:
 
 def read_fresh(
     log: EventLog,
-    arrivals: Arrivals,
+    arrivals: FrameDecoder,
     *,
-    next_offsets: Mapping[int, Covered],
+    next_offsets: Mapping[int, CoveredOffset],
     known: KnownEvents,
     snap: int,
     bytes_max: int,
-) -> Fresh:
+) -> FreshEvents:
     """What the log holds beyond `snap`, without what the lake has already."""
-    decoded = Decoded()
+    decoded = DecodedEvents()
     left, overtaken = bytes_max, False
     for partition in range(log.partitions):
         start = start_of(log, partition, next_offsets)
@@ -56,17 +57,17 @@ def read_fresh(
         overtaken = overtaken or log.bounds(partition).first > start
     cut_off = left <= 0
     if not decoded.events:
-        return Fresh(NOTHING_FRESH.rows, (), cut_off, overtaken)
-    told = tell_new(decoded, known.recall(set(decoded.sessions), snap))
-    changes = (ConsentChange(*session, consent) for session, consent in told.stricter.items())
-    tables = decoded.to_tables(told.new, told.consents, _IN_ONE_PIECE)
+        return FreshEvents(NOTHING_FRESH.rows, (), cut_off, overtaken)
+    news = find_new(decoded, known.recall(set(decoded.sessions), snap))
+    changes = (ConsentChange(*session, consent) for session, consent in news.stricter.items())
+    tables = decoded.to_tables(news.new, news.consents, _IN_ONE_PIECE)
     rows = pa.concat_tables([NOTHING_FRESH.rows, *tables])
-    return Fresh(rows, tuple(changes), cut_off, overtaken)
+    return FreshEvents(rows, tuple(changes), cut_off, overtaken)
 
 
-def start_of(log: EventLog, partition: int, next_offsets: Mapping[int, Covered]) -> int:
-    """Where what the lake does not cover begins. After reading on from there see whether the
-    log's `first` has moved beyond it: then the lake covers more by now, and the log let go."""
+def start_of(log: EventLog, partition: int, next_offsets: Mapping[int, CoveredOffset]) -> int:
+    """The first offset that the lake does not cover. When the log's `first` is beyond it after
+    reading on from there, the log let go of events that the lake covers by now."""
     covered = next_offsets.get(partition)
     if covered is None or covered.log_id != log.id:
         return log.bounds(partition).first
@@ -81,7 +82,7 @@ def _entries(log: EventLog, partition: int, start: int, bytes_max: int) -> Itera
         start = entries[-1].next_offset
 
 
-def _decode(values: Iterable[bytes], arrivals: Arrivals, decoded: Decoded) -> int:
+def _decode(values: Iterable[bytes], arrivals: FrameDecoder, decoded: DecodedEvents) -> int:
     size = 0
     for value in values:
         size += len(value)

@@ -1,26 +1,29 @@
 """The lake as one thing: what commands, the server and users' scripts open."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
+import sqlalchemy as sa
 
-from penstock.database.engine import Database
-from penstock.eventlog import EventLog
-from penstock.eventlog.opening import open_log
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.execution import Executor
-from penstock.execution.opening import INLINE, open_executor
+from penstock.database import migrations
+from penstock.database.engine import Database, parse_database_address
+from penstock.directories import make_directory
+from penstock.errors import InvalidInput
+from penstock.eventlog import EventLog, open_log
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import INLINE, Executor, open_executor
 from penstock.execution.settings import ExecutionSettings
-from penstock.lake.pinned_files import Tails
+from penstock.lake.errors import LakeMissing
+from penstock.lake.pinned_files import FileTails
 from penstock.lake.query import Answer, OwnQuery, QueryEngine
-from penstock.lake.summary import Summariser
+from penstock.lake.segments import Summariser
+from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
 from penstock.settings import MIB, Settings, load_settings
-from penstock.storage import ObjectStore
-from penstock.storage.opening import open_store
+from penstock.storage import ObjectStore, open_store
 
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB
@@ -33,7 +36,7 @@ class Lake:
         self.settings = settings
         self.database = Database.of(settings)
         self.store: ObjectStore = open_store(settings)
-        self.tails = Tails(TAILS_BYTES_MAX)
+        self.tails = FileTails(TAILS_BYTES_MAX)
         self.summariser = Summariser()
         self._log: EventLog | None = None
         self._executor: Executor | None = None
@@ -54,9 +57,9 @@ class Lake:
 
     def query(
         self, sql: str | OwnQuery, *, as_of: str | int | None = None, tenant: str = TENANT_DEFAULT
-    ) -> "Query":
+    ) -> "LakeQuery":
         """A query to be run; see docs/sql.md for the views."""
-        return Query(self, sql, as_of, tenant)
+        return LakeQuery(self, sql, as_of, tenant)
 
     def close(self) -> None:
         if self._executor is not None:
@@ -74,7 +77,7 @@ class Lake:
 
 
 @dataclass(frozen=True)
-class Query:
+class LakeQuery:
     """Runs each time that its rows are asked for."""
 
     lake: Lake
@@ -108,6 +111,94 @@ class Query:
             yield answer
 
 
+# Opening
+
+
 def open_lake(data: str | Path | None = None) -> Lake:
     """The lake of a data directory; settings come from its file and the environment."""
     return Lake(load_settings(data))
+
+
+def open_existing(data: Path | None) -> Lake:
+    """A lake that is there already. Raises LakeMissing, DatabaseOutdated."""
+    settings = load_settings(data)
+    embedded = _embedded_file(settings)
+    if embedded is not None and not embedded.exists():
+        raise LakeMissing(where=settings.data)
+    return _open_checked(settings)
+
+
+def open_or_make(settings: Settings) -> Lake:
+    """A lake, made if there is none. The embedded database is brought up to date; one that
+    others share is only checked. Raises DatabaseOutdated."""
+    embedded = _embedded_file(settings)
+    if embedded is not None:
+        make_data_directory(embedded.parent)
+    return _open_checked(settings, upgraded=embedded is not None)
+
+
+def make_data_directory(directory: Path) -> None:
+    """Raises InvalidInput where it cannot be made."""
+    try:
+        make_directory(directory)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The directory {directory}", why=why) from error
+
+
+def _open_checked(settings: Settings, *, upgraded: bool = False) -> Lake:
+    with ExitStack() as closing:
+        lake = closing.enter_context(Lake(settings))
+        if upgraded:
+            migrations.upgrade(lake.database)
+        else:
+            migrations.check(lake.database)
+        closing.pop_all()
+    return lake
+
+
+def _embedded_file(settings: Settings) -> Path | None:
+    url = parse_database_address(settings.database_url)
+    return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
+
+
+# Size
+
+
+@dataclass(frozen=True)
+class LakeStatistics:
+    """How much the lake holds."""
+
+    snap: int
+    segments: int
+    events: int
+    bytes: int
+    bytes_per_event: float
+    #: Replaced segments that are kept for snapshots, readers or grace.
+    segments_kept: int
+    intents: int
+    snapshots: int
+
+
+def read_statistics(lake: Lake) -> LakeStatistics:
+    live = segment.c.removed_snap.is_(None)
+    size = sa.func.coalesce(sa.func.sum(segment.c.bytes + segment.c.sessions_bytes), 0)
+    events = sa.func.coalesce(sa.func.sum(segment.c.rows), 0)
+    with lake.database.read() as connection:
+
+        def count(table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+            query = sa.select(sa.func.count()).select_from(table).where(*where)
+            return int(connection.execute(query).scalar_one())
+
+        sums = sa.select(events.label("events"), size.label("bytes")).where(live)
+        held = connection.execute(sums).one()
+        return LakeStatistics(
+            snap=connection.execute(sa.select(lake_head.c.snap)).scalar_one(),
+            segments=count(segment, live),
+            events=held.events,
+            bytes=held.bytes,
+            bytes_per_event=round(held.bytes / held.events, 1) if held.events else 0.0,
+            segments_kept=count(segment, ~live),
+            intents=count(segment_intent),
+            snapshots=count(snapshot),
+        )

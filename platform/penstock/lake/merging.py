@@ -1,102 +1,197 @@
-"""Merging segments: many small ones become a large one, in session order, at one moment.
+"""Merging small files of the lake into larger ones: which are worth it, and how it is done.
 
-The large one is written wherever heavy work is done; the process that asks swaps it in, in one
-transaction. A file that was written for nothing (its worker was lost, or another merge was
-faster) has an intent, by which collection clears it away.
+A merged file is written wherever heavy work is done. The process that asked for it then puts it in
+the place of the others, in one transaction. A file that was written in vain, because its worker
+was lost or another merge was faster, has an intent: collection deletes it.
 """
 
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from math import gcd
+from math import floor, gcd, inf, log
+from operator import attrgetter
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.execution import Executor
 from penstock.execution.errors import TaskFailed, WorkerLost
-from penstock.lake.catalog import Segment
-from penstock.lake.changes import read_changed
-from penstock.lake.commit import COMPACT, announce, insert_segment, next_snap, withdraw_intent
+from penstock.lake.buckets import read_changed
+from penstock.lake.catalog import Segment, current
+from penstock.lake.commit import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
-from penstock.lake.sorted_merge import Bounds, in_row_groups, merge_sorted
+from penstock.lake.sorted_merge import MergeMemory, in_row_groups, merge_sorted
 from penstock.lake.tables import segment
-from penstock.lake.verification import check_segment
+from penstock.lake.verification import check_files
+from penstock.metrics import Metrics
 from penstock.settings import Settings
 
-#: Of the memory of a merge this part is rows that are read ahead: they are there three times
-#: when they are sorted, and there are row groups, summaries and what decodes and encodes them.
+#: Files whose sizes differ by less than this factor are merged together, so that a row is
+#: rewritten a few times in its life, not with every new neighbour.
+TIER_FACTOR = 8
+#: A merge reads a little ahead of each of its segments: the more there are, the less.
+SEGMENTS_MAX = 64
+#: Rows read ahead are this part of a merge's memory. They are there three times while they are
+#: sorted, beside row groups, summaries, decoders and encoders.
 _MEMORY_TO_AHEAD = 16
 
-Group = Sequence[Segment]
-#: Why one group was not merged. What fails for all alike is not given back but raised.
-Failure = LakeDamaged | CompactionConflict | OSError | WorkerLost | TaskFailed
+
+class StoredFile(Protocol):
+    """A file by its name in the store."""
+
+    @property
+    def name(self) -> str: ...
+
+
+File = TypeVar("File", bound=StoredFile)
+Result = TypeVar("Result", bound=StoredFile)
+#: Why one group was not merged. What would fail for every group is raised instead.
+MergeFailure = LakeDamaged | CompactionConflict | OSError | WorkerLost | TaskFailed
 
 
 @dataclass(frozen=True)
-class MergeTask:
-    """A group of segments as a worker gets it."""
+class Merger(Generic[File, Result]):
+    """How files of one kind are merged. Workers import both functions from their module."""
+
+    #: Writes the file that may replace these. Raises CompactionConflict, LakeDamaged, OSError.
+    write: Callable[[Lake, Sequence[File]], Result]
+    #: Puts it in their place, in this transaction. Raises CompactionConflict.
+    replace: Callable[[Connection, Sequence[File], Result], None]
+
+
+@dataclass(frozen=True)
+class MergeTask(Generic[File, Result]):
+    """A group of files as a worker gets it."""
 
     settings: Settings = field(repr=False)  # addresses may hold passwords
-    group: tuple[Segment, ...]
+    merger: Merger[File, Result] = field(repr=False)
+    group: tuple[File, ...]
 
     def __repr__(self) -> str:
-        first, partition = self.group[0].name, self.group[0].partition
-        return f"merging {len(self.group)} segments of partition {partition} from {first} on"
+        return f"merging {len(self.group)} files from {self.group[0].name} on"
 
 
 @dataclass(frozen=True)
-class Merged:
-    """A group that was replaced."""
+class MergedGroup(Generic[File, Result]):
+    """Files that were replaced by one."""
 
-    group: Group
-    file: SegmentFile
+    group: Sequence[File]
+    file: Result
 
 
-def merge(lake: Lake, segments: Group) -> SegmentFile:
-    """Replace these live segments of one partition by one. Readers that began before keep the
-    old ones. Raises CompactionConflict when another merge was faster, LakeDamaged."""
-    merged = write_merged(lake, segments)
-    swap(lake, segments, merged)
-    return merged
+# The policy
+
+
+def choose_groups(
+    files: Iterable[File],
+    size: Callable[[File], int],
+    target: int,
+    files_min: int,
+    *,
+    files_max: float = inf,
+    apart: Callable[[File], Hashable] = lambda _: None,
+) -> list[list[File]]:
+    """Groups of similar size, none above the target together. Files of an eighth of the target
+    and more are left alone; those that differ in `apart` are never merged."""
+    tiers: defaultdict[Hashable, list[File]] = defaultdict(list)
+    for file in files:
+        if size(file) < target / TIER_FACTOR:
+            tiers[apart(file), floor(log(max(size(file), 1), TIER_FACTOR))].append(file)
+    groups = []
+    for tier in tiers.values():
+        group: list[File] = []
+        filled = 0
+        for file in tier:
+            if group and (filled + size(file) > target or len(group) == files_max):
+                groups.append(group)
+                group, filled = [], 0
+            group.append(file)
+            filled += size(file)
+        groups.append(group)
+    return [group for group in groups if len(group) >= files_min]
+
+
+def choose_merges(
+    segments: Sequence[Segment], segments_min: int, bytes_target: int
+) -> list[list[Segment]]:
+    """Groups of one partition, of no more segments than can well be read side by side."""
+    return choose_groups(
+        segments,
+        attrgetter("bytes"),
+        bytes_target,
+        segments_min,
+        files_max=SEGMENTS_MAX,
+        apart=attrgetter("partition"),
+    )
+
+
+# The runner
+
+
+def compact(lake: Lake, metrics: Metrics) -> str | None:
+    """A round of upkeep: merge the segments that are worth it, where the settings say that heavy
+    work is done."""
+    live = current(lake.database).segments
+    metrics.set("segments_live", len(live))
+    settings = lake.settings
+    groups = choose_merges(
+        live,
+        settings.room(LakeSettings).compaction_segments_min,
+        settings.room(LakeSettings).compaction_bytes_target,
+    )
+    if not groups:
+        return None
+    sizes = []
+    for merged in merge_each(lake, SEGMENTS, groups, lake.executor):
+        sizes.append(len(merged.group))
+        metrics.add("segments_merged_total", sizes[-1])
+    return f"merged {sum(sizes)} segments into {len(sizes)}" if sizes else None
 
 
 def merge_each(
-    lake: Lake, groups: Iterable[Group], executor: Executor | None = None
-) -> Iterator[Merged]:
-    """Merge groups that have no segment in common: here one after another, on an executor as it
-    has room. Groups of which another merge was faster are left out. One that fails keeps no
-    other from being merged: the first failure is raised at the end."""
-    failures: list[Failure] = []
-    with closing(_write_each(lake, groups, executor)) as outcomes:
+    lake: Lake,
+    merger: Merger[File, Result],
+    groups: Iterable[Sequence[File]],
+    executor: Executor | None = None,
+) -> Iterator[MergedGroup[File, Result]]:
+    """Merge groups that have no file in common: here one after another, on an executor as it has
+    room. Groups of which another merge was faster are left out. A group that fails does not keep
+    the others from being merged: the first failure is raised at the end."""
+    failures: list[MergeFailure] = []
+    with closing(_write_each(lake, merger, groups, executor)) as outcomes:
         for group, outcome in outcomes:
-            if not isinstance(outcome, SegmentFile):
+            if isinstance(outcome, MergeFailure):
                 failures.append(outcome)
                 continue
             try:
-                swap(lake, group, outcome)
+                swap(lake, merger, group, outcome)
             except CompactionConflict:
                 continue
-            yield Merged(group, outcome)
+            yield MergedGroup(group, outcome)
     for failure in failures:
         if not isinstance(failure, CompactionConflict):
             raise failure
 
 
 def _write_each(
-    lake: Lake, groups: Iterable[Group], executor: Executor | None
-) -> Generator[tuple[Group, SegmentFile | Failure]]:
+    lake: Lake,
+    merger: Merger[File, Result],
+    groups: Iterable[Sequence[File]],
+    executor: Executor | None,
+) -> Generator[tuple[Sequence[File], Result | MergeFailure]]:
     if executor is None:
         for group in groups:
-            yield group, _try_to_write(lake, group)
+            yield group, _try_to_write(lake, merger, group)
         return
-    tasks = (MergeTask(lake.settings, tuple(group)) for group in groups)
+    tasks = (MergeTask(lake.settings, merger, tuple(group)) for group in groups)
     while True:
         try:
             for done in executor.run(write_on_worker, tasks):
@@ -107,89 +202,104 @@ def _write_each(
             return
 
 
-def write_on_worker(task: MergeTask) -> SegmentFile | Failure:
+def write_on_worker(task: MergeTask[File, Result]) -> Result | MergeFailure:
     """On a worker. Where it runs again, it writes another file."""
     with Lake(task.settings) as lake:
-        return _try_to_write(lake, task.group)
+        return _try_to_write(lake, task.merger, task.group)
 
 
-def _try_to_write(lake: Lake, group: Group) -> SegmentFile | Failure:
+def _try_to_write(
+    lake: Lake, merger: Merger[File, Result], group: Sequence[File]
+) -> Result | MergeFailure:
     try:
-        return write_merged(lake, group)
-    except (LakeDamaged, CompactionConflict, OSError) as error:  # of this group, for all we know
+        return merger.write(lake, group)
+    except (LakeDamaged, CompactionConflict, OSError) as error:  # the other groups may be sound
         return error
 
 
-def write_merged(lake: Lake, segments: Group) -> SegmentFile:
-    """The file that may replace these live segments: the same bytes wherever it is written.
-    Raises CompactionConflict, LakeDamaged."""
-    settings = lake.settings
-    _check_inputs(lake, segments)
-    partition = segments[0].partition
-    name = new_name(partition, "merged")
-    announce(lake.database, name, partition, owner=uuid.uuid4().hex)
-    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
-    ahead = settings.room(LakeSettings).compaction_memory_bytes_max // _MEMORY_TO_AHEAD
-    rows = merge_sorted(
-        lake.store, [one.name for one in segments], Bounds(ahead, Path(settings.data) / "tmp")
-    )
-    changed = read_changed(lake.store, segments)
-    with SegmentWriter(lake.store, name, limits, lake.summariser, changed=changed) as writer:
-        for group in in_row_groups(rows, limits):
-            writer.write(group)
-    merged = writer.finished
-    expected = sum(one.rows for one in segments)
-    if merged.rows != expected:
-        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
-    return merged
-
-
-def _check_inputs(lake: Lake, segments: Group) -> None:
-    """A merged segment gets a checksum of its own: damage that went through here could never be
-    found again."""
-    for one in segments:
-        with lake.database.read() as connection:
-            live = (segment.c.id == one.id) & segment.c.removed_snap.is_(None)
-            row = connection.execute(sa.select(segment).where(live)).one_or_none()
-        if row is None:
-            raise CompactionConflict
-        for finding in check_segment(lake, row):
-            raise LakeDamaged(path=finding.name, why=finding.problem)
-
-
-def swap(lake: Lake, segments: Group, merged: SegmentFile) -> None:
-    """Put the merged segment in the place of the others. Raises CompactionConflict."""
+def swap(lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged: Result) -> None:
+    """Put the merged file in the place of the others. Raises CompactionConflict."""
     try:
-        _swap(lake, segments, merged)
+        with lake.database.write() as connection:
+            merger.replace(connection, group, merged)
     except CompactionConflict:
         discard(lake.store, merged.name)
         raise
 
 
-def _swap(lake: Lake, segments: Group, merged: SegmentFile) -> None:
-    with lake.database.write() as connection:
-        snap = next_snap(connection, COMPACT)
-        shape = _common_shape(connection, segments)
-        replaced = connection.execute(
-            sa.update(segment)
-            .where(segment.c.id.in_([one.id for one in segments]), segment.c.removed_snap.is_(None))
-            .values(removed_snap=snap)
-        )
-        if replaced.rowcount != len(segments) or not withdraw_intent(connection, merged.name):
+# Segments
+
+
+def merge(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
+    """Replace these live segments of one partition by one. Readers that began before keep the
+    old ones. Raises CompactionConflict when another merge was faster, LakeDamaged."""
+    merged = write_merged(lake, segments)
+    swap(lake, SEGMENTS, segments, merged)
+    return merged
+
+
+def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
+    """The segment that may replace these live ones: the same bytes wherever it is written.
+    Raises CompactionConflict, LakeDamaged."""
+    settings = lake.settings
+    _check_inputs(lake, segments)
+    partition = segments[0].partition
+    name = new_name(partition, "merged")
+    announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
+    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
+    ahead = settings.room(LakeSettings).compaction_memory_bytes_max // _MEMORY_TO_AHEAD
+    memory = MergeMemory(ahead, Path(settings.data) / "tmp")
+    rows = merge_sorted(lake.store, [stored.name for stored in segments], memory)
+    changed = read_changed(lake.store, segments)
+    with SegmentWriter(lake.store, name, limits, lake.summariser, changed=changed) as writer:
+        for group in in_row_groups(rows, limits):
+            writer.write(group)
+    merged = writer.finished
+    expected = sum(stored.rows for stored in segments)
+    if merged.rows != expected:
+        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
+    return merged
+
+
+def _check_inputs(lake: Lake, segments: Sequence[Segment]) -> None:
+    """A merged segment gets a checksum of its own: damage that went through here could never be
+    found again."""
+    for stored in segments:
+        with lake.database.read() as connection:
+            live = (segment.c.id == stored.id) & segment.c.removed_snap.is_(None)
+            row = connection.execute(sa.select(segment).where(live)).one_or_none()
+        if row is None:
             raise CompactionConflict
-        insert_segment(
-            connection,
-            merged,
-            snap,
-            kind=COMPACT,
-            partition=segments[0].partition,
-            log_partitions=shape,
-            changed_snap=max(one.changed_at for one in segments),
-        )
+        for finding in check_files(lake, row):
+            raise LakeDamaged(path=finding.name, why=finding.problem)
 
 
-def _common_shape(connection: Connection, segments: Group) -> int | None:
+def replace_segments(
+    connection: Connection, segments: Sequence[Segment], merged: SegmentFile
+) -> None:
+    """In one transaction. Raises CompactionConflict."""
+    snap = next_snap(connection, COMPACT)
+    ids = segment.c.id.in_([stored.id for stored in segments])
+    shapes = connection.execute(sa.select(segment.c.log_partitions).where(ids).distinct()).scalars()
+    live = segment.c.removed_snap.is_(None)
+    replaced = connection.execute(sa.update(segment).where(ids, live).values(removed_snap=snap))
+    if replaced.rowcount != len(segments) or not withdraw_intent(connection, merged.name):
+        raise CompactionConflict
+    insert_segment(
+        connection,
+        merged,
+        snap,
+        kind=COMPACT,
+        partition=segments[0].partition,
+        log_partitions=_common_shape(shapes.all()),
+        changed_snap=max(stored.changed_at for stored in segments),
+    )
+
+
+def _common_shape(shapes: Sequence[int | None]) -> int | None:
     """A number of partitions by which all their sessions are in the partition of the segments."""
-    query = sa.select(segment.c.log_partitions).where(segment.c.id.in_([s.id for s in segments]))
-    shapes = connection.execute(query.distinct()).scalars().all()
-    return None if None in shapes else gcd(*(shape for shape in shapes if shape is not None))
+    known = [shape for shape in shapes if shape is not None]
+    return gcd(*known) if len(known) == len(shapes) else None
+
+
+SEGMENTS = Merger(write_merged, replace_segments)

@@ -1,4 +1,4 @@
-"""Who takes a partition of the event log into the lake, and how far that has come.
+"""Claims of the log's partitions: which writer takes each into the lake, and how far it has come.
 
 A partition's row names its owner's epoch and the next offset to store. An owner moves the
 offset on only from the epoch and offset that it believes in; whoever lost the partition changes
@@ -13,15 +13,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
-from penstock.eventlog import Bounds
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.eventlog import OffsetBounds
 from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.tables import lake_head, log_gap, log_partition, log_shape, writer
 
 
 @dataclass(frozen=True)
-class LogState:
+class LogShape:
     """A log as the writers have agreed to see it. Sessions are in the partition that the number
     of partitions says."""
 
@@ -30,20 +29,20 @@ class LogState:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PartitionClaim:
     """A writer's right to move a partition on, as of when it was given."""
 
     partition: int
     owner: str
     epoch: int
     next_offset: int
-    log: LogState
+    log: LogShape
 
 
 # The log's shape
 
 
-def agree_on(database: Database, log_id: str, partitions: int) -> LogState:
+def agree_on_shape(database: Database, log_id: str, partitions: int) -> LogShape:
     """The log with the most partitions that any writer has seen. What was committed by the
     shape before is visible to whoever works by the new one: see `check_shape`."""
     with database.write() as connection:
@@ -56,16 +55,16 @@ def agree_on(database: Database, log_id: str, partitions: int) -> LogState:
         elif known < partitions:
             grown = sa.update(log_shape).where(log_shape.c.log_id == log_id)
             connection.execute(grown.values(partitions=partitions))
-    return LogState(log_id, max(known or 0, partitions))
+    return LogShape(log_id, max(known or 0, partitions))
 
 
-def check_shape(connection: Connection, log: LogState) -> None:
+def check_shape(connection: Connection, log: LogShape) -> None:
     """Raises LogGrew. After this, and until the transaction ends, nobody can change the shape,
     given that the head is locked already: no session is stored by two shapes at a time."""
     query = sa.select(log_shape.c.partitions).where(log_shape.c.log_id == log.log_id)
-    found = connection.execute(query).scalar_one()
-    if found != log.partitions:
-        raise LogGrew(found=found, believed=log.partitions)
+    agreed = connection.execute(query).scalar_one()
+    if agreed != log.partitions:
+        raise LogGrew(found=agreed, believed=log.partitions)
 
 
 def lock_head(connection: Connection) -> None:
@@ -81,12 +80,12 @@ def claim_partition(
     partition: int,
     owner: str,
     *,
-    log: LogState,
-    bounds: Bounds,
+    log: LogShape,
+    bounds: OffsetBounds,
     expires: bool,
     lease_s: float,
     sure: bool,
-) -> Claim | None:
+) -> PartitionClaim | None:
     """Take a partition that nobody holds; with `sure`, one whose holder is known to be gone.
     None when another holds it. A new log under the same address starts from its beginning, and
     so does one that let go of what the lake had not covered yet: both are entered as gaps."""
@@ -102,16 +101,16 @@ def claim_partition(
         if taken is None:
             return None
         next_offset = _start(connection, taken, log, bounds, expires=expires)
-    return Claim(partition, owner, taken.epoch, next_offset, log)
+    return PartitionClaim(partition, owner, taken.epoch, next_offset, log)
 
 
-def renew_claim(database: Database, claim: Claim, lease_s: float) -> None:
+def renew_claim(database: Database, claim: PartitionClaim, lease_s: float) -> None:
     """Raises FencedOff when another took the partition over."""
     with database.write() as connection:
-        move(connection, claim, claim.next_offset, lease_s)
+        move_offset(connection, claim, claim.next_offset, lease_s)
 
 
-def release_claim(database: Database, claim: Claim) -> None:
+def release_claim(database: Database, claim: PartitionClaim) -> None:
     """Let the next writer begin at once."""
     with database.write() as connection:
         connection.execute(
@@ -119,7 +118,9 @@ def release_claim(database: Database, claim: Claim) -> None:
         )
 
 
-def move(connection: Connection, claim: Claim, to_offset: int, lease_s: float) -> None:
+def move_offset(
+    connection: Connection, claim: PartitionClaim, to_offset: int, lease_s: float
+) -> None:
     """Raises FencedOff."""
     moved = connection.execute(
         sa.update(log_partition)
@@ -130,7 +131,7 @@ def move(connection: Connection, claim: Claim, to_offset: int, lease_s: float) -
         raise FencedOff(partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset)
 
 
-def _make_row(connection: Connection, partition: int, log: LogState, bounds: Bounds) -> None:
+def _make_row(connection: Connection, partition: int, log: LogShape, bounds: OffsetBounds) -> None:
     insert: Any = insert_of(connection)(log_partition).values(
         partition=partition,
         log_id=log.log_id,
@@ -142,30 +143,30 @@ def _make_row(connection: Connection, partition: int, log: LogState, bounds: Bou
 
 
 def _start(
-    connection: Connection, found: sa.Row[Any], log: LogState, bounds: Bounds, *, expires: bool
+    connection: Connection, row: sa.Row[Any], log: LogShape, bounds: OffsetBounds, *, expires: bool
 ) -> int:
     """Where the claim begins."""
-    if found.log_id != log.log_id:
-        lost_to = found.next_offset
+    if row.log_id != log.log_id:
+        lost_to = row.next_offset
         reason = "the event log was replaced; what it still held from this offset on is unknown"
-    elif expires and bounds.first > found.next_offset:
+    elif expires and bounds.first > row.next_offset:
         lost_to = bounds.first
         reason = "the event log let go of these offsets before the lake had them"
     else:
-        return int(found.next_offset)
-    _enter_gap(connection, found, lost_to, reason)
+        return int(row.next_offset)
+    _enter_gap(connection, row, lost_to, reason)
     connection.execute(
         sa.update(log_partition)
-        .where(log_partition.c.partition == found.partition)
+        .where(log_partition.c.partition == row.partition)
         .values(log_id=log.log_id, next_offset=bounds.first)
     )
-    if found.log_id != log.log_id:  # whoever still reads the old log stores nothing more
-        old = sa.update(log_partition).where(log_partition.c.log_id == found.log_id)
+    if row.log_id != log.log_id:  # whoever still reads the old log stores nothing more
+        old = sa.update(log_partition).where(log_partition.c.log_id == row.log_id)
         connection.execute(old.values(epoch=log_partition.c.epoch + 1, lease_until=0))
     return bounds.first
 
 
-def _held_by(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
+def _held_by(claim: PartitionClaim) -> tuple[sa.ColumnElement[bool], ...]:
     return (log_partition.c.partition == claim.partition, log_partition.c.epoch == claim.epoch)
 
 
@@ -177,7 +178,7 @@ def _in(seconds: float) -> sa.ColumnElement[int]:
 
 
 @dataclass(frozen=True)
-class Gap:
+class LogGap:
     """Offsets that were lost to the log before the lake had them."""
 
     id: int
@@ -191,9 +192,9 @@ class Gap:
     accepted_why: str | None
 
 
-def read_gaps(connection: Connection) -> list[Gap]:
+def read_gaps(connection: Connection) -> list[LogGap]:
     rows = connection.execute(sa.select(log_gap).order_by(log_gap.c.id))
-    return [Gap(**row._mapping) for row in rows]
+    return [LogGap(**row._mapping) for row in rows]
 
 
 def accept_gap(database: Database, gap_id: int, why: str) -> bool:
@@ -207,12 +208,12 @@ def accept_gap(database: Database, gap_id: int, why: str) -> bool:
     return accepted.rowcount == 1
 
 
-def _enter_gap(connection: Connection, found: sa.Row[Any], to_offset: int, reason: str) -> None:
+def _enter_gap(connection: Connection, row: sa.Row[Any], to_offset: int, reason: str) -> None:
     connection.execute(
         sa.insert(log_gap).values(
-            partition=found.partition,
-            log_id=found.log_id,
-            from_offset=found.next_offset,
+            partition=row.partition,
+            log_id=row.log_id,
+            from_offset=row.next_offset,
             to_offset=to_offset,
             reason=reason,
             found_at=now_us(),
@@ -224,14 +225,14 @@ def _enter_gap(connection: Connection, found: sa.Row[Any], to_offset: int, reaso
 
 
 @dataclass(frozen=True)
-class Survey:
+class WriterSurvey:
     """Which writers there are, and who holds what."""
 
     writers: Sequence[str]
     owners: dict[int, str]
 
 
-def survey(database: Database, owner: str, lease_s: float) -> Survey:
+def survey_writers(database: Database, owner: str, lease_s: float) -> WriterSurvey:
     """Say that this writer is there, and look who else is."""
     with database.write() as connection:
         connection.execute(sa.delete(writer).where(writer.c.until < now_us()))
@@ -247,10 +248,10 @@ def survey(database: Database, owner: str, lease_s: float) -> Survey:
                 log_partition.c.lease_until >= now_us(), log_partition.c.owner.is_not(None)
             )
         )
-        return Survey(list(writers.scalars()), {row.partition: row.owner for row in held})
+        return WriterSurvey(list(writers.scalars()), {row.partition: row.owner for row in held})
 
 
-def leave(database: Database, owner: str) -> None:
+def remove_writer(database: Database, owner: str) -> None:
     """Let the others share what this writer had, at once."""
     with database.write() as connection:
         connection.execute(sa.delete(writer).where(writer.c.owner == owner))

@@ -35,7 +35,7 @@ _IDLE_MAX = 32
 
 
 @dataclass(frozen=True)
-class Tail:
+class FileTail:
     """A file's size and its last bytes."""
 
     size: int
@@ -47,22 +47,23 @@ class Tail:
 
 
 @dataclass
-class Tails:
+class FileTails:
     """The ends of files read lately, so that the next query need not fetch them. Files never
     change, and names are never used twice."""
 
     bytes_max: int
-    _kept: OrderedDict[str, Tail] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[str, FileTail] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, name: str) -> Tail | None:
+    def get(self, name: str) -> FileTail | None:
         with self._lock:
-            if found := self._kept.get(name):
+            tail = self._kept.get(name)
+            if tail is not None:
                 self._kept.move_to_end(name)
-            return found
+            return tail
 
-    def put(self, name: str, tail: Tail) -> None:
+    def put(self, name: str, tail: FileTail) -> None:
         with self._lock:
             if name not in self._kept:
                 self._kept[name] = tail
@@ -94,16 +95,16 @@ class _Spans:
 
     def read(self, file: "_PinnedFile", start: int, length: int) -> bytes:
         with self._lock:
-            found = next((one for one in self._kept if one.holds(file.name, start, length)), None)
-            if found is None:
+            span = next((kept for kept in self._kept if kept.holds(file.name, start, length)), None)
+            missing = span is None
+            if span is None:
                 first = max(0, start + length // 2 - _SPAN_BYTES // 2)  # columns come in any order
                 size = min(_SPAN_BYTES, file.size - first)
-                mine = _Span(file.name, first, size)
-                self._kept.appendleft(mine)
-        if found is None:
-            self._fill(mine, file)
-            found = mine
-        return found.content.result()[start - found.first : start - found.first + length]
+                span = _Span(file.name, first, size)
+                self._kept.appendleft(span)
+        if missing:
+            self._fill(span, file)
+        return span.content.result()[start - span.first : start - span.first + length]
 
     def _fill(self, span: _Span, file: "_PinnedFile") -> None:
         try:
@@ -125,11 +126,11 @@ class _Idle:
 
     def take(self, name: str) -> pa.NativeFile | None:
         with self._lock:
-            found = next((one for one in self._kept if one[0] == name), None)
-            if found is None:
+            kept = next((each for each in self._kept if each[0] == name), None)
+            if kept is None:
                 return None
-            self._kept.remove(found)
-            return found[1]
+            self._kept.remove(kept)
+            return kept[1]
 
     def give_back(self, name: str, source: pa.NativeFile) -> None:
         with self._lock:
@@ -141,7 +142,7 @@ class PinnedFiles:
     """The files of one connection. What went wrong while it read stays in `failure`."""
 
     store: ObjectStore
-    tails: Tails
+    tails: FileTails
     failure: PenstockError | None = None
     spans: _Spans = field(default_factory=_Spans)
     idle: _Idle = field(default_factory=_Idle)
@@ -157,8 +158,8 @@ class PinnedFiles:
         return [f"{PROTOCOL}://{name}" for name in names]
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
-        """A failure of the store is told as such: of it the engine only passes on a text."""
+    def failures_raised(self) -> Iterator[None]:
+        """A failure of the store is raised as such; the engine only passes on its text."""
         try:
             yield
         except duckdb.Error as error:
@@ -188,15 +189,15 @@ class _PinnedFile:
             content: bytes = source.read_at(length, start)
         return content
 
-    def _tail(self) -> Tail:
+    def _tail(self) -> FileTail:
         tails = self._pinned.tails
-        if (found := tails.get(self.name)) is None:
+        if (tail := tails.get(self.name)) is None:
             with self._source() as source:
                 size = source.size()
                 length = min(size, _TAIL_BYTES)
-                found = Tail(size, source.read_at(length, size - length))
-            tails.put(self.name, found)
-        return found
+                tail = FileTail(size, source.read_at(length, size - length))
+            tails.put(self.name, tail)
+        return tail
 
     @contextmanager
     def _source(self) -> Iterator[pa.NativeFile]:

@@ -18,21 +18,13 @@ from penstock.eventlog import EventLog
 from penstock.lake.catalog import ConsentChange, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import QueryFailed, QueryLimitReached
-from penstock.lake.fresh_events import NOTHING_FRESH, Fresh, arrivals_of, read_fresh
-from penstock.lake.pinned_files import PinnedFiles, Tails
+from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
+from penstock.lake.pinned_files import FileTails, PinnedFiles
 from penstock.lake.query_guard import check_query
 from penstock.lake.rows import EVENT_ROWS
-from penstock.lake.segments import sessions_name
+from penstock.lake.segments import SESSION_PARTS, Summariser, sessions_name
 from penstock.lake.settings import LakeSettings
-from penstock.lake.summary import Summariser
-from penstock.lake.summary_schema import SESSION_PARTS
-from penstock.lake.views import (
-    LAKE_VIEWS,
-    ViewSources,
-    bind_room_views,
-    relation_sql,
-    view_names,
-)
+from penstock.lake.views import LAKE_VIEWS, ViewSources, bind_room_views, relation_sql, view_names
 from penstock.settings import Settings
 from penstock.storage import ObjectStore
 
@@ -72,7 +64,7 @@ class QueryEngine:
     store: ObjectStore
     log: EventLog | None
     summariser: Summariser
-    tails: Tails
+    tails: FileTails
 
     @contextmanager
     def run(
@@ -93,7 +85,7 @@ class QueryEngine:
                 sources = ViewSources(
                     connection, files, self.database, tenant, pin.snap, pin.moment
                 )
-                with _limits(connection, self.settings), files.telling():
+                with _limits(connection, self.settings), files.failures_raised():
                     self._prepare(sources, query.views, pin, fresh)
                     result = connection.sql(query.sql, params=query.parameters or None)
                     batches = result.to_arrow_reader(BATCH_ROWS)
@@ -104,7 +96,7 @@ class QueryEngine:
 
     def _pin(
         self, claims: ExitStack, as_of: str | int | None, *, with_fresh: bool
-    ) -> tuple[Pin, Fresh]:
+    ) -> tuple[Pin, FreshEvents]:
         """The lake, and what the log holds beyond it, as of one moment."""
         lease_s = max(
             self.settings.room(LakeSettings).reader_lease_seconds,
@@ -130,7 +122,9 @@ class QueryEngine:
                 return pin, fresh
         return pin, replace(fresh, cut_off=True)
 
-    def _prepare(self, sources: ViewSources, views: frozenset[str], pin: Pin, fresh: Fresh) -> None:
+    def _prepare(
+        self, sources: ViewSources, views: frozenset[str], pin: Pin, fresh: FreshEvents
+    ) -> None:
         """Create the views that the query reads, and shut the connection off from all else."""
         connection = sources.connection
         connection.execute("SET TimeZone = 'UTC'")
@@ -174,7 +168,7 @@ def _refuse_equal_names(names: list[str]) -> None:
         raise QueryFailed(why=f"two columns are named {twice}; give one of them another name")
 
 
-def _consent_table(pin: Pin, fresh: Fresh) -> pa.Table:
+def _consent_table(pin: Pin, fresh: FreshEvents) -> pa.Table:
     """The latest change of each session's consent."""
     changes = {(c.tenant, c.session_id): c for c in (*pin.consents, *fresh.consents)}
     rows = [asdict(change) for change in changes.values()]

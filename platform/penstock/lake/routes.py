@@ -23,7 +23,7 @@ from penstock.http.openapi import KEY_NEEDED, TEXT, operation_taking, refusals
 from penstock.http.turns import Turns, cut_off_when_cancelled
 from penstock.lake import answer_formats
 from penstock.lake.errors import QueryLimitReached
-from penstock.lake.lake import Lake, Query
+from penstock.lake.lake import Lake, LakeQuery
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 
@@ -111,13 +111,13 @@ def _query_request(body: bytes) -> QueryRequest:
         raise InvalidInput(what="The request body", why=str(error)) from None
 
 
-def _arrow_answer(query: Query, bytes_max: int) -> bytes:
+def _arrow_answer(query: LakeQuery, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
         answer_formats.write(answer.batches, "arrow", out)
         return out.getvalue()
 
 
-def _json_answer(query: Query, bytes_max: int) -> bytes:
+def _json_answer(query: LakeQuery, bytes_max: int) -> bytes:
     with query.run() as answer, _bounded(bytes_max) as out:
         columns = answer_formats.encode(answer.batches.schema.names).decode()
         out.write(f'{{"columns": {columns}, "rows": '.encode())
@@ -128,9 +128,9 @@ def _json_answer(query: Query, bytes_max: int) -> bytes:
 
 
 @contextmanager
-def _bounded(bytes_max: int) -> Iterator[answer_formats.Bounded]:
+def _bounded(bytes_max: int) -> Iterator[answer_formats.BoundedBuffer]:
     try:
-        yield answer_formats.Bounded(bytes_max)
+        yield answer_formats.BoundedBuffer(bytes_max)
     except answer_formats.AnswerTooLarge:
         raise QueryLimitReached(
             limit=f"{bytes_max} bytes of answer", setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX"

@@ -9,10 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.events.consent import UNKNOWN, consent_of, strongest
-from penstock.events.envelope import FIELDS, SEQ_MAX, Envelope
+from penstock.events.event import (
+    CONSENT_UNKNOWN,
+    FIELDS,
+    KEY_BYTES,
+    SEQ_MAX,
+    Envelope,
+    consent_of,
+    event_key,
+    session_key,
+    strictest_consent,
+)
 from penstock.events.frames import Frame, RejectedLine
-from penstock.events.identity import KEY_BYTES, event_key, session_key
 
 #: In a row group, before compression.
 ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
@@ -59,7 +67,7 @@ class RowGroupLimits:
 
 
 @dataclass
-class Decoded:
+class DecodedEvents:
     """Events in the order of the log. The lists have one element an event."""
 
     events: list[Envelope] = field(default_factory=list)
@@ -82,16 +90,16 @@ class Decoded:
         self.keys += map(event_key, sessions, events)
         return unreadable
 
-    def said_consents(self, chosen: Sequence[int]) -> dict[str, str]:
-        """What the sessions' starts among the chosen events say, by session. A repeated event
-        says nothing: rows alone tell a session's consent, at any time."""
-        said: dict[str, str] = {}
+    def started_consents(self, chosen: Sequence[int]) -> dict[str, str]:
+        """The consent that the `session_start`s among the chosen events give, by session. Choose
+        new events alone: a session's consent is what its rows say, at any time."""
+        given: dict[str, str] = {}
         for i in chosen:
             session, event = self.sessions[i], self.events[i]
             if event.type == "session_start":
-                consents = (consent_of(bytes(event.payload)), said.get(session, UNKNOWN))
-                said[session] = strongest(consents)
-        return said
+                consents = (consent_of(bytes(event.payload)), given.get(session, CONSENT_UNKNOWN))
+                given[session] = strictest_consent(consents)
+        return given
 
     def to_tables(
         self, chosen: Sequence[int], consents: Mapping[str, str], limits: RowGroupLimits
@@ -108,7 +116,7 @@ class Decoded:
         """Session keys are few: their ranks sort as numbers, much faster than the texts."""
         sessions = [self.sessions[i] for i in chosen]
         rank = {session: position for position, session in enumerate(sorted(set(sessions)))}
-        ranks = np.fromiter((rank[one] for one in sessions), np.int64, len(sessions))
+        ranks = np.fromiter((rank[session] for session in sessions), np.int64, len(sessions))
         ts = pa.array([self.events[i].ts for i in chosen], TIMESTAMP).cast(pa.int64())
         seq = pa.array([self.events[i].seq for i in chosen], pa.int64()).fill_null(SEQ_MAX)
         order = np.lexsort((seq.to_numpy(), ts.to_numpy(), ranks))
@@ -157,7 +165,7 @@ def _texts(values: Sequence[msgspec.Raw]) -> pa.ChunkedArray:
 
 
 def _bytes_array(values: Sequence[msgspec.Raw]) -> pa.Array:
-    offsets = np.cumsum([0, *(memoryview(one).nbytes for one in values)], dtype=np.int32)
+    offsets = np.cumsum([0, *(memoryview(value).nbytes for value in values)], dtype=np.int32)
     data = pa.py_buffer(b"".join(values))
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), data])
 
@@ -166,7 +174,7 @@ def _extras(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.Array:
     """Few events have any."""
     if values.count(msgspec.UNSET) == len(values):
         return pa.nulls(len(values), pa.string())
-    texts = [bytes(one) if isinstance(one, msgspec.Raw) else None for one in values]
+    texts = [bytes(value) if isinstance(value, msgspec.Raw) else None for value in values]
     return pa.array(texts, pa.binary()).cast(pa.string())
 
 

@@ -1,30 +1,33 @@
 """A segment: one immutable Parquet file of events, and beside it one of its sessions.
 
-The second file holds a summary row a session, so that listing sessions does not read events.
+The second file holds a summary row a session, so that listing sessions does not read events. A
+session filter, kept in the database, says which sessions a segment holds.
 """
 
 import builtins
+import hashlib
+import io
+import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.resources import files
 from itertools import starmap
-from typing import Self
+from typing import BinaryIO, Self
 
+import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
-from penstock.events.envelope import SCHEMA_VERSION
-from penstock.events.identity import session_key
-from penstock.lake.digesting import Digesting
+from penstock.events.event import SCHEMA_VERSION, session_hash, session_key
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.filters import join_filters, make_filter
-from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
-from penstock.lake.summary import Summariser
-from penstock.lake.summary_schema import SESSION_PARTS
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY, TIMESTAMP, RowGroupLimits, cut, payload_sizes
 from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
@@ -45,6 +48,9 @@ _DICTIONARY = [
 ]
 
 
+# Names and reading
+
+
 def new_name(partition: int, label: str) -> str:
     """A name that nobody else will take; files are never overwritten."""
     return f"events/p-{partition:04d}/{label}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
@@ -61,8 +67,8 @@ def segment_name(name: str) -> str:
 
 
 def discard(store: ObjectStore, name: str) -> None:
-    """Clear away a file that can never be committed any more, as far as that goes. Whoever wrote
-    it does so: it may have hung for longer than collection remembers the name."""
+    """Try to delete a file that can never be committed any more. Its writer does so because it
+    may have hung for longer than collection remembers the name."""
     with suppress(PenstockError, OSError):
         store.delete(name)
         store.delete(sessions_name(name))
@@ -73,7 +79,7 @@ def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
     """A segment or its file of sessions, to be read. Raises LakeDamaged, also for what reading
     finds until the block ends; FileNotFoundError where there is none; what the store raises."""
     with (
-        telling_damage(name),
+        damage_raised(name),
         store.open(name) as source,
         pq.ParquetFile(source, page_checksum_verification=True) as file,
     ):
@@ -81,9 +87,9 @@ def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
 
 
 @contextmanager
-def telling_damage(name: str) -> Iterator[None]:
-    """What reading this file finds wrong in it is raised as LakeDamaged. Arrow has OSError for a
-    page that does not match its checksum too; where the system refused there is a number."""
+def damage_raised(name: str) -> Iterator[None]:
+    """What reading this file finds wrong in it is raised as LakeDamaged. Arrow raises OSError for
+    a page that does not match its checksum too; an OSError of the system has a number."""
     try:
         yield
     except pa.ArrowException as error:
@@ -92,6 +98,136 @@ def telling_damage(name: str) -> Iterator[None]:
         if error.errno is not None:
             raise
         raise LakeDamaged(path=name, why=str(error).strip()) from error
+
+
+# Session filters: the sorted upper halves of the sessions' hashes, four bytes a session. A session
+# that is there is always found; one in some 400,000 others is taken for one of a segment of 10,000.
+
+SessionPrefixes = npt.NDArray[np.uint32]
+
+
+def session_prefixes(sessions: Iterable[str]) -> SessionPrefixes:
+    """One prefix for each `session_key`, in their order."""
+    return np.fromiter((session_hash(session) >> 32 for session in sessions), np.uint32)
+
+
+def make_filter(sessions: Iterable[str]) -> bytes:
+    return np.unique(session_prefixes(sessions)).astype("<u4").tobytes()
+
+
+def join_filters(filters: Iterable[bytes]) -> bytes:
+    """The filter of all their sessions."""
+    parts = [np.empty(0, "<u4"), *map(read_filter, filters)]
+    return np.unique(np.concatenate(parts)).astype("<u4").tobytes()
+
+
+def read_filter(stored: bytes) -> SessionPrefixes:
+    return np.frombuffer(stored, "<u4")
+
+
+def may_hold(session_filter: SessionPrefixes, wanted: SessionPrefixes) -> npt.NDArray[np.bool_]:
+    """For each wanted prefix whether the segment may hold its session."""
+    if not len(session_filter):
+        return np.zeros(len(wanted), np.bool_)
+    positions = np.minimum(np.searchsorted(session_filter, wanted), len(session_filter) - 1)
+    hits: npt.NDArray[np.bool_] = session_filter[positions] == wanted
+    return hits
+
+
+# Summaries of sessions
+
+#: One row a (tenant, session_id) of one batch of events: the result of `summary.sql`, in its order.
+#:
+#: Every column merges with the same column of another part of the session: counts and tokens by
+#: sum, `first_*` by min, `last_*` by max, `consent` by strength, `checkpoints` by union. A column
+#: with a time beside it (`user_ts`, …) merges by the latest time; everything from `client` to
+#: `link` goes together by `start_ts`, and `end_reason` goes by `end_ts`.
+#:
+#: In the file beside a merged segment, `changed_snap` is the newest commit that brought an event
+#: of the session which is in the segment. It is null elsewhere.
+SESSION_PARTS = pa.schema(
+    [
+        *(pa.field(name, pa.string(), nullable=False) for name in ("tenant", "session_id")),
+        pa.field("events", pa.int64(), nullable=False),
+        *(pa.field(name, TIMESTAMP, nullable=False) for name in ("first_ts", "last_ts")),
+        *(pa.field(name, TIMESTAMP) for name in ("first_received_at", "last_received_at")),
+        *(
+            pa.field(name + suffix, kind)
+            for name in ("user", "project", "source", "checkpoint")
+            for suffix, kind in (("", pa.string()), ("_ts", TIMESTAMP))
+        ),
+        pa.field("checkpoints", pa.list_(pa.string()), nullable=False),
+        pa.field("consent", pa.string(), nullable=False),
+        *(
+            pa.field(name, pa.int64(), nullable=False)
+            for name in (
+                *("user_messages", "model_calls", "tool_calls", "failed_tool_calls", "edits"),
+                *("feedback", "feedback_positive", "feedback_negative", "interrupts", "errors"),
+                *("prompt_tokens", "completion_tokens"),
+            )
+        ),
+        pa.field("start_ts", TIMESTAMP),
+        *(
+            pa.field(name, pa.string())
+            for name in (
+                *("client", "client_version", "repo", "branch", "commit"),
+                *("task_id", "group_id", "arm", "parent_session", "link"),
+            )
+        ),
+        pa.field("end_ts", TIMESTAMP),
+        pa.field("end_reason", pa.string()),
+        pa.field("changed_snap", pa.int64()),
+    ]
+)
+_SUMMARY_SQL = files("penstock.lake").joinpath("summary.sql").read_text(encoding="utf-8")
+
+
+class Summariser:
+    """Rows of events to one summary row a session. Holds a small query engine of its own; safe to
+    share between threads."""
+
+    def __init__(self) -> None:
+        self._connection = duckdb.connect(":memory:", config={"threads": 1})
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def summarise(self, rows: pa.Table) -> pa.Table:
+        if not rows.num_rows:
+            return SESSION_PARTS.empty_table()
+        with self._lock:
+            self._connection.register("rows", rows)
+            parts = self._connection.sql(_SUMMARY_SQL).to_arrow_table()
+            self._connection.unregister("rows")
+        return parts.select(SESSION_PARTS.names).cast(SESSION_PARTS)
+
+
+# Writing
+
+
+class DigestingFile(io.RawIOBase):
+    """Passes bytes on to a file and takes their checksum."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        view = memoryview(data)  # type: ignore[arg-type]  # Arrow's buffers have no Python type
+        self._file.write(view)
+        self.digest.update(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
 
 
 @dataclass(frozen=True)
@@ -132,12 +268,13 @@ class SegmentWriter:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._events_sink = Digesting(stack.enter_context(self.store.create(self.name)))
-            self._sessions_sink = Digesting(
+            self._events_sink = DigestingFile(stack.enter_context(self.store.create(self.name)))
+            self._sessions_sink = DigestingFile(
                 stack.enter_context(self.store.create(sessions_name(self.name)))
             )
+            bloom_rows = self.limits.rows_max if self._merges else None
             self._events = stack.enter_context(
-                _parquet_writer(self._events_sink, EVENT_ROWS, bloom_rows=self._bloom_rows())
+                _parquet_writer(self._events_sink, EVENT_ROWS, bloom_rows=bloom_rows)
             )
             self._parts = stack.enter_context(
                 _parquet_writer(self._sessions_sink, SESSION_PARTS, bloom_rows=None)
@@ -165,9 +302,6 @@ class SegmentWriter:
         self._ts_min = min(self._ts_min, stamps["min"])
         self._ts_max = max(self._ts_max, stamps["max"])
 
-    def _bloom_rows(self) -> int | None:
-        return self.limits.rows_max if self._merges else None
-
     @property
     def _merges(self) -> bool:
         return self.changed is not None
@@ -188,17 +322,14 @@ class SegmentWriter:
         self._unsummarised_rows = self._unsummarised_bytes = 0
         columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
         sessions: list[tuple[str, str]] = list(zip(*columns, strict=True))
-        self._parts_waiting.append(self._with_changes(parts, sessions))
-        if sum(one.nbytes for one in self._parts_waiting) >= _PARTS_BYTES:
+        if self.changed is not None:
+            snaps = pa.array([self.changed[session] for session in sessions], pa.int64())
+            at = parts.column_names.index("changed_snap")
+            parts = parts.set_column(at, parts.field("changed_snap"), snaps)
+        self._parts_waiting.append(parts)
+        if sum(waiting.nbytes for waiting in self._parts_waiting) >= _PARTS_BYTES:
             self._write_parts()
         self._filters.append(make_filter(starmap(session_key, sessions)))
-
-    def _with_changes(self, parts: pa.Table, sessions: list[tuple[str, str]]) -> pa.Table:
-        if self.changed is None:
-            return parts
-        snaps = pa.array([self.changed[one] for one in sessions], pa.int64())
-        at = parts.column_names.index("changed_snap")
-        return parts.set_column(at, parts.field("changed_snap"), snaps)
 
     def _write_parts(self) -> None:
         if self._parts_waiting:
@@ -226,7 +357,7 @@ class SegmentWriter:
 
 
 def _parquet_writer(
-    sink: Digesting, schema: pa.Schema, *, bloom_rows: int | None
+    sink: DigestingFile, schema: pa.Schema, *, bloom_rows: int | None
 ) -> pq.ParquetWriter:
     """A Bloom filter is kept in memory to the end, at the size that its row group could need,
     and written at that which it did."""

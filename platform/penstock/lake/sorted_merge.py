@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.directories import make_directory
-from penstock.events.envelope import SEQ_MAX
+from penstock.events.event import SEQ_MAX
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import open_segment
 from penstock.storage import ObjectStore
@@ -32,7 +32,7 @@ _ORDER = [(name, "ascending") for name in SORTED_BY]
 _Key = tuple[str, str, int, int]
 
 
-class Bounds(NamedTuple):
+class MergeMemory(NamedTuple):
     """`bytes_ahead` are read ahead of all segments together; so many are given out at once,
     which are in memory twice more meanwhile. The rest waits in an unnamed file in `directory`."""
 
@@ -40,7 +40,9 @@ class Bounds(NamedTuple):
     directory: Path
 
 
-def merge_sorted(store: ObjectStore, names: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+def merge_sorted(
+    store: ObjectStore, names: Sequence[str], bounds: MergeMemory
+) -> Iterator[pa.Table]:
     """The rows of these segments in the order of a segment; equal ones in that of `names`.
     Raises LakeDamaged, FileNotFoundError, what the store raises."""
     make_directory(bounds.directory)

@@ -4,7 +4,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, String, Table, Text
 
-from penstock.database.metadata import Number, metadata
+from penstock.database.tables import Number, metadata
 
 #: A partition of the event log: how far the lake covers it, and who may move that on.
 log_partition = Table(

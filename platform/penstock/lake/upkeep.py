@@ -1,5 +1,5 @@
-"""Upkeep while serving: what `penstock_jobs` registers runs every few seconds, one by one, and
-in one process at a time."""
+"""Upkeep while serving: the jobs of the entry point group `penstock.upkeep` run in rounds, one
+after another, and in one process at a time."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 
 #: A job: takes the lake, gives back a line for the log, or nothing when there was nothing to do.
-Job = Callable[[Lake, Metrics], str | None]
+UpkeepJob = Callable[[Lake, Metrics], str | None]
 _GROUP = "penstock.upkeep"
 _LEASE = "upkeep"
 _LOOK_SECONDS = 0.1
@@ -29,15 +29,15 @@ _WAIT_SECONDS_MAX = 60
 log_line = structlog.get_logger()
 
 
-def upkeep_jobs() -> dict[str, Job]:
-    """The jobs by name. They are found, not imported: the platform does not know them."""
+def upkeep_jobs() -> dict[str, UpkeepJob]:
+    """The jobs by name: merging, collecting, and what rooms above the lake add."""
     return {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
 
 
 @contextmanager
-def alone(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
-    """Whether no other process does upkeep on this lake until the block ends; waits so long for
-    another to finish its round."""
+def upkeep_lease(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
+    """Gives True if no other process does upkeep on this lake until the block ends. Waits so long
+    for another to finish its round."""
     owner = uuid.uuid4().hex
     deadline = time.monotonic() + wait_s
     while True:
@@ -51,19 +51,22 @@ def alone(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
 
 
 @contextmanager
-def alone_now(lake: Lake) -> Iterator[None]:
+def upkeep_by_hand(lake: Lake) -> Iterator[None]:
     """For a person who asks for upkeep by hand. Raises UpkeepBusy."""
-    with alone(lake, _WAIT_SECONDS_MAX) as mine:
+    with upkeep_lease(lake, _WAIT_SECONDS_MAX) as mine:
         if not mine:
             raise UpkeepBusy(seconds=_WAIT_SECONDS_MAX)
         yield
 
 
 class Upkeep:
-    """Runs on a thread of its own."""
+    """Runs the jobs on a thread of its own."""
 
     def __init__(
-        self, lake: Lake, metrics: Metrics, find_jobs: Callable[[], dict[str, Job]] = upkeep_jobs
+        self,
+        lake: Lake,
+        metrics: Metrics,
+        find_jobs: Callable[[], dict[str, UpkeepJob]] = upkeep_jobs,
     ) -> None:
         self._lake = lake
         self._metrics = metrics
@@ -96,12 +99,12 @@ class Upkeep:
             self._try("looking for jobs", self._round)
 
     def _round(self) -> None:
-        with alone(self._lake) as mine:
+        with upkeep_lease(self._lake) as mine:
             for name, job in self._find_jobs().items() if mine else ():
                 if not self._stopping.is_set():
                     self._try(name, partial(self._run_job, job))
 
-    def _run_job(self, job: Job) -> None:
+    def _run_job(self, job: UpkeepJob) -> None:
         try:
             report = job(self._lake, self._metrics)
         except CompactionConflict:

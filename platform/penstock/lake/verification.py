@@ -1,24 +1,51 @@
-"""Checking the lake against the metadata database, file by file."""
+"""Checking the lake: each file against the metadata database, and each event against its promise.
+
+The promise is that every event is there once, where it belongs. It is checked by a heavy job over
+buckets of sessions, since no machine holds all identities at once.
+"""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
+from penstock.events.event import session_key
 from penstock.execution import Executor
+from penstock.lake.bucket_jobs import BucketJob, Parameters, read_results, run_job
+from penstock.lake.buckets import (
+    Bucket,
+    SessionId,
+    SessionRange,
+    group_ranges,
+    open_events,
+    read_groups,
+)
 from penstock.lake.catalog import file_tables
+from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.segments import segment_name, sessions_name
-from penstock.lake.tables import ledger, segment_intent
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY
+from penstock.lake.segments import (
+    may_hold,
+    read_filter,
+    segment_name,
+    session_prefixes,
+    sessions_name,
+)
+from penstock.lake.tables import ledger, segment, segment_intent
 from penstock.settings import Settings
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
 #: So that starting a worker and opening a lake are a small part of a task.
 _FILES_PER_TASK = 8
+_SEGMENTS = "events"
 
 
 @dataclass(frozen=True)
@@ -40,11 +67,14 @@ class Verification:
 
 @dataclass(frozen=True)
 class CheckTask:
-    """Files to check, for a worker."""
+    """Files of a folder, to be checked by a worker."""
 
     settings: Settings = field(repr=False)  # addresses may hold passwords
     folder: str
     ids: tuple[int, ...]
+
+
+# Files
 
 
 def verify(lake: Lake, executor: Executor | None = None) -> Verification:
@@ -53,80 +83,69 @@ def verify(lake: Lake, executor: Executor | None = None) -> Verification:
     tables = file_tables()
     present = _present(lake, tables)  # each of these was announced before it appeared
     with lake.database.read() as connection:
-        found = {folder: _rows(connection, table) for folder, table in tables.items()}
+        rows = {
+            folder: connection.execute(sa.select(table).order_by(table.c.id)).all()
+            for folder, table in tables.items()
+        }
         intents = set(connection.execute(sa.select(segment_intent.c.name)).scalars())
         stored = connection.execute(sa.select(sa.func.sum(ledger.c.stored))).scalar() or 0
     findings = []
-    for folder, rows in found.items():
+    for folder, files in rows.items():
         if executor is None:
-            findings += _check(lake, tables[folder], rows)
+            findings += _check_each(lake, tables[folder], files)
         else:
-            findings += _spread(lake, folder, rows, executor)
-    known = {one.name for rows in found.values() for one in rows} | intents
+            findings += _check_on_workers(lake, folder, [file.id for file in files], executor)
+    known = {file.name for files in rows.values() for file in files} | intents
     orphans = {name for name in present if segment_name(name) not in known}
     findings += [
         Finding(name, "orphan: the database has no row and no intent for it")
-        for name in sorted(
-            orphans and orphans & _present(lake, tables)
-        )  # others were collected just now
+        for name in sorted(orphans and orphans & _present(lake, tables))  # others were collected
     ]
-    segments = found["events"]
-    live = sum(one.rows for one in segments if one.removed_snap is None)
+    segments = rows.pop(_SEGMENTS)
+    live = sum(file.rows for file in segments if file.removed_snap is None)
     if live != stored:
         findings.append(Finding("ledger", f"{stored} events were stored, {live} rows are live"))
-    others = {
-        tables[folder].name: len(rows) for folder, rows in found.items() if rows is not segments
-    }
+    others = {tables[folder].name: len(files) for folder, files in rows.items()}
     return Verification(len(segments), live, others, findings)
 
 
-def _rows(connection: Connection, table: sa.Table) -> Sequence[sa.Row[Any]]:
-    return connection.execute(sa.select(table).order_by(table.c.id)).all()
+def _present(lake: Lake, folders: Iterable[str]) -> set[str]:
+    return {file.name for folder in folders for file in lake.store.list(folder)}
 
 
-def _spread(
-    lake: Lake, folder: str, rows: Sequence[sa.Row[Any]], executor: Executor
+def _check_on_workers(
+    lake: Lake, folder: str, ids: Sequence[int], executor: Executor
 ) -> list[Finding]:
-    ids = [one.id for one in rows]
     starts = range(0, len(ids), _FILES_PER_TASK)
     tasks = (
         CheckTask(lake.settings, folder, tuple(ids[at : at + _FILES_PER_TASK])) for at in starts
     )
-    done = sorted(executor.run(check_files, tasks), key=lambda one: one.task.ids)
-    return [finding for one in done for finding in one.result]
+    done = sorted(executor.run(check_on_worker, tasks), key=lambda each: each.task.ids)
+    return [finding for each in done for finding in each.result]
 
 
-def check_files(task: CheckTask) -> list[Finding]:
-    """On a worker. Files that were collected meanwhile are none of its concern."""
+def check_on_worker(task: CheckTask) -> list[Finding]:
+    """Files that were collected meanwhile are left out."""
     table = file_tables()[task.folder]
     query = sa.select(table).where(table.c.id.in_(task.ids)).order_by(table.c.id)
     with Lake(task.settings) as lake:
         with lake.database.read() as connection:
             rows = connection.execute(query).all()
-        return _check(lake, table, rows)
+        return _check_each(lake, table, rows)
 
 
-def _check(lake: Lake, table: sa.Table, rows: Sequence[sa.Row[Any]]) -> list[Finding]:
-    return [
-        finding
-        for one in rows
-        if (found := _check_one(lake, one)) and _still_known(lake, table, one.name)
-        for finding in found
-    ]
-
-
-def _check_one(lake: Lake, one: sa.Row[Any]) -> list[Finding]:
+def _check_each(lake: Lake, table: sa.Table, rows: Sequence[sa.Row[Any]]) -> list[Finding]:
     findings: list[Finding] = []
-    for recorded in _files_of(one):
-        try:
-            findings += _check_file(lake, recorded)
-        except OSError as error:
-            findings.append(Finding(recorded.name, f"cannot be read: {error}"))
+    for row in rows:
+        problems: list[Finding] = []
+        for file in _files_of(row):
+            try:
+                problems += _check_file(lake, *file)
+            except OSError as error:
+                problems.append(Finding(file[0], f"cannot be read: {error}"))
+        if problems and _still_known(lake, table, row.name):
+            findings += problems
     return findings
-
-
-def _present(lake: Lake, folders: Iterable[str]) -> set[str]:
-    return {file.name for folder in folders for file in lake.store.list(folder)}
 
 
 def _still_known(lake: Lake, table: sa.Table, name: str) -> bool:
@@ -136,50 +155,167 @@ def _still_known(lake: Lake, table: sa.Table, name: str) -> bool:
         return connection.execute(query).one_or_none() is not None
 
 
-class _Recorded(NamedTuple):
-    """A file as the database knows it; `rows` of a segment, not of its sessions."""
-
-    name: str
-    size: int
-    digest: str
-    rows: int | None
+def check_files(lake: Lake, row: sa.Row[Any]) -> Iterator[Finding]:
+    """Whether a segment, or another room's file, and the file of sessions beside it are what
+    their row in the database says. Raises OSError where they cannot be read."""
+    for file in _files_of(row):
+        yield from _check_file(lake, *file)
 
 
-def _files_of(one: sa.Row[Any]) -> list[_Recorded]:
+def _files_of(row: sa.Row[Any]) -> list[tuple[str, int, str, int | None]]:
+    beside = sessions_name(row.name)
     return [
-        _Recorded(one.name, one.bytes, one.sha256, one.rows),
-        _Recorded(sessions_name(one.name), one.sessions_bytes, one.sessions_sha256, None),
+        (row.name, row.bytes, row.sha256, row.rows),
+        (beside, row.sessions_bytes, row.sessions_sha256, None),
     ]
 
 
-def check_segment(lake: Lake, one: sa.Row[Any]) -> Iterator[Finding]:
-    """Whether the two files of a segment are what its row in the database says. Raises OSError
-    where they cannot be read."""
-    for recorded in _files_of(one):
-        yield from _check_file(lake, recorded)
-
-
-def _check_file(lake: Lake, recorded: _Recorded) -> Iterator[Finding]:
-    name, size, digest, rows = recorded
+def _check_file(
+    lake: Lake, name: str, size: int, sha256: str, rows: int | None
+) -> Iterator[Finding]:
+    digest, size_read = hashlib.sha256(), 0
     try:
-        found_size, found_digest = _digest(lake, name)
+        with lake.store.open(name) as source:
+            while part := source.read(_READ_BYTES):
+                digest.update(part)
+                size_read += len(part)
     except FileNotFoundError:
         yield Finding(name, "missing")
         return
-    if found_size != size:
-        yield Finding(name, f"{found_size} bytes, the database says {size}")
-    elif found_digest != digest:
+    if size_read != size:
+        yield Finding(name, f"{size_read} bytes, the database says {size}")
+    elif digest.hexdigest() != sha256:
         yield Finding(name, "its checksum does not match")
     elif rows is not None:
         with lake.store.open(name) as source, pq.ParquetFile(source) as file:
-            if (found := file.metadata.num_rows) != rows:
-                yield Finding(name, f"{found} rows, the database says {rows}")
+            if (rows_read := file.metadata.num_rows) != rows:
+                yield Finding(name, f"{rows_read} rows, the database says {rows}")
 
 
-def _digest(lake: Lake, name: str) -> tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
-    with lake.store.open(name) as source:
-        while part := source.read(_READ_BYTES):
-            digest.update(part)
-            size += len(part)
-    return size, digest.hexdigest()
+# Events
+
+_COLUMNS = [*SORTED_BY, "event_id", "key"]
+_EMPTY = EVENT_ROWS.empty_table().select(_COLUMNS)
+_EVENT = ["tenant", "session_id", "key"]
+_ORDER = [(name, "ascending") for name in SORTED_BY]
+#: More findings of one bucket are counted, not listed.
+_FINDINGS_MAX = 100
+
+
+def verify_deep(lake: Lake, executor: Executor) -> list[Finding]:
+    """Look at every event of the lake as it is now. A run of the same snap that was cut off is
+    taken up again. Raises what the executor raises."""
+    job = BucketJob(check_bucket, version="1")
+    try:
+        report = run_job(lake, executor, job, as_of="latest", again=True)
+    except LakeDamaged as error:
+        return [_damage(error)]
+    except OSError as error:  # of a file of sessions, which the text names
+        return [Finding("sessions", f"cannot be read: {error}")]
+    findings, events = [], 0
+    for result in read_results(lake, report.id):
+        events += result["events"]
+        findings += [Finding(**finding) for finding in result["findings"]]
+        if more := result["more"]:
+            findings.append(Finding("events", f"{more} more findings of the same bucket"))
+    if events != report.events:
+        problem = f"{events} are in the buckets, the database says {report.events}"
+        findings.append(Finding("events", problem))
+    return list(dict.fromkeys(findings))
+
+
+def check_bucket(lake: Lake, bucket: Bucket, _parameters: Parameters) -> dict[str, object]:
+    """Whether each event of the bucket is there once, and each row where it belongs."""
+    findings: list[Finding] = []
+    parts = [_EMPTY.append_column("segment", pa.nulls(0, pa.string()))]
+    for name in bucket.segments:
+        try:
+            rows, in_order = _read_unsorted(lake, bucket, name)
+        except LakeDamaged as error:
+            findings.append(_damage(error))
+            continue
+        except OSError as error:
+            findings.append(Finding(name, f"cannot be read: {error}"))
+            continue
+        if not in_order:
+            findings.append(Finding(name, "its rows are not in the order of a segment"))
+        findings += _missing_in_filter(lake, name, rows)
+        parts.append(rows.append_column("segment", pa.repeat(name, rows.num_rows)))
+    rows = pa.concat_tables(parts)
+    findings += _repeated_events(rows)
+    listed = [asdict(finding) for finding in findings[:_FINDINGS_MAX]]
+    return {"events": rows.num_rows, "findings": listed, "more": len(findings) - len(listed)}
+
+
+def _damage(error: LakeDamaged) -> Finding:
+    return Finding(str(error.facts["path"]), str(error.facts["why"]))
+
+
+def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, bool]:
+    """The bucket's rows in a segment, each looked at, and whether they are in order: in each
+    group those before the bucket, then its own, sorted, then those behind it."""
+    with open_events(lake, name) as file:
+        ranges = [each for each in group_ranges(name, file.metadata) if each is not None]
+    in_order = all(a.last <= b.first or _may_follow(a, b) for a, b in pairwise(ranges))
+    parts = [_EMPTY]
+    for group in read_groups(lake, bucket, name, _COLUMNS):
+        sides = _sides(bucket, group)
+        mine = group.filter(pa.array(sides == 0))
+        order = np.asarray(pc.sort_indices(mine, sort_keys=_ORDER)).astype(np.int64)
+        in_order = in_order and bool((np.diff(sides) >= 0).all() and (np.diff(order) > 0).all())
+        parts.append(mine.cast(_EMPTY.schema))
+    return pa.concat_tables(parts), in_order
+
+
+def _may_follow(group: SessionRange, following: SessionRange) -> bool:
+    """Of a group with several tenants the foot names the tenants alone."""
+    wide = any(each.first.tenant != each.last.tenant for each in (group, following))
+    return wide and group.first.tenant <= following.first.tenant
+
+
+def _sides(bucket: Bucket, rows: pa.Table) -> npt.NDArray[np.int8]:
+    """-1 before the bucket, 0 in it, 1 behind it: for each row."""
+    sides = np.zeros(rows.num_rows, np.int8)
+    if bucket.low is not None:
+        sides[_before(rows, bucket.low)] = -1
+    if bucket.high is not None:
+        sides[~_before(rows, bucket.high)] = 1
+    return sides
+
+
+def _before(rows: pa.Table, bound: SessionId) -> npt.NDArray[np.bool_]:
+    tenant, session = rows["tenant"], rows["session_id"]
+    same = pc.and_(pc.equal(tenant, bound.tenant), pc.less(session, bound.session_id))
+    return np.asarray(pc.or_(pc.less(tenant, bound.tenant), same))
+
+
+def _missing_in_filter(lake: Lake, name: str, rows: pa.Table) -> Iterator[Finding]:
+    """Every search for a session asks the filter first: one that it does not name is lost."""
+    query = sa.select(segment.c.session_filter).where(segment.c.name == name)
+    with lake.database.read() as connection:
+        session_filter = read_filter(connection.execute(query).scalar_one())
+    groups = rows.group_by(["tenant", "session_id"]).aggregate([])
+    sessions = list(
+        zip(groups["tenant"].to_pylist(), groups["session_id"].to_pylist(), strict=True)
+    )
+    hits = may_hold(session_filter, session_prefixes(session_key(*each) for each in sessions))
+    for at in (~hits).nonzero()[0]:
+        tenant, session = sessions[at]
+        yield Finding(name, f"its filter does not name session {session} of {tenant}")
+
+
+def _repeated_events(rows: pa.Table) -> Iterator[Finding]:
+    counts = rows.group_by(_EVENT).aggregate([([], "count_all")])
+    repeated = counts.filter(pc.greater(counts["count_all"], 1)).sort_by(
+        [(name, "ascending") for name in _EVENT]
+    )
+    for number, group in enumerate(repeated.to_pylist()):
+        copies = (
+            rows.filter(pc.equal(rows["key"], group["key"])) if number < _FINDINGS_MAX else rows
+        )
+        event = copies["event_id"][0].as_py() or group["key"].hex()
+        where = ", ".join(sorted(set(copies["segment"].to_pylist())))
+        yield Finding(
+            f"session {group['session_id']} of {group['tenant']}",
+            f"its event {event} is there {group['count_all']} times: {where}",
+        )

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.access.keys import create_first_key, list_keys
-from penstock.lake.directory import open_or_make
-from penstock.lake.lake import Lake
+from penstock.lake.lake import Lake, open_or_make
 from penstock.logs import configure_logs
 from penstock.server.app import make_app
 from penstock.server.memory import keep_memory

@@ -1,25 +1,23 @@
 """What a server process holds: the lake, keys, the gateway's and the writer's threads."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
-
-import structlog
-
+from collections.abc import AsyncIterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field
 from penstock.access.authorization import Authorizer
 from penstock.access.keys import KeyRing
 from penstock.access.settings import AccessSettings
 from penstock.channels.delivery import Deliverer
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock
+from penstock.clock import SystemClock
 from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings
-from penstock.fleet.gauges import FleetGauges
+from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
 from penstock.http.turns import Turns
-from penstock.ingest.group_commit import GroupCommit, Inflight
-from penstock.ingest.partition_writer import Parts
+from penstock.ingest.gateway import GroupCommit
+from penstock.ingest.gateway import InflightBytes
+from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
@@ -29,6 +27,11 @@ from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
 from penstock.server.registry_calls import RegistryCalls
 from penstock.settings import Settings
+from typing import Literal
+import asyncio
+import contextlib
+import structlog
+
 
 #: A writer without progress for so long is not ready.
 _STUCK_SECONDS_MAX = 30.0
@@ -61,7 +64,7 @@ class Service:
             settings=self.settings,
             authorizer=self.authorizer,
             lake=self.lake,
-            inflight=Inflight(
+            inflight=InflightBytes(
                 limits.inflight_bytes_max, limits.tenant_inflight_bytes_max, self.metrics
             ),
             metrics=self.metrics,
@@ -165,8 +168,8 @@ class Service:
         found = (self.upkeep, self.deliverer)
         return [said for one in found if one is not None for said in one.problems()]
 
-    def _parts(self) -> Parts:
-        return Parts(
+    def _parts(self) -> WriterParts:
+        return WriterParts(
             settings=self.settings,
             database=self.lake.database,
             store=self.lake.store,

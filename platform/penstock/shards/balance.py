@@ -1,7 +1,13 @@
-"""Which samples make up a batch, and which rank gets which of them. Pure.
+"""How much sequences cost, and how they are divided: among ranks, and into packed rows. Pure.
 
-A global batch takes groups in order until the next does not fit. Where it begins is all it depends
-on, so a reader goes on from any sample without having seen those before."""
+A global batch takes groups in order until the next does not fit. It depends on nothing but where it
+begins, so a reader can go on from any sample.
+
+Packing puts several sequences into one row of a fixed length: first fit, the longest first. Each
+goes into the first row that still has room, which a tree over the rows' free tokens finds: n log n
+in all. This needs at most 11/9 of the rows of the best packing, and 6/9 of one more. Sequences in a
+row attend to themselves alone, so a row costs as much as its sequences do.
+"""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -18,7 +24,7 @@ QUADRATIC_TOKENS = 49_152
 
 
 @dataclass(frozen=True)
-class Budget:
+class BatchBudget:
     """The most that a global batch holds, over all ranks: samples or tokens. A group that alone
     has more is a batch of its own."""
 
@@ -47,7 +53,9 @@ def cost(tokens: np.ndarray) -> np.ndarray:
     return total
 
 
-def divide(tokens: np.ndarray, groups: np.ndarray, budget: Budget, world: int) -> list[np.ndarray]:
+def divide(
+    tokens: np.ndarray, groups: np.ndarray, budget: BatchBudget, world: int
+) -> list[np.ndarray]:
     """Which samples of a batch each rank gets, in the order of the batch. `tokens` has the length
     of each sample, `groups` where each group begins among them.
 
@@ -68,7 +76,7 @@ def divide(tokens: np.ndarray, groups: np.ndarray, budget: Budget, world: int) -
     return [np.array(sorted(samples), np.int64) for samples in dealt]
 
 
-def _pieces(tokens: np.ndarray, groups: np.ndarray, budget: Budget, world: int) -> np.ndarray:
+def _pieces(tokens: np.ndarray, groups: np.ndarray, budget: BatchBudget, world: int) -> np.ndarray:
     """Where each part of a batch begins that goes to one rank together."""
     sizes = np.diff(np.append(groups, len(tokens)))
     taken = budget.size(sizes, np.add.reduceat(tokens, groups))
@@ -82,7 +90,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedRows:
     """Row r holds the samples order[offsets[r]:offsets[r + 1]], in this order."""
 
     order: Counts
@@ -98,7 +106,7 @@ class Packed:
 
 def pack(
     lengths: Sequence[int] | Counts, length: int, groups: Sequence[str] | None = None
-) -> Packed:
+) -> PackedRows:
     """Rows of at most `length` tokens. Samples of one group share a row; where they do not fit
     in one, they have rows of their own. Of equal lengths the earlier is packed first."""
     counts = np.asarray(lengths, np.int64)
@@ -129,7 +137,7 @@ def _members(groups: Sequence[str]) -> list[list[int]]:
     return list(found.values())
 
 
-def _packed(rows: Sequence[Sequence[int]], counts: Counts) -> Packed:
+def _packed(rows: Sequence[Sequence[int]], counts: Counts) -> PackedRows:
     sizes = [len(row) for row in rows]
     order = np.fromiter((one for row in rows for one in row), np.int64, sum(sizes))
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
@@ -139,7 +147,7 @@ def _packed(rows: Sequence[Sequence[int]], counts: Counts) -> Packed:
     np.add.at(tokens, row_of, packed)
     costs = np.zeros(len(rows))
     np.add.at(costs, row_of, cost(packed))
-    return Packed(order, offsets, tokens, costs)
+    return PackedRows(order, offsets, tokens, costs)
 
 
 def _first_fit(counts: Counts, length: int) -> list[list[int]]:

@@ -1,10 +1,13 @@
-"""Columns of a shard as numpy: views of what Arrow decoded wherever numpy can have one.
+"""Batches: columns of a shard as numpy, gathered from decoded windows, for one rank.
 
-Missing texts are None, missing numbers NaN or -1, and a list that is missing is an empty one."""
+Arrays are views of what Arrow decoded wherever numpy can have one. Missing texts are None, missing
+numbers NaN or -1, and a missing list is an empty one.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import Packed, pack
+from penstock.shards.balance import BatchBudget, PackedRows, divide, pack
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
 #: What a trainer needs of a row when it does not say.
@@ -83,7 +86,7 @@ def _in_one(pieces: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(pieces, out=values)
 
 
-class Lists(NamedTuple):
+class ListValues(NamedTuple):
     """A column of lists in one buffer, as Arrow has it."""
 
     values: np.ndarray
@@ -110,7 +113,7 @@ class Batch:
     def __len__(self) -> int:
         return self.rows
 
-    def pack(self, length: int) -> Packed:
+    def pack(self, length: int) -> PackedRows:
         """Its rows put together in rows of at most so many tokens. Raises InvalidInput where one
         alone is longer."""
         return pack(np.diff(self["input_ids"].offsets), length)
@@ -126,7 +129,7 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Lists]:
+def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | ListValues]:
     """One column, or several where it holds records."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # none: a column without rows
@@ -140,9 +143,9 @@ def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Lists
     values = array.values[offsets[0] : offsets[-1]]
     offsets = offsets - offsets[0] if offsets[0] else offsets
     if not pa.types.is_struct(values.type):
-        return {name: Lists(_plain(values), offsets)}
+        return {name: ListValues(_plain(values), offsets)}
     fields = zip(values.type, values.flatten(), strict=True)
-    return {f"{name}.{field.name}": Lists(_plain(one), offsets) for field, one in fields}
+    return {f"{name}.{field.name}": ListValues(_plain(one), offsets) for field, one in fields}
 
 
 def _plain(array: pa.Array) -> np.ndarray:
@@ -152,22 +155,22 @@ def _plain(array: pa.Array) -> np.ndarray:
     return values
 
 
-def _bytes(array: pa.Array) -> Lists:
+def _bytes(array: pa.Array) -> ListValues:
     _, offsets, content = array.buffers()
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     values = np.frombuffer(content, np.uint8) if content else np.zeros(0, np.uint8)
-    return Lists(values[ends[0] : ends[-1]], ends - ends[0])
+    return ListValues(values[ends[0] : ends[-1]], ends - ends[0])
 
 
-class Decoded(NamedTuple):
+class DecodedChunk(NamedTuple):
     """A chunk. `starts` says where groups begin among its rows."""
 
-    columns: Mapping[str, np.ndarray | Lists]
+    columns: Mapping[str, np.ndarray | ListValues]
     tokens: np.ndarray
     starts: np.ndarray
 
 
-class Places(NamedTuple):
+class ValuePlaces(NamedTuple):
     """Where the values of each row of a window are, in the buffers of its chunks."""
 
     buffers: list[np.ndarray]
@@ -180,7 +183,7 @@ class Window:
     """Rows are numbered through all chunks; groups stand in the order they are given out."""
 
     numbers: dict[str, np.ndarray]
-    lists: dict[str, Places]
+    lists: dict[str, ValuePlaces]
     chunk: np.ndarray
     tokens: np.ndarray
     group_first: np.ndarray
@@ -188,18 +191,18 @@ class Window:
     group_tokens: np.ndarray
 
 
-class Taken(NamedTuple):
+class WindowRows(NamedTuple):
     """Rows of a window, in the order they are given out."""
 
     window: Window
     rows: np.ndarray
 
 
-def count_groups(chunks: Sequence[Decoded]) -> int:
+def count_groups(chunks: Sequence[DecodedChunk]) -> int:
     return sum(len(one.starts) for one in chunks)
 
 
-def make_window(chunks: Sequence[Decoded], order: np.ndarray) -> Window:
+def make_window(chunks: Sequence[DecodedChunk], order: np.ndarray) -> Window:
     """`order` is the order of the groups, by their place in that of the chunks."""
     rows = [len(one.tokens) for one in chunks]
     before = np.cumsum([0, *rows[:-1]])
@@ -209,8 +212,8 @@ def make_window(chunks: Sequence[Decoded], order: np.ndarray) -> Window:
     numbers, lists = {}, {}
     for name in chunks[0].columns:
         parts = [one.columns[name] for one in chunks]
-        if isinstance(parts[0], Lists):
-            lists[name] = _places([one for one in parts if isinstance(one, Lists)])
+        if isinstance(parts[0], ListValues):
+            lists[name] = _places([one for one in parts if isinstance(one, ListValues)])
         else:
             numbers[name] = np.concatenate(parts)
     return Window(
@@ -224,15 +227,15 @@ def make_window(chunks: Sequence[Decoded], order: np.ndarray) -> Window:
     )
 
 
-def _places(parts: Sequence[Lists]) -> Places:
-    return Places(
+def _places(parts: Sequence[ListValues]) -> ValuePlaces:
+    return ValuePlaces(
         buffers=[one.values for one in parts],
         starts=np.concatenate([one.offsets[:-1] for one in parts]),
         lengths=np.concatenate([np.diff(one.offsets) for one in parts]),
     )
 
 
-def gather(taken: Sequence[Taken]) -> dict[str, np.ndarray | Ragged]:
+def gather(taken: Sequence[WindowRows]) -> dict[str, np.ndarray | Ragged]:
     """The rows as one. Lists stay where they are until someone asks for them in one piece."""
     found: dict[str, np.ndarray | Ragged] = {}
     first = taken[0].window
@@ -243,7 +246,7 @@ def gather(taken: Sequence[Taken]) -> dict[str, np.ndarray | Ragged]:
     return found
 
 
-def _ragged(parts: Sequence[tuple[Places, Taken]]) -> Ragged:
+def _ragged(parts: Sequence[tuple[ValuePlaces, WindowRows]]) -> Ragged:
     buffers: list[np.ndarray] = []
     which = []
     for places, one in parts:
@@ -259,3 +262,88 @@ def _ragged(parts: Sequence[tuple[Places, Taken]]) -> Ragged:
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+# Batches of groups
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """Which part of each global batch a reader gets."""
+
+    rank: int
+    world: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            why = f"of {self.world} ranks the first is 0 and the last {self.world - 1}"
+            raise InvalidInput(what=f"The rank {self.rank}", why=why)
+
+
+class DrawnGroups(NamedTuple):
+    """Groups of a window that are drawn after each other: where each begins among its rows, and
+    how many samples it has."""
+
+    window: Window
+    firsts: np.ndarray
+    samples: np.ndarray
+
+
+def make_batch(
+    groups: Sequence[DrawnGroups],
+    budget: BatchBudget,
+    share: RankShare,
+    state: Mapping[str, Any],
+) -> Batch:
+    """What this rank gets of a global batch."""
+    taken = _rows_of(groups)
+    padding = False
+    if share.world > 1:
+        tokens = np.concatenate([window.tokens[rows] for window, rows in taken])
+        samples = np.concatenate([one.samples for one in groups])
+        begins = np.cumsum(samples) - samples
+        own = divide(tokens, begins, budget, share.world)[share.rank]
+        padding = not len(own)
+        taken = _select(taken, np.array([np.argmin(tokens)]) if padding else own)
+    columns = gather(taken)
+    rows = sum(len(one.rows) for one in taken)
+    return Batch(_as_padding(columns) if padding else columns, rows, padding, state)
+
+
+def _rows_of(groups: Sequence[DrawnGroups]) -> list[WindowRows]:
+    """The rows of a batch, one piece for each stretch that comes from the same window."""
+    taken = []
+    for _, stretch in groupby(groups, lambda one: id(one.window)):
+        found = list(stretch)
+        firsts = np.concatenate([one.firsts for one in found])
+        samples = np.concatenate([one.samples for one in found])
+        begins = np.cumsum(samples) - samples
+        rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
+        taken.append(WindowRows(found[0].window, rows))
+    return taken
+
+
+def _select(taken: Sequence[WindowRows], own: np.ndarray) -> list[WindowRows]:
+    """Only these rows, numbered through all pieces, in order."""
+    ends = np.cumsum([len(one.rows) for one in taken])
+    cuts = np.searchsorted(own, ends)
+    selected, begun = [], 0
+    for one, end, cut in zip(taken, ends, cuts, strict=True):
+        if cut > begun:
+            selected.append(
+                WindowRows(one.window, one.rows[own[begun:cut] - (end - len(one.rows))])
+            )
+        begun = cut
+    return selected
+
+
+def _as_padding(columns: dict[str, np.ndarray | Ragged]) -> dict[str, np.ndarray | Ragged]:
+    """A row of which nothing is trained."""
+    padding = dict(columns)
+    for name in ("loss_weight", "n_trainable"):
+        if name in columns:
+            padding[name] = np.zeros(1, columns[name].dtype)  # type: ignore[union-attr]
+    mask = columns.get("loss_mask")
+    if isinstance(mask, Ragged):
+        padding["loss_mask"] = mask.zeros()
+    return padding

@@ -1,4 +1,4 @@
-"""The files of a shard: their names, reading them with their checksums, and moving them."""
+"""The files of a shard: names, checksums, copying, reading them again and again, local copies."""
 
 import fcntl
 import hashlib
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.directories import make_directory
-from penstock.lake.digesting import Digesting
+from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, RoutesFile, folder_of, write_manifest
@@ -34,7 +34,7 @@ def routes_name(part: str) -> str:
 
 
 @contextmanager
-def telling_damage(path: str) -> Iterator[None]:
+def reporting_damage(path: str) -> Iterator[None]:
     """What reading this file finds wrong in it is raised as ShardDamaged. Arrow has OSError for a
     page that does not match its checksum too; where the system refused there is a number."""
     try:
@@ -59,7 +59,7 @@ def open_part(
     """A file of a shard, to be read with the checksums of its pages. Raises ShardDamaged, also
     for what reading finds until the block ends; what the store raises. `index` is that of the file,
     if it was read before."""
-    with telling_damage(path), store.open(path) as source:
+    with reporting_damage(path), store.open(path) as source:
         if source.size() != part.bytes:
             why = f"it has {source.size()} bytes, and the manifest says {part.bytes}"
             raise ShardDamaged(path=path, why=why)
@@ -91,7 +91,7 @@ def read_part(
 
 def check_digest(store: ObjectStore, path: str, part: PartFile | RoutesFile) -> None:
     """Read the whole file. Raises ShardDamaged when its checksum is not the manifest's."""
-    with telling_damage(path), store.open(path) as source:
+    with reporting_damage(path), store.open(path) as source:
         digest = hashlib.sha256()
         while piece := source.read_buffer(_COPY_BYTES):
             digest.update(piece)
@@ -102,8 +102,8 @@ def copy_part(
     source: ObjectStore, path: str, target: ObjectStore, to: str, part: PartFile | RoutesFile
 ) -> None:
     """Nothing appears at `to` unless it has the checksum of the manifest. Raises ShardDamaged."""
-    with telling_damage(path), source.open(path) as file, target.create(to) as copy:
-        sink = Digesting(copy)
+    with reporting_damage(path), source.open(path) as file, target.create(to) as copy:
+        sink = DigestingFile(copy)
         while piece := file.read_buffer(_COPY_BYTES):
             sink.write(piece)
         _compare(path, sink.digest.hexdigest(), part)
@@ -208,13 +208,13 @@ class LocalCopies:
 
 
 #: Files that are kept open, and of which the index is remembered.
-_FILES_MAX = 16
+_OPEN_FILES_MAX = 16
 
 
 T = TypeVar("T")
 
 
-class _Opened(NamedTuple):
+class _OpenFile(NamedTuple):
     """A file, and what closes it."""
 
     file: pq.ParquetFile
@@ -232,7 +232,7 @@ class OpenFiles:
         self._folder = folder
         self._copies = copies
         self._lock = Lock()
-        self._idle: OrderedDict[str, _Opened] = OrderedDict()
+        self._idle: OrderedDict[str, _OpenFile] = OrderedDict()
         self._indexes: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._first_opening: defaultdict[str, Lock] = defaultdict(Lock)
 
@@ -275,12 +275,12 @@ class OpenFiles:
                 one = self._open(part)
         with ExitStack() as closing:
             closing.push(one.closing)
-            with telling_damage(self.path(part)):
+            with reporting_damage(self.path(part)):
                 yield one.file
             closing.pop_all()
         self._keep(part.name, one)
 
-    def _open(self, part: PartFile | RoutesFile) -> _Opened:
+    def _open(self, part: PartFile | RoutesFile) -> _OpenFile:
         store, path = self._store, self.path(part)
         if self._copies:
             store, path = self._copies.find(store, path, part)
@@ -290,9 +290,9 @@ class OpenFiles:
             file = closing.enter_context(open_part(store, path, part, index))
             with self._lock:
                 _remember(self._indexes, part.name, file.metadata)
-            return _Opened(file, closing.pop_all())
+            return _OpenFile(file, closing.pop_all())
 
-    def _keep(self, name: str, one: _Opened) -> None:
+    def _keep(self, name: str, one: _OpenFile) -> None:
         with self._lock:
             unneeded = [self._idle.pop(name)] if name in self._idle else []
             unneeded += _remember(self._idle, name, one)
@@ -311,4 +311,4 @@ def _remember(things: OrderedDict[str, T], name: str, thing: T) -> list[T]:
     """The newest at the end; what there is no more room for."""
     things[name] = thing
     things.move_to_end(name)
-    return [things.popitem(last=False)[1]] if len(things) > _FILES_MAX else []
+    return [things.popitem(last=False)[1]] if len(things) > _OPEN_FILES_MAX else []

@@ -51,12 +51,12 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     routes: RoutesFile | None = None
 
 
-class SnapshotNamed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     snap: int
 
 
-class RewardNamed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RewardReference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     definition: str
     version: str
 
@@ -92,9 +92,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recipe: str = ""
     query: str = ""
     query_parameters: dict[str, Any] = {}
-    snapshot: SnapshotNamed | None = None
+    snapshot: SnapshotReference | None = None
     seed: int = 0
-    rewards: list[RewardNamed] = []
+    rewards: list[RewardReference] = []
     policy: PolicyRange | None = None
     #: What the recipe's channel pointed at.
     counted_from: str | None = None

@@ -1,10 +1,9 @@
-"""The order of an epoch: a pure function of (manifest, seed, epoch), found at any place at once.
+"""The order of an epoch: a pure function of manifest, seed and epoch, known at any place at once.
 
-It has two levels, so that each row group is decoded once an epoch and few are in memory. A chunk is
-a row group, or several when a group goes on from one into the next. The chunks are permuted; each
-`WINDOW_CHUNKS` of them in that order are a window, and the groups of a window are permuted among
-themselves. Nothing of the reader's own — ranks, workers, batches, how far it reads ahead — is part
-of it.
+It has two levels, so that each row group is decoded once in an epoch and few are in memory. A chunk
+is a row group, or several where a group goes on from one into the next. The chunks are permuted.
+Each `WINDOW_CHUNKS` of them are a window, and the groups of a window are permuted among themselves.
+Ranks, workers, batches and reading ahead are no part of it.
 """
 
 import hashlib

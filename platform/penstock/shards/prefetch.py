@@ -1,4 +1,4 @@
-"""Items that a thread makes ahead. Whoever waits is always woken: by an item, an error, the end."""
+"""Items that a thread makes ahead. An item, an error or the end always wakes whoever waits."""
 
 import atexit
 from collections import deque
@@ -11,20 +11,20 @@ T = TypeVar("T")
 
 
 #: Those with a thread that runs. One that still reads when the interpreter goes aborts the program.
-_running: WeakSet["Prefetched[Any]"] = WeakSet()
+_open_prefetches: WeakSet["Prefetch[Any]"] = WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    for one in list(_running):
+    for one in list(_open_prefetches):
         one.close()
 
 
-class Closed(Exception):
+class PrefetchClosed(Exception):
     """Nobody wants more items. The thread that makes them ends on it."""
 
 
-class Prefetched(Generic[T]):
+class Prefetch(Generic[T]):
     """Iterate over what `make` yields; at most `items_max` wait. `close` ends the thread.
 
     Where it ends while someone waits for an item, that one gets `Closed`.
@@ -39,7 +39,7 @@ class Prefetched(Generic[T]):
         self._closed = False
         self._changed = Condition()
         self._thread = Thread(target=self._run, name=name, daemon=True)
-        _running.add(self)
+        _open_prefetches.add(self)
         self._thread.start()
 
     def __iter__(self) -> Iterator[T]:
@@ -49,7 +49,7 @@ class Prefetched(Generic[T]):
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._ended or self._closed)
             if self._closed:
-                raise Closed
+                raise PrefetchClosed
             if self._items:
                 self._changed.notify_all()
                 return self._items.popleft()
@@ -63,14 +63,14 @@ class Prefetched(Generic[T]):
             self._items.clear()
             self._changed.notify_all()
         self._thread.join()
-        _running.discard(self)
+        _open_prefetches.discard(self)
 
     def _run(self) -> None:
         error: BaseException | None = None
         try:
             for item in self._make():
                 self._put(item)
-        except Closed:
+        except PrefetchClosed:
             pass
         except BaseException as raised:  # noqa: BLE001  # raised again where it is waited for
             error = raised
@@ -83,6 +83,6 @@ class Prefetched(Generic[T]):
         with self._changed:
             self._changed.wait_for(lambda: len(self._items) < self._items_max or self._closed)
             if self._closed:
-                raise Closed
+                raise PrefetchClosed
             self._items.append(item)
             self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""Reading shards for training: the same samples in the same order, whoever reads, from any place.
+"""Reading shards for training: the same samples in the same order on every machine.
 
-Which samples come, in which order and in which global batches depends on the shard, the seed and
-the epoch. How many ranks, threads and batches made ahead there are changes nothing of it.
+The shard, the seed and the epoch decide which samples come, in which order and in which global
+batches. The number of ranks, of threads and of batches made ahead does not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,64 +9,45 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Self, get_args
-
-import numpy as np
+from typing import Any, Self
 
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
-from penstock.shards.balance import Budget, divide
-from penstock.shards.batches import Batch, Ragged, Taken, check_columns, gather
+from penstock.shards.balance import BatchBudget
+from penstock.shards.batches import Batch, RankShare, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
 from penstock.shards.order import Order
-from penstock.shards.prefetch import Closed, Prefetched
+from penstock.shards.prefetch import Prefetch, PrefetchClosed
 from penstock.shards.settings import ShardSettings
 from penstock.shards.sources import (
-    Drawing,
     Exhausted,
-    Groups,
+    Mixture,
     OpenShard,
-    Position,
-    check_weights,
-    furthest_behind,
+    ShardCursor,
+    ShardPosition,
+    global_batches,
 )
-from penstock.storage.opening import open_store
+from penstock.storage import open_store
 
+BATCH_SAMPLES = 64
 #: Batches made ahead, and threads that decode, where the caller does not say.
 _BATCHES_AHEAD = 2
 _THREADS = 2
-
-BATCH_SAMPLES = 64
 _STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Share:
-    """Which part of each global batch a reader gets."""
-
-    rank: int
-    world: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world:
-            why = f"of {self.world} ranks the first is 0 and the last {self.world - 1}"
-            raise InvalidInput(what=f"The rank {self.rank}", why=why)
-
-
-@dataclass(frozen=True)
-class Plan:
+class ReadingPlan:
     """What a reader gives out."""
 
-    weights: tuple[float, ...]
-    budget: Budget
-    share: Share
+    mixture: Mixture
+    budget: BatchBudget
+    share: RankShare
     seed: int
     shuffled: bool
-    exhausted: Exhausted
     batches_max: int
     threads: int
 
@@ -75,22 +56,22 @@ class ShardReader:
     """An iterable of batches. A loop over it is an epoch, or what is left of one; the next loop is
     the next epoch. One loop at a time: a second one ends the first."""
 
-    def __init__(self, shards: Sequence[OpenShard], plan: Plan, epoch: int) -> None:
+    def __init__(self, shards: Sequence[OpenShard], plan: ReadingPlan, epoch: int) -> None:
         self._shards = list(shards)
         self._plan = plan
-        self._positions = [Position(epoch) for _ in shards]
-        self._batches: Prefetched[Batch] | None = None
+        self._positions = [ShardPosition(epoch) for _ in shards]
+        self._batches: Prefetch[Batch] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         self.close()
-        batches = Prefetched(self._make, self._plan.batches_max, "penstock-reader")
+        batches = Prefetch(self._make, self._plan.batches_max, "penstock-reader")
         self._batches = batches
         try:
             for batch in batches:
                 self._positions = _positions_in(batch.state)
                 yield batch
             self._positions = [_next_round(one) for one in self._positions]
-        except Closed:
+        except PrefetchClosed:
             what = "The loop over a reader"
             why = "the reader was closed, or another loop over it began"
             raise InvalidInput(what=what, why=why) from None
@@ -133,14 +114,14 @@ class ShardReader:
                 closing.callback(shard.close)
             pool = closing.enter_context(ThreadPoolExecutor(plan.threads, "penstock-decode"))
             try:
-                sources = [
-                    Drawing(shard, partial(self._order, shard), plan.budget, position, pool)
+                cursors = [
+                    ShardCursor(shard, partial(self._order, shard), plan.budget, position, pool)
                     for shard, position in zip(self._shards, self._positions, strict=True)
                 ]
-                for groups in _global_batches(sources, plan):
-                    state = self._state([one.position for one in sources])
-                    yield _batch_of(groups, plan, state)
-                    for one in sources:
+                for groups in global_batches(cursors, plan.mixture, plan.budget.limit):
+                    state = self._state([one.position for one in cursors])
+                    yield make_batch(groups, plan.budget, plan.share, state)
+                    for one in cursors:
                         one.look_ahead()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -148,25 +129,25 @@ class ShardReader:
     def _order(self, shard: OpenShard, epoch: int) -> Order:
         return Order(shard.id, shard.chunks, self._plan.seed, epoch, self._plan.shuffled)
 
-    def _state(self, positions: Sequence[Position]) -> dict[str, Any]:
+    def _state(self, positions: Sequence[ShardPosition]) -> dict[str, Any]:
         plan = self._plan
         return {
             "format": _STATE_FORMAT,
             "seed": plan.seed,
             "shuffled": plan.shuffled,
-            "exhausted": plan.exhausted,
+            "exhausted": plan.mixture.exhausted,
             "batch_samples": plan.budget.samples,
             "batch_tokens": plan.budget.tokens,
             "world": plan.share.world,
             "sources": [
                 {"shard": shard.id, "weight": weight, **asdict(position)}
                 for shard, weight, position in zip(
-                    self._shards, plan.weights, positions, strict=True
+                    self._shards, plan.mixture.weights, positions, strict=True
                 )
             ],
         }
 
-    def _checked(self, state: Mapping[str, Any]) -> list[Position]:
+    def _checked(self, state: Mapping[str, Any]) -> list[ShardPosition]:
         try:
             if state["format"] != _STATE_FORMAT:
                 raise PositionRefused(why=f"it has the format {state['format']!r}")
@@ -249,21 +230,16 @@ def read_mixture(
     """Like `read_shard` over several shards with weights: each batch has samples of them in that
     proportion. `exhausted` says what happens when one is read to its end: `stop`, `drop` it and go
     on with the others, or `repeat` it until all were read once."""
-    weights = tuple(float(weight) for _, weight in shards)
-    check_weights(weights)
-    if exhausted not in get_args(Exhausted):
-        what, why = f"exhausted={exhausted!r}", f"it is one of {', '.join(get_args(Exhausted))}"
-        raise InvalidInput(what=what, why=why)
+    mixture = Mixture(tuple(float(weight) for _, weight in shards), exhausted)
     if batch_samples is None and batch_tokens is None:
         batch_samples = BATCH_SAMPLES
     settings = _settings_of(data)
-    plan = Plan(
-        weights=weights,
-        budget=Budget(batch_samples, batch_tokens),
-        share=Share(rank, world),
+    plan = ReadingPlan(
+        mixture=mixture,
+        budget=BatchBudget(batch_samples, batch_tokens),
+        share=RankShare(rank, world),
         seed=seed,
         shuffled=shuffle,
-        exhausted=exhausted,
         batches_max=_at_least_one("prefetch", prefetch, _BATCHES_AHEAD),
         threads=_at_least_one("threads", threads, _THREADS),
     )
@@ -297,112 +273,16 @@ def _copies(
     return LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
 
 
-def _positions_in(state: Mapping[str, Any]) -> list[Position]:
+def _positions_in(state: Mapping[str, Any]) -> list[ShardPosition]:
     names = ("epoch", "samples_consumed", "drawn", "finished")
-    return [Position(**{name: int(one[name]) for name in names}) for one in state["sources"]]
+    return [ShardPosition(**{name: int(one[name]) for name in names}) for one in state["sources"]]
 
 
-def _next_round(position: Position) -> Position:
+def _next_round(position: ShardPosition) -> ShardPosition:
     """Where a source goes on after the end of a loop: at the start of an epoch of its own."""
-    return Position(position.epoch + 1)
+    return ShardPosition(position.epoch + 1)
 
 
 def _refuse_other(what: str, found: object, own: object) -> None:
     if found != own:
         raise PositionRefused(why=f"its {what} is {found}, and the reader's {own}")
-
-
-def _global_batches(sources: Sequence[Drawing], plan: Plan) -> Iterator[list[Groups]]:
-    """Groups in order, as many at a time as fit."""
-    taken: list[Groups] = []
-    room = plan.budget.limit
-    while (source := _next_source(sources, plan)) is not None:
-        count, size = source.fitting(room)
-        if not count and taken:
-            yield taken
-            taken, room = [], plan.budget.limit
-            continue
-        if not count or len(sources) > 1:  # the next source may be another
-            count, size = 1, source.next_size
-        taken.append(source.take(count))
-        room -= size
-    if taken:
-        yield taken
-
-
-def _next_source(sources: Sequence[Drawing], plan: Plan) -> Drawing | None:
-    """One that has a group; None at the end of the loop."""
-    left = [_is_left(one, plan.exhausted) for one in sources]
-    if not any(left):
-        return None
-    drawn = [one.drawn for one in sources]
-    source = sources[furthest_behind(drawn, plan.weights, left)]
-    if source.ended():
-        if plan.exhausted == "stop" or _all_finished(sources):
-            return None
-        source.begin_next_epoch()
-    return source
-
-
-def _is_left(source: Drawing, exhausted: Exhausted) -> bool:
-    """Whether it may be the next one, or the one that ends the loop."""
-    if exhausted == "drop":
-        return not source.ended()
-    return exhausted == "stop" or not source.empty
-
-
-def _all_finished(sources: Sequence[Drawing]) -> bool:
-    return all(one.finished or one.ended() for one in sources)
-
-
-def _batch_of(groups: Sequence[Groups], plan: Plan, state: dict[str, Any]) -> Batch:
-    """What this rank gets of a global batch."""
-    taken = _rows_of(groups)
-    padding = False
-    if plan.share.world > 1:
-        tokens = np.concatenate([window.tokens[rows] for window, rows in taken])
-        samples = np.concatenate([one.samples for one in groups])
-        begins = np.cumsum(samples) - samples
-        own = divide(tokens, begins, plan.budget, plan.share.world)[plan.share.rank]
-        padding = not len(own)
-        taken = _select(taken, np.array([np.argmin(tokens)]) if padding else own)
-    columns = gather(taken)
-    rows = sum(len(one.rows) for one in taken)
-    return Batch(_as_padding(columns) if padding else columns, rows, padding, state)
-
-
-def _rows_of(groups: Sequence[Groups]) -> list[Taken]:
-    """The rows of a batch, one piece for each stretch that comes from the same window."""
-    taken = []
-    for _, stretch in groupby(groups, lambda one: id(one.window)):
-        found = list(stretch)
-        firsts = np.concatenate([one.firsts for one in found])
-        samples = np.concatenate([one.samples for one in found])
-        begins = np.cumsum(samples) - samples
-        rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
-        taken.append(Taken(found[0].window, rows))
-    return taken
-
-
-def _select(taken: Sequence[Taken], own: np.ndarray) -> list[Taken]:
-    """Only these rows, numbered through all pieces, in order."""
-    ends = np.cumsum([len(one.rows) for one in taken])
-    cuts = np.searchsorted(own, ends)
-    selected, begun = [], 0
-    for one, end, cut in zip(taken, ends, cuts, strict=True):
-        if cut > begun:
-            selected.append(Taken(one.window, one.rows[own[begun:cut] - (end - len(one.rows))]))
-        begun = cut
-    return selected
-
-
-def _as_padding(columns: dict[str, np.ndarray | Ragged]) -> dict[str, np.ndarray | Ragged]:
-    """A row of which nothing is trained."""
-    padding = dict(columns)
-    for name in ("loss_weight", "n_trainable"):
-        if name in columns:
-            padding[name] = np.zeros(1, columns[name].dtype)  # type: ignore[union-attr]
-    mask = columns.get("loss_mask")
-    if isinstance(mask, Ragged):
-        padding["loss_mask"] = mask.zeros()
-    return padding

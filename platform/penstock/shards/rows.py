@@ -1,4 +1,4 @@
-"""TODO: what this chapter is."""
+"""Rows of a shard as numpy: what rules check, and what exporters write."""
 
 from functools import cached_property
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""What must hold for each row of a shard by itself. Pure, and over many rows at once.
+"""The rules that each row of a shard keeps by itself. Pure, and over many rows at once.
 
-A rule gives the first row that breaks it, and how. Those in `SHAPES` hold before the others are
-asked, which count on them.
+A rule yields the first row that breaks it, and how. The rules in `RULES` rely on those in `SHAPES`,
+which are checked before.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from penstock.shards.rows import Rows
 from penstock.shards.schema import ROLES, SHARD_ROWS, Split, Status, TokenSource
 
 
-class Broken(NamedTuple):
+class BrokenRule(NamedTuple):
     """A rule that does not hold; `row` counts from 0 among the rows that were asked."""
 
     row: int
@@ -25,25 +25,25 @@ class Broken(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Known:
+class ModelLimits:
     """What is known of the model. None: not known, and not asked."""
 
     vocabulary: int | None = None
     experts: int | None = None
 
 
-Rule = Callable[[Rows, Known], Iterator[tuple[int, str]]]
+Rule = Callable[[Rows, ModelLimits], Iterator[tuple[int, str]]]
 SHAPES: list[Rule] = []
 RULES: list[Rule] = []
 
 
-def first_broken(rows: Rows, known: Known) -> Broken | None:
+def first_broken(rows: Rows, known: ModelLimits) -> BrokenRule | None:
     """The first row that breaks a rule."""
     if not rows.count:
         return None
     for rules in (SHAPES, RULES):
         broken = [
-            Broken(row, rule.__name__.strip("_"), why)
+            BrokenRule(row, rule.__name__.strip("_"), why)
             for rule in rules
             for row, why in rule(rows, known)
         ]
@@ -70,7 +70,7 @@ def _where(bad: np.ndarray, rows: np.ndarray | None = None) -> Iterator[int]:
 
 
 @_shape
-def required(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def required(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     for field in SHARD_ROWS:
         if not field.nullable and rows.column(field.name).null_count:
             for row in _where(~rows.present(field.name)):
@@ -78,7 +78,7 @@ def required(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_shape
-def required_parts(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def required_parts(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     for field in SHARD_ROWS:
         if not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
             continue
@@ -100,7 +100,7 @@ def _parts(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 
 @_shape
-def lengths(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def lengths(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     if rows.column("n_tokens").null_count:
         return
     for row in _where(rows.tokens < 1):
@@ -112,27 +112,27 @@ def lengths(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_rule
-def mask_values(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def mask_values(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     if rows.mask.max() > 1:
         yield rows.row_of(int((rows.mask > 1).argmax())), "loss_mask is neither 0 nor 1"
 
 
 @_rule
-def n_trainable(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def n_trainable(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     said = rows.numbers("n_trainable")
     for row in _where(said != rows.trained):
         yield row, f"n_trainable is {said[row]}, and the mask has {rows.trained[row]}"
 
 
 @_rule
-def something_trained(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def something_trained(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     masked = _equal(rows, "status", "masked") | (rows.numbers("loss_weight") == 0)
     for row in _where((rows.trained == 0) & ~masked):
         yield row, "nothing of it is trained, and it is not marked as masked"
 
 
 @_rule
-def prompt_len(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def prompt_len(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     said = rows.numbers("prompt_len")
     for row in _where((said < 0) | (said > rows.first_trained)):
         first = rows.first_trained[row]
@@ -140,7 +140,7 @@ def prompt_len(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_rule
-def logprobs(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def logprobs(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     lists = rows.lists("rollout_logprobs")
     values = lists.numbers()
     if not len(values):
@@ -161,7 +161,7 @@ def logprobs(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_rule
-def token_ids(rows: Rows, known: Known) -> Iterator[tuple[int, str]]:
+def token_ids(rows: Rows, known: ModelLimits) -> Iterator[tuple[int, str]]:
     ids = rows.lists("input_ids").numbers()
     if ids.min() < 0:
         yield rows.row_of(int((ids < 0).argmax())), "a token id is below 0"
@@ -171,7 +171,7 @@ def token_ids(rows: Rows, known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_rule
-def spans(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def spans(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     found = rows.spans
     start, end, role = (found.numbers(name) for name in ("start", "end", "role"))
     of_row = found.rows
@@ -185,14 +185,14 @@ def spans(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_rule
-def mask_on_sampled(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def mask_on_sampled(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     inside = np.bincount(rows.spans.rows, weights=rows.trained_in_spans, minlength=rows.count)
     for row in _where(inside != rows.trained):
         yield row, "a token is trained that is in no sampled span"
 
 
 @_rule
-def version_runs(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def version_runs(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     runs = rows.lists("policy_version_runs")
     start, version, of_row = runs.numbers("start"), runs.numbers("version"), runs.rows
     for row in _where((start < 0) | (start >= rows.tokens[of_row]), of_row):
@@ -223,7 +223,7 @@ def _version_range(
 
 
 @_rule
-def token_rewards(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def token_rewards(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     found = rows.lists("token_rewards")
     position, of_row = found.numbers("pos"), found.rows
     for row in _where((position < 0) | (position >= rows.tokens[of_row]), of_row):
@@ -234,7 +234,7 @@ def token_rewards(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_rule
-def finite_numbers(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def finite_numbers(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     for name in ("temperature", "advantage", "reward", "loss_weight"):
         for row in _where(rows.present(name) & ~np.isfinite(rows.numbers(name))):
             yield row, f"{name} is not finite"
@@ -251,7 +251,7 @@ def finite_numbers(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_rule
-def known_words(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def known_words(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     words: dict[str, Any] = {"status": Status, "token_source": TokenSource, "split": Split}
     for name, kind in words.items():
         known = pc.is_in(rows.column(name), value_set=pa.array(get_args(kind)))
@@ -260,13 +260,13 @@ def known_words(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
 
 
 @_rule
-def consent(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def consent(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     for row in _where(_equal(rows, "consent", "no_train")):
         yield row, "its user did not consent to training"
 
 
 @_rule
-def branch_numbers(rows: Rows, _known: Known) -> Iterator[tuple[int, str]]:
+def branch_numbers(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     index, count = rows.numbers("branch_index"), rows.numbers("n_branches")
     for row in _where((index < 0) | (index >= count) | (rows.numbers("chain_pos") < 0)):
         yield row, f"it is branch {index[row]} of {count[row]}"

@@ -1,23 +1,25 @@
-"""Which source of a mixture the next group comes from. Pure, and known from the positions alone.
+"""The shards that a reader reads from: open ones, cursors over them, and their mixture.
 
-Each source has drawn samples in proportion to its weight, to within a group: the next is the one
-that is furthest behind its share."""
+A mixture draws samples in proportion to weights, to within a group: the next group comes from the
+shard that is furthest behind its share. So the positions alone decide which is next.
+"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Literal, get_args
 
 import numpy as np
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import Budget
+from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import (
     ROUTE_COLUMNS,
-    Decoded,
-    Lists,
+    DecodedChunk,
+    DrawnGroups,
+    ListValues,
     Window,
     count_groups,
     make_window,
@@ -30,14 +32,13 @@ from penstock.shards.order import Chunk, Order, chunks_of
 from penstock.shards.rows import group_starts
 from penstock.storage import ObjectStore
 
-#: What happens when a source has no more groups in its epoch: the mixture ends (`stop`), goes on
-#: without it until all are empty (`drop`), or begins its next epoch, and ends when each source was
-#: read to its end at least once (`repeat`).
+#: What happens when a source ends: the mixture ends too (`stop`), goes on without it until all have
+#: ended (`drop`), or begins its next epoch, until each source was read at least once (`repeat`).
 Exhausted = Literal["stop", "drop", "repeat"]
 
 
 def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequence[bool]) -> int:
-    """The source that goes next, of those that are `left`; the first of several that are even."""
+    """The number of the source that goes next, of those that are `left`; of equals the first."""
     shares = [
         (count / weight, number)
         for number, (count, weight, there) in enumerate(zip(drawn, weights, left, strict=True))
@@ -46,13 +47,22 @@ def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequen
     return min(shares)[1]
 
 
-def check_weights(weights: Sequence[float]) -> None:
-    """Raises InvalidInput."""
-    if not weights:
-        raise InvalidInput(what="The mixture", why="it has no source")
-    for weight in weights:
-        if not 0 < weight < float("inf"):
-            raise InvalidInput(what=f"The weight {weight!r}", why="a weight is a number over 0")
+@dataclass(frozen=True)
+class Mixture:
+    """How much of each shard a mixture has, and what happens at the end of one."""
+
+    weights: tuple[float, ...]
+    exhausted: Exhausted
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise InvalidInput(what="The mixture", why="it has no source")
+        for weight in self.weights:
+            if not 0 < weight < float("inf"):
+                raise InvalidInput(what=f"The weight {weight!r}", why="a weight is a number over 0")
+        if self.exhausted not in get_args(Exhausted):
+            why = f"it is one of {', '.join(get_args(Exhausted))}"
+            raise InvalidInput(what=f"exhausted={self.exhausted!r}", why=why)
 
 
 #: What batches are made by, asked for or not.
@@ -82,7 +92,7 @@ class OpenShard:
     def chunks(self) -> list[Chunk]:
         return chunks_of(self.manifest)
 
-    def decode(self, number: int) -> Decoded:
+    def decode(self, number: int) -> DecodedChunk:
         """Raises ShardDamaged, and what the store raises."""
         chunk = self.chunks[number]
         part = self.manifest.files[chunk.file]
@@ -91,15 +101,15 @@ class OpenShard:
         if rows.num_rows != chunk.rows:
             why = f"row groups {chunk.row_groups} have {rows.num_rows} rows, not {chunk.rows}"
             raise ShardDamaged(path=self._files.path(part), why=why)
-        columns: dict[str, np.ndarray | Lists] = {}
+        columns: dict[str, np.ndarray | ListValues] = {}
         for name in self._columns:
             columns |= to_numpy(name, rows[name])
         if self._route_columns:
             columns |= self._routes(part, chunk)
         tokens = rows["n_tokens"].to_numpy()
-        return Decoded(columns, tokens, np.flatnonzero(group_starts(rows["group_id"])))
+        return DecodedChunk(columns, tokens, np.flatnonzero(group_starts(rows["group_id"])))
 
-    def _routes(self, part: PartFile, chunk: Chunk) -> dict[str, np.ndarray | Lists]:
+    def _routes(self, part: PartFile, chunk: Chunk) -> dict[str, np.ndarray | ListValues]:
         """The side file has row groups of its own: those with rows of the chunk are read."""
         side = part.routes
         assert side is not None  # looked at when the shard was opened
@@ -113,7 +123,7 @@ class OpenShard:
         ]
         rows = self._files.read(side, needed, self._route_columns)
         rows = rows.slice(chunk.first_row - begins[needed[0]], chunk.rows)
-        columns: dict[str, np.ndarray | Lists] = {}
+        columns: dict[str, np.ndarray | ListValues] = {}
         for name in self._route_columns:
             columns |= to_numpy(name, rows[name])
         return columns
@@ -124,7 +134,7 @@ class OpenShard:
 
 
 @dataclass(frozen=True)
-class Position:
+class ShardPosition:
     """Where a source stands. `samples_consumed` counts those of the epoch, `drawn` those since
     the mixture began its round, and `finished` the epochs that ended in it."""
 
@@ -132,15 +142,6 @@ class Position:
     samples_consumed: int = 0
     drawn: int = 0
     finished: int = 0
-
-
-class Groups(NamedTuple):
-    """Groups of a window that are drawn after each other: where each begins among its rows, and
-    how many samples it has."""
-
-    window: Window
-    firsts: np.ndarray
-    samples: np.ndarray
 
 
 #: How many windows are decoded while one is in use. With one alone, threads would wait for each
@@ -151,15 +152,15 @@ _WINDOWS_AHEAD = 2
 OrderOf = Callable[[int], Order]
 
 
-class Drawing:
+class ShardCursor:
     """Draws groups from one source. The windows after the one in use are decoded meanwhile."""
 
     def __init__(
         self,
         shard: OpenShard,
         order_of: OrderOf,
-        budget: Budget,
-        position: Position,
+        budget: BatchBudget,
+        position: ShardPosition,
         pool: Executor,
     ) -> None:
         self.drawn = position.drawn
@@ -171,8 +172,8 @@ class Drawing:
         self._begin(position.epoch, position.samples_consumed)
 
     @property
-    def position(self) -> Position:
-        return Position(self._epoch, self._consumed, self.drawn, self.finished)
+    def position(self) -> ShardPosition:
+        return ShardPosition(self._epoch, self._consumed, self.drawn, self.finished)
 
     @property
     def empty(self) -> bool:
@@ -201,10 +202,10 @@ class Drawing:
         before = self._ends[self._next - 1] if self._next else 0
         return int(self._ends[self._next] - before)
 
-    def take(self, count: int) -> Groups:
+    def take(self, count: int) -> DrawnGroups:
         """The next groups of the window are drawn."""
         own = slice(self._next, self._next + count)
-        groups = Groups(self._window, self._firsts[own], self._samples[own])
+        groups = DrawnGroups(self._window, self._firsts[own], self._samples[own])
         samples = int(groups.samples.sum())
         self._next += count
         self._consumed += samples
@@ -225,7 +226,7 @@ class Drawing:
         self._epoch = epoch
         self._consumed = consumed
         self._order = self._order_of(epoch)
-        self._decoding: dict[int, list[Future[Decoded]]] = {}
+        self._decoding: dict[int, list[Future[DecodedChunk]]] = {}
         self._ends = np.zeros(0, np.int64)
         self._next = 0
         self._number = self._order.windows
@@ -267,3 +268,48 @@ def _behind(window: Window, skipped: int) -> tuple[np.ndarray, np.ndarray, np.nd
     firsts[0] += seen
     samples[0] -= seen
     return firsts, samples, tokens
+
+
+def global_batches(
+    cursors: Sequence[ShardCursor], mixture: Mixture, room_max: int
+) -> Iterator[list[DrawnGroups]]:
+    """Groups in order, as many at a time as fit."""
+    taken: list[DrawnGroups] = []
+    room = room_max
+    while (cursor := _next_cursor(cursors, mixture)) is not None:
+        count, size = cursor.fitting(room)
+        if not count and taken:
+            yield taken
+            taken, room = [], room_max
+            continue
+        if not count or len(cursors) > 1:  # the next cursor may be another
+            count, size = 1, cursor.next_size
+        taken.append(cursor.take(count))
+        room -= size
+    if taken:
+        yield taken
+
+
+def _next_cursor(cursors: Sequence[ShardCursor], mixture: Mixture) -> ShardCursor | None:
+    """One that has a group; None at the end of the loop."""
+    left = [_is_left(cursor, mixture.exhausted) for cursor in cursors]
+    if not any(left):
+        return None
+    drawn = [cursor.drawn for cursor in cursors]
+    cursor = cursors[furthest_behind(drawn, mixture.weights, left)]
+    if cursor.ended():
+        if mixture.exhausted == "stop" or _all_finished(cursors):
+            return None
+        cursor.begin_next_epoch()
+    return cursor
+
+
+def _is_left(cursor: ShardCursor, exhausted: Exhausted) -> bool:
+    """Whether it may be the next one, or the one that ends the loop."""
+    if exhausted == "drop":
+        return not cursor.ended()
+    return exhausted == "stop" or not cursor.empty
+
+
+def _all_finished(cursors: Sequence[ShardCursor]) -> bool:
+    return all(cursor.finished or cursor.ended() for cursor in cursors)

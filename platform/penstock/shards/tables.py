@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, String, Table
 
-from penstock.database.metadata import metadata
+from penstock.database.tables import metadata
 
 #: A finished training shard. Its manifest, whose digest is its id, is in the store.
 shard = Table(

@@ -1,4 +1,4 @@
-"""A set of 64-bit digests that only grows: eight bytes for each, however many there are."""
+"""Whether a shard keeps every rule: those of single rows (rules.py), and those among rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.files import check_digest, files_of, read_part, read_rows
 from penstock.shards.manifest import Manifest, PartFile, folder_of
 from penstock.shards.rows import Rows, group_starts
-from penstock.shards.rules import Broken, Known, first_broken
+from penstock.shards.rules import BrokenRule, ModelLimits, first_broken
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY
 from penstock.storage import ObjectStore
 
@@ -23,7 +23,7 @@ def digests_of(texts: Iterable[str]) -> np.ndarray:
     return np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64)
 
 
-class Seen:
+class DigestSet:
     """Two texts of ten million have the same digest once in 400,000 times."""
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ _ROUTE_TYPES = ("uint8", "int16", "uint16", "int32")
 class ShardValidator:
     """Is shown all rows of a shard in order, as many at a time as is convenient."""
 
-    def __init__(self, known: Known | None = None) -> None:
-        self._known = known or Known()
+    def __init__(self, known: ModelLimits | None = None) -> None:
+        self._known = known or ModelLimits()
         self._file = ""
         self._rows_before = 0
         self._last: dict[str, Any] | None = None
-        self._samples, self._rollouts, self._branches = Seen(), Seen(), Seen()
-        self._trained = Seen()
+        self._samples, self._rollouts, self._branches = DigestSet(), DigestSet(), DigestSet()
+        self._trained = DigestSet()
 
     def begin_file(self, name: str) -> None:
         """The rows that follow are of this file. A group does not go on into it."""
@@ -70,7 +70,7 @@ class ShardValidator:
         """`routes` are those of the same rows. Raises ShardInvalid for the first broken row."""
         if not table.schema.equals(SHARD_ROWS):
             why = f"the columns are not those of a shard: {_difference(table.schema)}"
-            raise self._invalid(Broken(0, "schema", why), "")
+            raise self._invalid(BrokenRule(0, "schema", why), "")
         if not table.num_rows:
             return
         rows = Rows(table)
@@ -83,35 +83,35 @@ class ShardValidator:
         self._rows_before += table.num_rows
         self._last = table.slice(table.num_rows - 1).select(_CARRIED).to_pylist()[0]
 
-    def _among_rows(self, rows: Rows) -> Iterator[Broken]:
+    def _among_rows(self, rows: Rows) -> Iterator[BrokenRule]:
         columns = {name: rows.column(name).to_pylist() for name in _CARRIED}
         last = self._last
         if last is not None:
             columns = {name: [last[name], *values] for name, values in columns.items()}
         for row, rule, why in _neighbours(columns, 1 if last is None else 0):
-            yield Broken(row, rule, why)
+            yield BrokenRule(row, rule, why)
         if (
             last is not None
             and not self._rows_before
             and columns["group_id"][1] == last["group_id"]
         ):
-            yield Broken(0, "groups_in_one_file", "its group began in the file before")
+            yield BrokenRule(0, "groups_in_one_file", "its group began in the file before")
         yield from self._repeated(rows)
 
-    def _repeated(self, rows: Rows) -> Iterator[Broken]:
+    def _repeated(self, rows: Rows) -> Iterator[BrokenRule]:
         if (row := self._samples.add(_digests(rows, "sample_id"))) is not None:
-            yield Broken(row, "sample_unique", "another sample has the same id")
+            yield BrokenRule(row, "sample_unique", "another sample has the same id")
         before = self._last["rollout_id"] if self._last else None
         begins = np.flatnonzero(group_starts(rows.table["rollout_id"], before))
         if (at := self._rollouts.add(_digests(rows, "rollout_id")[begins])) is not None:
-            yield Broken(int(begins[at]), "siblings", "rows of its rollout stand elsewhere too")
+            yield BrokenRule(int(begins[at]), "siblings", "rows of its rollout stand elsewhere too")
         sessions = _digests(rows, "session_id")
         index = rows.numbers("branch_index").astype(np.uint64)
         if (row := self._branches.add(_mixed(sessions, index))) is not None:
-            yield Broken(row, "branch_unique", "its session has another row for this branch")
+            yield BrokenRule(row, "branch_unique", "its session has another row for this branch")
         yield from self._trained_again(rows, sessions)
 
-    def _trained_again(self, rows: Rows, sessions: np.ndarray) -> Iterator[Broken]:
+    def _trained_again(self, rows: Rows, sessions: np.ndarray) -> Iterator[BrokenRule]:
         """What a turn wrote is trained in one sample: elsewhere it is context. A turn is known by
         its event in the session, or else by its number in the trajectory."""
         spans = rows.spans
@@ -129,9 +129,9 @@ class ShardValidator:
         first.sort()
         if (at := self._trained.add(keys[first])) is not None:
             why = "a turn of it is trained in another sample too"
-            yield Broken(int(own_rows[first[at]]), "trained_once", why)
+            yield BrokenRule(int(own_rows[first[at]]), "trained_once", why)
 
-    def _invalid(self, broken: Broken, sample: str) -> ShardInvalid:
+    def _invalid(self, broken: BrokenRule, sample: str) -> ShardInvalid:
         return ShardInvalid(
             file=self._file or "(rows)",
             row=self._rows_before + broken.row,
@@ -171,27 +171,27 @@ def _mixed(digests: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return scattered
 
 
-def _routes_broken(rows: Rows, routes: pa.Table | None, known: Known) -> Iterator[Broken]:
+def _routes_broken(rows: Rows, routes: pa.Table | None, known: ModelLimits) -> Iterator[BrokenRule]:
     """Routed experts are as many as the tokens, or one less: the last was never read."""
     said = rows.column("routed_rows").to_pylist()
     if routes is None:
         for row, count in enumerate(said):
             if count is not None:
-                yield Broken(row, "routes", "there is no side file with its routed experts")
+                yield BrokenRule(row, "routes", "there is no side file with its routed experts")
         return
     if routes["sample_id"].to_pylist() != rows.column("sample_id").to_pylist():
-        yield Broken(0, "routes", "the side file has other rows")
+        yield BrokenRule(0, "routes", "the side file has other rows")
         return
     columns = (routes[name].combine_chunks() for name in routes.column_names[1:])
     for row, (content, *facts) in enumerate(zip(*columns, strict=True)):
         values = [one.as_py() for one in facts]
         why = _route_broken(content, values, said[row], int(rows.tokens[row]), known)
         if why:
-            yield Broken(row, "routes", why)
+            yield BrokenRule(row, "routes", why)
 
 
 def _route_broken(
-    content: Any, facts: list[Any], said: int | None, tokens: int, known: Known
+    content: Any, facts: list[Any], said: int | None, tokens: int, known: ModelLimits
 ) -> str | None:
     if not content.is_valid or said is None:
         return "routed_rows and the side file disagree" if content.is_valid or said else None
@@ -220,13 +220,15 @@ def _difference(schema: pa.Schema) -> str:
     return f"{len(schema)} of {len(SHARD_ROWS)}"
 
 
-def validate_shard(store: ObjectStore, manifest: Manifest, known: Known | None = None) -> None:
+def validate_shard(
+    store: ObjectStore, manifest: Manifest, known: ModelLimits | None = None
+) -> None:
     """Read all rows. Raises ShardInvalid for the first that breaks a rule, and ShardDamaged where
     a file is not what the manifest says."""
     validator = ShardValidator(known)
     for part in manifest.files:
         validator.begin_file(part.name)
-        counted = _Counted()
+        counted = _PartCounts()
         path = f"{folder_of(manifest.id)}/{part.name}"
         sides = _sides(store, manifest, part)
         for rows in read_part(store, path, part):
@@ -236,7 +238,7 @@ def validate_shard(store: ObjectStore, manifest: Manifest, known: Known | None =
         counted.compare(path, part)
 
 
-class _Counted:
+class _PartCounts:
     """What the manifest says of a part, as it is."""
 
     def __init__(self) -> None:
@@ -260,7 +262,7 @@ class _Counted:
                 raise ShardDamaged(path=path, why=f"{name}: {found}, the manifest says {said}")
 
 
-class _Sides:
+class _RouteRows:
     """Rows of a side file, as many as are asked for."""
 
     def __init__(self, tables: Iterator[pa.Table]) -> None:
@@ -279,15 +281,15 @@ class _Sides:
         return rows.slice(0, count)
 
 
-def _sides(store: ObjectStore, manifest: Manifest, part: PartFile) -> _Sides | None:
+def _sides(store: ObjectStore, manifest: Manifest, part: PartFile) -> _RouteRows | None:
     if part.routes is None:
         return None
     path = f"{folder_of(manifest.id)}/{part.routes.name}"
-    return _Sides(read_part(store, path, part.routes))
+    return _RouteRows(read_part(store, path, part.routes))
 
 
 @dataclass(frozen=True)
-class Proof:
+class ShardProof:
     """`problems` is empty where the shard is what its manifest says."""
 
     files: int
@@ -296,7 +298,7 @@ class Proof:
     problems: list[str]
 
 
-def verify_shard(store: ObjectStore, manifest: Manifest) -> Proof:
+def verify_shard(store: ObjectStore, manifest: Manifest) -> ShardProof:
     """Reads every byte twice: for the checksums, and for the rules."""
     problems = list(_damage(store, manifest))
     if not problems:
@@ -307,7 +309,7 @@ def verify_shard(store: ObjectStore, manifest: Manifest) -> Proof:
     if not problems:
         problems += _miscounted(store, manifest)
     counts = manifest.counts
-    return Proof(len(list(files_of(manifest))), counts.samples, counts.tokens, problems)
+    return ShardProof(len(list(files_of(manifest))), counts.samples, counts.tokens, problems)
 
 
 def _damage(store: ObjectStore, manifest: Manifest) -> Iterator[str]:

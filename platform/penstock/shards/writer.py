@@ -1,13 +1,12 @@
 """Writing the parts of a shard: Parquet, cut where groups end, the same bytes for the same rows.
 
-A part ends where a group ends, and a row group too unless the group alone is larger than one. How
-the rows were cut when they were handed in changes nothing. The version of Arrow does: it stands in
-each file, and writes pages in its own way.
+A part ends where a group ends. So does a row group, unless a single group is larger than one. How
+callers cut the rows into tables changes nothing. The version of Arrow does: it is in each file.
 """
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Self
+from typing import BinaryIO, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import InvalidInput
-from penstock.lake.digesting import Digesting
+from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.files import part_name, routes_name
 from penstock.shards.manifest import PartFile, RoutesFile
 from penstock.shards.rows import group_starts
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
-from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
 #: What a row takes beside its tokens and texts, about.
@@ -75,6 +73,10 @@ def _text_bytes(texts: pa.ChunkedArray) -> np.ndarray:
     return lengths
 
 
+class FileCreator(Protocol):
+    def create(self, name: str) -> AbstractContextManager[BinaryIO]: ...
+
+
 class PartWriter:
     """Writes sorted rows into the parts of a shard. Use as a context manager; `files` is complete
     when the block ended well. Holds a row group in memory, and routes of as many bytes.
@@ -84,7 +86,7 @@ class PartWriter:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: FileCreator,
         folder: str,
         limits: PartLimits,
         *,
@@ -165,7 +167,7 @@ def _matching(routes: pa.Table | None, rows: pa.Table) -> pa.Table:
 class _OpenPart:
     """One part that is being written. Its rows wait until a row group is full."""
 
-    store: ObjectStore
+    store: FileCreator
     folder: str
     name: str
     limits: PartLimits
@@ -189,11 +191,11 @@ class _OpenPart:
 
     def __post_init__(self) -> None:
         with ExitStack() as stack:
-            self._file = stack.enter_context(_Writing(self.store, self._path(self.name), True))
-            self._routes: _Writing | None = None
+            self._file = stack.enter_context(_ParquetFile(self.store, self._path(self.name), True))
+            self._routes: _ParquetFile | None = None
             if self.routed:
                 name = self._path(routes_name(self.name))
-                self._routes = stack.enter_context(_Writing(self.store, name, False))
+                self._routes = stack.enter_context(_ParquetFile(self.store, name, False))
             self._stack = stack.pop_all()
 
     def _path(self, name: str) -> str:
@@ -253,7 +255,7 @@ class _OpenPart:
         self._waiting = [rest] if rest.num_rows else []
         self._waiting_rows = rest.num_rows
 
-    def _write_routes(self, file: "_Writing", routes: pa.Table) -> None:
+    def _write_routes(self, file: "_ParquetFile", routes: pa.Table) -> None:
         sizes = pc.fill_null(pc.binary_length(routes["routed_experts"]), 0).to_numpy()
         for row, size in enumerate(sizes.tolist()):
             file.write_later(routes[row : row + 1], size, self.limits.row_group_bytes_max)
@@ -293,10 +295,10 @@ class _OpenPart:
         self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
 
 
-class _Writing:
+class _ParquetFile:
     """A Parquet file that is being written into the store."""
 
-    def __init__(self, store: ObjectStore, name: str, of_rows: bool) -> None:
+    def __init__(self, store: FileCreator, name: str, of_rows: bool) -> None:
         self._store = store
         self._name = name
         self._schema = SHARD_ROWS if of_rows else ROUTE_ROWS
@@ -307,7 +309,7 @@ class _Writing:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._sink = Digesting(stack.enter_context(self._store.create(self._name)))
+            self._sink = DigestingFile(stack.enter_context(self._store.create(self._name)))
             self._file = stack.enter_context(self._parquet())
             self._stack = stack.pop_all()
         return self

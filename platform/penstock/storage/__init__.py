@@ -2,9 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+
+from penstock.errors import SettingInvalid
+from penstock.settings import Settings
+from penstock.storage.settings import StorageSettings
+
+#: A store that takes longer to accept a connection is away.
+_CONNECT_SECONDS_MAX = 5.0
 
 
 class StoredObject(NamedTuple):
@@ -47,3 +56,26 @@ class ObjectStore(Protocol):
     def address(self, name: str) -> str:
         """Where a query engine finds it."""
         ...
+
+
+def open_store(settings: Settings) -> ObjectStore:
+    """Open the store that the setting `store_url` names. Raises SettingInvalid."""
+    address = urlsplit(settings.store_url)
+    if address.scheme == "file" and address.path and not address.netloc:
+        from penstock.storage.files import FileStore
+
+        return FileStore(Path(unquote(address.path)))
+    if address.scheme == "s3":
+        from penstock.storage.s3 import S3Store, S3Timeouts, parse_s3_address
+
+        timeouts = S3Timeouts(
+            connect_seconds_max=_CONNECT_SECONDS_MAX,
+            silence_seconds_max=settings.room(StorageSettings).store_silence_seconds_max,
+            attempts_max=settings.room(StorageSettings).store_attempts_max,
+        )
+        return S3Store(parse_s3_address(address), timeouts, Path(settings.data) / "tmp")
+    raise SettingInvalid(
+        name="store_url",
+        origin="the settings",
+        why=f"{settings.store_url!r} is neither file://DIR nor s3://BUCKET/PREFIX",
+    )

@@ -1,10 +1,12 @@
 """The object store in a bucket of S3, or of a service that speaks its protocol.
 
 An object is written to a local file first and uploaded when it is complete. Arrow's own output
-stream cannot be given up: closing or dropping one makes an object of what it has got so far.
+stream cannot be abandoned: closing or dropping one makes an object of the bytes written so far.
 """
 
+import io
 import mmap
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,25 +16,29 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, BinaryIO, TypeVar, cast
+from urllib.parse import SplitResult, parse_qsl, unquote
 
 import pyarrow as pa
 
 from penstock.directories import make_directory
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError, SettingInvalid
+from penstock.http.address import HttpAddress
 from penstock.storage import StoredObject
-from penstock.storage.s3_answers import explain, is_over_rate
-from penstock.storage.windows import WindowedFile
+from penstock.storage.errors import StoreRefused, StoreUnreachable
 
-#: Up to here an object is sent in one request; beyond, in parts of Arrow's choosing.
+_ADDRESS_OPTIONS = ("endpoint", "region")
+#: Up to this size an object is sent in one request; beyond, in parts of Arrow's choosing.
 _ONE_REQUEST_BYTES = 5 * 1024 * 1024
 _PAUSE_SECONDS_MIN = 0.2
+#: A request takes longer than the transfer of so many bytes: smaller reads are not worth one.
+WINDOW_BYTES = 256 * 1024
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the objects are. No keys: those come from the usual places of AWS tools."""
+class S3Address:
+    """Where the objects are. Keys are no part of it: they come from the usual places of AWS."""
 
     bucket: str
     prefix: str = ""
@@ -41,17 +47,50 @@ class Place:
 
     def __str__(self) -> str:
         at = f" at {self.endpoint}" if self.endpoint else ""
-        return f"s3://{self._below(self.prefix)}{at}"
+        return f"s3://{self._join(self.prefix)}{at}"
 
     def path(self, name: str) -> str:
-        return self._below(self.prefix, name)
+        return self._join(self.prefix, name)
 
-    def _below(self, *parts: str) -> str:
+    def _join(self, *parts: str) -> str:
         return "/".join(part for part in (self.bucket, *parts) if part)
 
 
+def parse_s3_address(url: SplitResult) -> S3Address:
+    """Raises SettingInvalid."""
+    if "@" in url.netloc:
+        raise _invalid("keys do not belong into an address; set AWS_ACCESS_KEY_ID and the like")
+    if not url.netloc:
+        raise _invalid("s3:// is followed by the name of a bucket")
+    options = parse_qsl(url.query, keep_blank_values=True)
+    if unknown := [name for name, _ in options if name not in _ADDRESS_OPTIONS]:
+        raise _invalid(f"{unknown[0]} is not one of its options, {' and '.join(_ADDRESS_OPTIONS)}")
+    values = {name: value for name, value in options if value}
+    endpoint = values.get("endpoint")
+    if endpoint and not _is_server(endpoint):
+        raise _invalid(f"the endpoint {endpoint!r} is not http(s)://HOST:PORT")
+    return S3Address(
+        bucket=url.netloc,
+        prefix=unquote(url.path).strip("/"),
+        endpoint=endpoint.rstrip("/") if endpoint else None,
+        region=values.get("region"),
+    )
+
+
+def _is_server(endpoint: str) -> bool:
+    try:
+        address = HttpAddress.of(endpoint, "The endpoint")
+    except InvalidInput:
+        return False
+    return not (address.path.strip("/") or address.query or address.login)
+
+
+def _invalid(why: str) -> SettingInvalid:
+    return SettingInvalid(name="store_url", origin="the settings", why=why)
+
+
 @dataclass(frozen=True)
-class Patience:
+class S3Timeouts:
     """How long to wait, and how often to try."""
 
     connect_seconds_max: float
@@ -64,10 +103,10 @@ class S3Store:
 
     local = False
 
-    def __init__(self, place: Place, patience: Patience, spool: Path) -> None:
-        """What is being written waits in the directory `spool`."""
-        self._place = place
-        self._patience = patience
+    def __init__(self, address: S3Address, timeouts: S3Timeouts, spool: Path) -> None:
+        """Objects that are being written stand in the directory `spool`."""
+        self._address = address
+        self._timeouts = timeouts
         self._spool = spool
 
     def check(self) -> None:
@@ -80,18 +119,18 @@ class S3Store:
         with TemporaryFile(dir=self._spool) as file:  # without a name: it never outlives a crash
             yield cast(BinaryIO, file)
             file.flush()
-            # On a thread, which no signal interrupts between the first byte and the last.
+            # A thread, because no signal interrupts it between the first byte and the last.
             with ThreadPoolExecutor(1, "upload") as uploads:
                 uploads.submit(self._upload, name, file).result()
 
     def open(self, name: str) -> pa.NativeFile:
-        path = self._place.path(name)
-        source = self._ask(lambda: self._files.open_input_file(path))
+        path = self._address.path(name)
+        source = self._request(lambda: self._files.open_input_file(path))
 
         def fetch(offset: int, length: int) -> pa.Buffer:
-            return self._ask(lambda: pa.py_buffer(source.read_at(length, offset)))
+            return self._request(lambda: pa.py_buffer(source.read_at(length, offset)))
 
-        return pa.PythonFile(WindowedFile(fetch, source.size()), mode="r")
+        return pa.PythonFile(_WindowedFile(fetch, source.size()), mode="r")
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
         """Folder by folder. Uploads that were never completed are not listed: docs/storage.md."""
@@ -105,46 +144,51 @@ class S3Store:
 
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            self._ask(lambda: self._files.delete_file(self._place.path(name)))
+            self._request(lambda: self._files.delete_file(self._address.path(name)))
 
     def address(self, name: str) -> str:
-        return f"s3://{self._place.path(name)}"
+        return f"s3://{self._address.path(name)}"
 
     def _upload(self, name: str, file: IO[bytes]) -> None:
         size = file.seek(0, 2)
         content: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         files = self._files if size <= _ONE_REQUEST_BYTES else self._files_for_parts
-        path = self._place.path(name)
-        self._ask(lambda: _write(files, path, pa.py_buffer(content)), absent_is_fine=False)
+        path = self._address.path(name)
+
+        def write() -> None:
+            stream = files.open_output_stream(path)
+            stream.write(pa.py_buffer(content))
+            stream.close()
+
+        self._request(write)
 
     def _list_directory(self, name: str) -> Sequence[tuple[str, int | None]]:
-        """What lies directly in a folder: names, and sizes where it is an object."""
+        """The names directly in a folder, with the sizes of those that are objects."""
         from pyarrow import fs
 
-        path = self._place.path(name)
-        found = self._ask(
-            lambda: self._files.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        )
-        if not found:
+        selector = fs.FileSelector(self._address.path(name), allow_not_found=True)
+        entries = self._request(lambda: self._files.get_file_info(selector))
+        if not entries:
             self._refuse_missing_bucket()
-        above = len(self._place.path("")) + 1
+        start = len(self._address.path("")) + 1
         return [
-            (one.path[above:], one.size if one.type is fs.FileType.File else None) for one in found
+            (entry.path[start:], entry.size if entry.type is fs.FileType.File else None)
+            for entry in entries
         ]
 
     def _refuse_missing_bucket(self) -> None:
-        """To look for an object, or to list, in a bucket that is not there finds just nothing."""
+        """A request about an object in a missing bucket says only that the object is missing."""
         from pyarrow import fs
 
-        found = self._ask(lambda: self._files.get_file_info(self._place.bucket))
-        if found.type is fs.FileType.NotFound:
-            raise explain("NO_SUCH_BUCKET", self._place)
+        bucket = self._request(lambda: self._files.get_file_info(self._address.bucket))
+        if bucket.type is fs.FileType.NotFound:
+            raise explain("NO_SUCH_BUCKET", self._address)
 
-    def _ask(self, request: Callable[[], T], *, absent_is_fine: bool = True) -> T:
-        """What it returns. Raises FileNotFoundError, StoreUnreachable, StoreRefused.
+    def _request(self, request: Callable[[], T]) -> T:
+        """Send a request. Raises FileNotFoundError, StoreUnreachable, StoreRefused.
 
-        The SDK repeats what fails for a moment. It does not know the answer 429, which some
-        services give where S3 says 503.
+        The SDK repeats requests that fail for a moment. It does not know the answer 429, which
+        some services give where S3 says 503.
         """
         attempt = 0
         while True:
@@ -155,50 +199,169 @@ class S3Store:
                 self._refuse_missing_bucket()
                 raise
             except OSError as error:
-                if not is_over_rate(str(error)) or attempt >= self._patience.attempts_max:
+                if not is_over_rate(str(error)) or attempt >= self._timeouts.attempts_max:
                     raise self._explain(str(error)) from error
                 time.sleep(_PAUSE_SECONDS_MIN * 2**attempt)
 
     def _explain(self, answer: str) -> PenstockError:
-        """A HEAD is refused without a reason, so something that gets one is asked instead."""
+        """A refused HEAD has no reason in its answer, so a request that has one is sent."""
         from pyarrow import fs
 
         if "No response body" in answer:
-            nothing = fs.FileSelector(self._place.path("-"), allow_not_found=True)
+            nothing = fs.FileSelector(self._address.path("-"), allow_not_found=True)
             try:
                 self._files.get_file_info(nothing)
             except OSError as error:
                 answer = str(error)
-        return explain(answer, self._place)
+        return explain(answer, self._address)
 
     @cached_property
     def _files(self) -> Any:
-        """Sends a small object in one request: whole or not at all by nature."""
+        """Sends a small object in one request, so that it arrives whole or not at all."""
         return self._connect(allow_delayed_open=True)
 
     @cached_property
     def _files_for_parts(self) -> Any:
-        """Begins an upload before anything is written: where that fails, nothing can appear."""
+        """Begins the upload before it writes: if the beginning fails, no object can appear."""
         return self._connect(allow_delayed_open=False)
 
-    def _connect(self, **how: Any) -> Any:
+    def _connect(self, *, allow_delayed_open: bool) -> Any:
         from pyarrow import fs
 
-        place, patience = self._place, self._patience
-        scheme, _, host = (place.endpoint or "").partition("://")
-        address = {"endpoint_override": host, "scheme": scheme} if place.endpoint else {}
+        address, timeouts = self._address, self._timeouts
+        scheme, _, host = (address.endpoint or "").partition("://")
+        endpoint = {"endpoint_override": host, "scheme": scheme} if address.endpoint else {}
         return fs.S3FileSystem(
-            **address,
-            **how,
-            region=place.region,
-            connect_timeout=patience.connect_seconds_max,
-            request_timeout=patience.silence_seconds_max,
-            background_writes=True,  # so that a part that failed keeps the others from counting
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=patience.attempts_max),
+            **endpoint,
+            allow_delayed_open=allow_delayed_open,
+            region=address.region,
+            connect_timeout=timeouts.connect_seconds_max,
+            request_timeout=timeouts.silence_seconds_max,
+            background_writes=True,  # so that a failed part makes the whole upload fail
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=timeouts.attempts_max),
         )
 
 
-def _write(files: Any, path: str, content: pa.Buffer) -> None:
-    stream = files.open_output_stream(path)
-    stream.write(content)
-    stream.close()
+class _WindowedFile(io.RawIOBase):
+    """A remote file, read in few and large pieces. Keeps the last piece that was read, and the
+    end of the file, where Parquet has its index."""
+
+    def __init__(self, fetch: Callable[[int, int], pa.Buffer], size: int) -> None:
+        """`fetch` takes an offset and a length."""
+        super().__init__()
+        self._fetch = fetch
+        self._size = size
+        self._position = 0
+        self._windows: dict[str, tuple[int, pa.Buffer]] = {}
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = origin + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        return bytes(self.read_buffer(size))
+
+    def read_buffer(self, size: int | None = -1) -> pa.Buffer:
+        """The same without a copy; Arrow prefers it."""
+        left = max(0, self._size - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        piece = self._piece(self._position, length)
+        self._position += length
+        return piece
+
+    def _piece(self, start: int, length: int) -> pa.Buffer:
+        if not length:
+            return pa.py_buffer(b"")
+        for first, window in self._windows.values():
+            if first <= start and start + length <= first + window.size:
+                return window.slice(start - first, length)
+        if length >= WINDOW_BYTES:
+            return self._fetch(start, length)
+        tail = max(0, self._size - WINDOW_BYTES)
+        first = min(start, tail)
+        window = self._fetch(first, min(WINDOW_BYTES, self._size - first))
+        self._windows["end" if first == tail else "last"] = (first, window)
+        return window.slice(start - first, length)
+
+
+# What a failed request means
+
+_CODE = re.compile(r"AWS Error (?P<code>\w+)(?: \(HTTP status (?P<status>\d+)\))?")
+_NAME = re.compile(r"Unable to parse ExceptionName: (?P<name>\w+)")
+
+#: Errors that another try does not mend, and what to do about them.
+_REFUSALS = {
+    "NO_SUCH_BUCKET": (
+        "there is no such bucket",
+        "Make it, or correct PENSTOCK_STORE_URL; Penstock makes no buckets",
+    ),
+    "INVALID_ACCESS_KEY_ID": ("the access key is not known there", "Check AWS_ACCESS_KEY_ID"),
+    "SIGNATURE_DOES_NOT_MATCH": (
+        "the secret key does not belong to the access key",
+        "Check AWS_SECRET_ACCESS_KEY",
+    ),
+    "EXPIRED_TOKEN": ("the session token is too old", "Get a new one"),
+    "ACCESS_DENIED": (
+        "this key may not do that, or there is no key at all",
+        "docs/storage.md lists the permissions that are needed",
+    ),
+    "WRONG_REGION": (
+        "the bucket is in another region",
+        "Name it: PENSTOCK_STORE_URL=s3://…?region=…",
+    ),
+}
+_SAME_AS = {
+    "ExpiredToken": "EXPIRED_TOKEN",
+    "InvalidToken": "EXPIRED_TOKEN",
+    "PermanentRedirect": "WRONG_REGION",
+    "TemporaryRedirect": "WRONG_REGION",
+    "AuthorizationHeaderMalformed": "WRONG_REGION",
+    "IllegalLocationConstraintException": "WRONG_REGION",
+    "AllAccessDisabled": "ACCESS_DENIED",
+    "INVALID_CLIENT_TOKEN_ID": "INVALID_ACCESS_KEY_ID",
+    "301": "WRONG_REGION",
+    "307": "WRONG_REGION",
+    "401": "ACCESS_DENIED",
+    "403": "ACCESS_DENIED",
+}
+#: Errors that may be over in a moment.
+_PASSING = {
+    *("NETWORK_CONNECTION", "SLOW_DOWN", "THROTTLING", "REQUEST_TIMEOUT"),
+    *("INTERNAL_FAILURE", "SERVICE_UNAVAILABLE"),
+}
+_PASSING_STATUS = {"408", "429", "500", "502", "503", "504"}
+
+
+def is_over_rate(answer: str) -> bool:
+    """Whether the service asked to go slower, in a way that the SDK takes for a refusal."""
+    _, status = _code_and_status(answer)
+    return status == "429" and "No response body" not in answer
+
+
+def explain(answer: str, where: object) -> PenstockError:
+    """The error for Arrow's text about a failed request, or for an error code alone."""
+    code, status = _code_and_status(answer)
+    name = _NAME.search(answer)
+    for key in (name and name["name"], code or answer, status):
+        refusal = _REFUSALS.get(_SAME_AS.get(key, key)) if key else None
+        if refusal:
+            why, hint = refusal
+            return StoreRefused(where=where, why=why, hint=hint)
+    if "AWS Error" in answer and code not in _PASSING and status not in _PASSING_STATUS:
+        return StoreRefused(where=where, why=answer, hint="Check PENSTOCK_STORE_URL")
+    return StoreUnreachable(where=where, why=answer)
+
+
+def _code_and_status(answer: str) -> tuple[str, str]:
+    match = _CODE.search(answer)
+    return (match["code"], match["status"] or "") if match else ("", "")

@@ -11,21 +11,24 @@ import pytest
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
-from penstock_jobs.rewards.definition import Definition, load_definition, parse_definition
-from penstock_jobs.rewards.definitions import find_definition
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.definition import (
+    Definition,
+    find_definition,
+    load_definition,
+    parse_definition,
+)
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.followups.llm.answers import prompt_version
-from penstock_jobs.rewards.followups.llm.budget import spent
-from penstock_jobs.rewards.followups.opening import check_judge, open_judge
+from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge, prompt_version
+from penstock_jobs.rewards.followups.llm_requests import spent
 from penstock_jobs.rewards.measures.dissatisfied_by_llm import (
     REWARD,
-    Parameters,
+    LlmJudgeParameters,
     dissatisfied_by_llm,
 )
-from penstock_jobs.rewards.measures.dissatisfied_follow_up import Parameters as OfLocal
+from penstock_jobs.rewards.measures.dissatisfied_follow_up import LocalJudgeParameters as OfLocal
 from penstock_jobs.rewards.measures.dissatisfied_follow_up import dissatisfied_follow_up
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.showing import compute
+from penstock_jobs.rewards.report import compute
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import Event, hand_lake, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said
@@ -57,7 +60,9 @@ def judged(bucket: Bucket, server: Completions, database: Database, **more: obje
 
 
 def of_turns(bucket: Bucket, **parameters: Any) -> dict[str, dict[str, Any]]:
-    rows = dissatisfied_by_llm(bucket, Parameters(**{"model": "m"} | parameters)).to_pylist()
+    rows = dissatisfied_by_llm(
+        bucket, LlmJudgeParameters(**{"model": "m"} | parameters)
+    ).to_pylist()
     return {
         f"{row['session_id']} {row['target_id']}": row
         for row in rows
@@ -103,7 +108,7 @@ def test_its_rows_are_about_the_same_turns_as_those_of_the_local_judge(
         make_event("c", 3, "session_end", payload={"reason": "user_stop"}),
     ]  # fmt: skip
     bucket = judged(bucket_of(tmp_path, events), server, database)
-    rows = dissatisfied_by_llm(bucket, Parameters(model="m")).to_pylist()
+    rows = dissatisfied_by_llm(bucket, LlmJudgeParameters(model="m")).to_pylist()
     local = dissatisfied_follow_up(bucket, OfLocal()).to_pylist()
     apart = ("value", "name")
     assert [{k: v for k, v in one.items() if k not in apart} for one in rows] == [
@@ -225,9 +230,11 @@ def test_computing_without_the_judge_asks_nobody(
 ) -> None:
     bucket = bucket_of(tmp_path, told("s", "fix it", "asks why"))
     with pytest.raises(JudgeUnfit, match="no judge is set"):
-        dissatisfied_by_llm(bucket, Parameters(model="m"))
+        dissatisfied_by_llm(bucket, LlmJudgeParameters(model="m"))
     with pytest.raises(JudgeUnfit, match="another model is set"):
-        dissatisfied_by_llm(judged(bucket, server, database, model="n"), Parameters(model="m"))
+        dissatisfied_by_llm(
+            judged(bucket, server, database, model="n"), LlmJudgeParameters(model="m")
+        )
     assert server.requests == []
 
 

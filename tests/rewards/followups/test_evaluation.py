@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock_jobs.rewards.followups.evaluation import evaluate, reliability
-from penstock_jobs.rewards.followups.examples import Example
-from penstock_jobs.rewards.followups.judging import Judgement, Message
-from penstock_jobs.rewards.followups.labels import Label
+from penstock_jobs.rewards.followups.evaluation import Example, evaluate, reliability
+from penstock_jobs.rewards.followups.judge import Judgement, Label, Message
 
 
 class Scripted:

@@ -7,9 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock_jobs.rewards.followups.finding import FollowUp, Tables, follow_ups, silences
-from penstock_jobs.rewards.followups.judging import Judgement
-from penstock_jobs.rewards.followups.labels import Label
+from penstock_jobs.rewards.followups.follow_ups import (
+    FollowUp,
+    FollowUpTables,
+    follow_ups,
+    silences,
+)
+from penstock_jobs.rewards.followups.judge import Judgement, Label
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,7 +55,7 @@ class Session:
         return {"session_id": self._id, "ts": ts, "seq": self._step}
 
 
-def tables(*sessions: Session) -> Tables:
+def tables(*sessions: Session) -> FollowUpTables:
     place = [("session_id", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("seq", pa.int64())]
     counts = [(name, pa.int64()) for name in ("turn", "model_calls", "tool_calls", "edits")]
 
@@ -59,7 +63,7 @@ def tables(*sessions: Session) -> Tables:
         rows = [row for session in sessions for row in getattr(session, name)]
         return pa.Table.from_pylist(rows[::-1], pa.schema([*place, *more]))
 
-    return Tables(
+    return FollowUpTables(
         turns=table("turns", ("text", pa.string()), *counts),
         model_calls=table("calls", ("text", pa.string())),
         edits=table("edits", ("path", pa.string())),

@@ -11,12 +11,17 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.followups.judging import Judgement, Message
-from penstock_jobs.rewards.followups.llm.answers import Answer, answer_in, asked
-from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
-from penstock_jobs.rewards.followups.llm.caching import DatabaseCache
-from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, version_of
-from penstock_jobs.rewards.followups.llm.judge import Limits, LlmJudge
+from penstock_jobs.rewards.followups.judge import Judgement, Message
+from penstock_jobs.rewards.followups.llm_judge import (
+    AnswerCache,
+    JudgeLimits,
+    LlmJudge,
+    ModelAnswer,
+    answer_in,
+    shown_message,
+    version_of,
+)
+from penstock_jobs.rewards.followups.llm_requests import Endpoint, RunBudget, spent
 from tests.rewards.followups.completions import (
     Completions,
     Fault,
@@ -28,7 +33,7 @@ from tests.support.servers.ports import free_port
 
 BAD_GATEWAY: Fault = (502, {}, b"")
 RUN = "run-1"
-LIMITS = {one.name for one in fields(Limits)}
+LIMITS = {one.name for one in fields(JudgeLimits)}
 
 
 @pytest.fixture
@@ -63,9 +68,9 @@ def judge_at(
     endpoint = Endpoint(**{"url": server.url, "model": "m", "key": "secret"} | more)
     return LlmJudge(
         endpoint,
-        DatabaseCache(database),
-        DatabaseBudget(database, RUN, requests_max, tokens_max),
-        Limits(**{"inflight_max": 1} | limits),
+        AnswerCache(database),
+        RunBudget(database, RUN, requests_max, tokens_max),
+        JudgeLimits(**{"inflight_max": 1} | limits),
         Pauses() if pauses is None else pauses,
     )
 
@@ -213,7 +218,7 @@ def test_a_reply_that_is_no_completion(
 
 def test_a_fenced_answer_is_read() -> None:
     answer = '{"label": "asks", "confidence": 1, "dissatisfied": 0.25}'
-    assert answer_in(f"```json\n{answer}\n```\n") == Answer("asks", 1.0, 0.25)
+    assert answer_in(f"```json\n{answer}\n```\n") == ModelAnswer("asks", 1.0, 0.25)
     assert answer_in(None) is None
 
 
@@ -267,7 +272,9 @@ def _complains(_request: dict[str, Any]) -> str:
 
 
 def test_long_messages_lose_their_middle() -> None:
-    shown = json.loads(asked(Message(text="a" * 5_000 + "b" * 5_000, agent="c" * 9_000), 900))
+    shown = json.loads(
+        shown_message(Message(text="a" * 5_000 + "b" * 5_000, agent="c" * 9_000), 900)
+    )
     assert shown["user_message"].startswith("a" * 600)
     assert shown["user_message"].endswith("]\n" + "b" * 300)
     assert len(shown["agent_message"]) < 300
@@ -299,7 +306,7 @@ def test_an_address_that_is_none_is_refused(database: Database, url: str) -> Non
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
     server: Completions, database: Database
 ) -> None:
-    with pytest.raises(InvalidInput, match="what no header may") as refused:
+    with pytest.raises(InvalidInput, match="no header may hold") as refused:
         judge_at(server, database, key="secret\n")
     assert "secret" not in str(refused.value)
 

@@ -16,18 +16,16 @@ import sqlalchemy as sa
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, SettingInvalid
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.llm.answers import Answer
-from penstock_jobs.rewards.followups.llm.budget import DatabaseBudget, spent
-from penstock_jobs.rewards.followups.llm.caching import DatabaseCache
-from penstock_jobs.rewards.followups.opening import open_judge
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.llm_judge import AnswerCache, ModelAnswer, open_judge
+from penstock_jobs.rewards.followups.llm_requests import RunBudget, spent
 from penstock_jobs.rewards.tables import judge_answer
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import hand_lake
 from tests.support.servers.child import end_child, start_child
 
 RUN = "run-1"
-ANSWER = Answer("asks", 0.1, 1e-17)
+ANSWER = ModelAnswer("asks", 0.1, 1e-17)
 
 
 @pytest.fixture
@@ -46,8 +44,8 @@ JUDGE = """
 import json, sys
 from penstock.database.engine import Database
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.opening import open_judge
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.llm_judge import open_judge
 settings = load_settings(sys.argv[1])
 judge = open_judge(settings, Database.of(settings), sys.argv[2])
 found = judge.judge([Message(text=text) for text in json.loads(sys.argv[3])])
@@ -130,13 +128,13 @@ def test_another_run_has_its_own_budget_and_the_same_answers(
 
 
 def test_the_budget_holds_however_many_ask_at_the_same_time(database: Database) -> None:
-    one, other = (DatabaseBudget(database, RUN, 30, 10_000) for _ in range(2))
+    one, other = (RunBudget(database, RUN, 30, 10_000) for _ in range(2))
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda n: (one, other)[n % 2].take(7), range(60)))
         assert taken.count(True) == 30
         list(pool.map(lambda _: one.settle(7, 3), range(30)))
     assert spent(database, RUN) == (30, 90)
-    tokens = DatabaseBudget(database, "by tokens", 100, 20)
+    tokens = RunBudget(database, "by tokens", 100, 20)
     assert [tokens.take(7), tokens.take(7), tokens.take(7), tokens.take(6)] == [
         True, True, False, True,
     ]  # fmt: skip
@@ -144,7 +142,7 @@ def test_the_budget_holds_however_many_ask_at_the_same_time(database: Database) 
 
 def test_the_cache_is_written_by_many_at_the_same_time(database: Database) -> None:
     keys = [f"{number:064x}" for number in range(1_200)]
-    caches = [DatabaseCache(database) for _ in range(4)]
+    caches = [AnswerCache(database) for _ in range(4)]
     with ThreadPoolExecutor(8) as pool:
         list(
             pool.map(
@@ -177,7 +175,7 @@ def test_the_first_answer_counts_for_all(server: Completions, database: Database
 
 
 def test_an_answer_that_nobody_can_read_is_asked_for_again(database: Database) -> None:
-    cache = DatabaseCache(database)
+    cache = AnswerCache(database)
     cache.put({"k": ANSWER})
     with database.write() as connection:
         connection.execute(sa.update(judge_answer).values(answer='{"label": "older"}'))

@@ -3,16 +3,15 @@
 import numpy as np
 import pytest
 
-from penstock_jobs.rewards.followups.evaluation import evaluate
-from penstock_jobs.rewards.followups.examples import (
+from penstock_jobs.rewards.followups.evaluation import (
+    evaluate,
     fresh_examples,
     held_out_examples,
     train_examples,
 )
 from penstock_jobs.rewards.followups.features import features
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.local import LocalJudge, committed_model
-from penstock_jobs.rewards.followups.train import train
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.local_judge import LocalJudge, committed_model, train
 
 
 def test_the_committed_model_is_the_one_of_the_committed_examples() -> None:

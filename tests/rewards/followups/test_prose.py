@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.followups.examples import fresh_examples, held_out_examples
+from penstock_jobs.rewards.followups.evaluation import fresh_examples, held_out_examples
 from penstock_jobs.rewards.followups.prose import SHAPES, take_apart
 
 PIECES = st.sampled_from(

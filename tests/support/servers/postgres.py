@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 
 from penstock.database.engine import Database
-from penstock.database.upgrade import upgrade
+from penstock.database.migrations import upgrade
 from tests.support.servers.child import end_child, start_child
 from tests.support.servers.jars import skip
 from tests.support.servers.ports import free_port

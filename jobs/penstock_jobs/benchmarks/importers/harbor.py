@@ -7,25 +7,23 @@ and of older versions repeats them whole.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import msgspec
-
 from penstock.checkpoints.attempt import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.trials import (
-    ONLY_SUMMARY,
-    ReadOptions,
-    ReadResults,
-    Trial,
-    TrialCollection,
-    choose,
-    failed_attempt,
-    scored,
-    short,
-)
+from penstock_jobs.benchmarks.importers.documents import Unfit
+from penstock_jobs.benchmarks.importers.documents import seconds_between
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial
+from penstock_jobs.benchmarks.importers.trials import ONLY_SUMMARY
+from penstock_jobs.benchmarks.importers.trials import ReadOptions
+from penstock_jobs.benchmarks.importers.trials import ReadResults
+from penstock_jobs.benchmarks.importers.trials import TrialCollection
+from penstock_jobs.benchmarks.importers.trials import choose
+from penstock_jobs.benchmarks.importers.trials import failed_attempt
+from penstock_jobs.benchmarks.importers.trials import scored
+from penstock_jobs.benchmarks.importers.trials import short
+from typing import Any
+import msgspec
+
 
 NAME = "harbor"
 
@@ -69,7 +67,7 @@ class _Step(msgspec.Struct):
     agent_execution: _Timing | None = None
 
 
-class _Result(msgspec.Struct):
+class _TrialResult(msgspec.Struct):
     task_name: str
     trial_name: str
     id: str = ""
@@ -93,7 +91,7 @@ class _Job(msgspec.Struct):
     n_total_trials: int
     stats: _Stats
     finished_at: str | None = None
-    trial_results: list[_Result] = []
+    trial_results: list[_TrialResult] = []
 
 
 class _TrialConfig(msgspec.Struct):
@@ -106,13 +104,13 @@ def recognises(path: Path) -> bool:
     return any(
         documents.try_decode(one, kind) is not None
         for one in _files(path, _RESULT)
-        for kind in (_Job, _Result)
+        for kind in (_Job, _TrialResult)
     )
 
 
 def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    reader = _Reader(options)
+    reader = _JobReader(options)
     for file in _files(path, _RESULT):
         reader.take(file, alone=path.is_file())
     if path.is_dir():
@@ -133,17 +131,17 @@ def _is_trial(folder: Path) -> bool:
     """Below it lies what was written while it ran, by the agent too."""
     return (
         documents.try_decode(folder / _CONFIG, _TrialConfig) is not None
-        or documents.try_decode(folder / _RESULT, _Result) is not None
+        or documents.try_decode(folder / _RESULT, _TrialResult) is not None
     )
 
 
-class _Reader:
+class _JobReader:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._trials = TrialCollection(options)
-        self._results: list[tuple[_Result, Path, bool]] = []
+        self._results: list[tuple[_TrialResult, Path, bool]] = []
         self._jobs: list[tuple[_Job, Path]] = []
-        self._without: list[Trial] = []
+        self._without: list[ImportedTrial] = []
 
     def take(self, file: Path, *, alone: bool) -> None:
         try:
@@ -152,7 +150,7 @@ class _Reader:
             if "n_total_trials" in known:
                 self._take_job(documents.decode(data, _Job), file)
             elif "trial_name" in known:
-                self._results.append((documents.decode(data, _Result), file, False))
+                self._results.append((documents.decode(data, _TrialResult), file, False))
             else:
                 self._trials.note("a file of another form was passed over", str(file))
         except Unfit as error:
@@ -187,7 +185,7 @@ class _Reader:
             str(config.task.get("source") or ""),
         )
         self._without.append(
-            Trial(
+            ImportedTrial(
                 result=failed_attempt(task, short(error)),
                 identity=(str(_job_of(file)), config.trial_name),
                 where=str(file.parent),
@@ -204,8 +202,8 @@ class _Reader:
             trial = _trial(result, file, metric)
             self._trials.add(trial, _job_of(file), summary=summary)
         self._check_contents()
-        told = {(str(_job_of(file)), one.trial_name) for one, file, _summary in self._results}
-        self._without = [one for one in self._without if one.identity not in told]
+        known = {(str(_job_of(file)), one.trial_name) for one, file, _summary in self._results}
+        self._without = [one for one in self._without if one.identity not in known]
         for one in self._without:
             self._trials.note("a trial without a result is an error", one.where)
             self._trials.add(self._as_others(one))
@@ -213,7 +211,7 @@ class _Reader:
             self._add_missing(job, file)
         return self._trials.finish()
 
-    def _as_others(self, trial: Trial) -> Trial:
+    def _as_others(self, trial: ImportedTrial) -> ImportedTrial:
         """A trial's configuration leaves out what its result would have said: the task's whole
         name, and whose it is."""
         task = self._task_of(f"{trial.result.task}__") or trial.result.task
@@ -251,7 +249,7 @@ class _Reader:
                 continue
             self._trials.note("a trial that only the job names is an error", where)
             self._trials.add(
-                Trial(
+                ImportedTrial(
                     result=failed_attempt(task, ONLY_SUMMARY),
                     identity=(run, name),
                     where=where,
@@ -284,17 +282,17 @@ def _job_of(result: Path) -> Path:
 
 def _named_in(stats: _Stats) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The trials that a job's statistics name, and whose they were."""
-    for key, told in stats.evals.items():
+    for key, evaluation in stats.evals.items():
         label = tuple(key.split("__"))
         label = label if len(label) == 3 else (label[0], "", label[-1])
-        facts = told if isinstance(told, dict) else {}
+        facts = evaluation if isinstance(evaluation, dict) else {}
         groups = [facts.get("exception_stats") or {}, *(facts.get("reward_stats") or {}).values()]
         for group in groups:
             for names in group.values() if isinstance(group, dict) else ():
                 yield from ((str(name), label) for name in names)
 
 
-def _rewards(result: _Result) -> dict[str, Any]:
+def _rewards(result: _TrialResult) -> dict[str, Any]:
     """By name; the oldest versions had one, without a name."""
     verified = result.verifier_result or {}
     rewards = verified.get("rewards")
@@ -303,7 +301,7 @@ def _rewards(result: _Result) -> dict[str, Any]:
     return {"reward": verified["reward"]} if verified.get("reward") is not None else {}
 
 
-def _trial(result: _Result, file: Path, metric: str | None) -> Trial:
+def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTrial:
     where = f"{file.parent.parent.name}/{result.trial_name}"
     notes: list[str] = []
     score, error = _score(result, metric, notes)
@@ -311,7 +309,7 @@ def _trial(result: _Result, file: Path, metric: str | None) -> Trial:
     agents = agents or [one.agent_result for one in result.step_results or () if one.agent_result]
     info = result.agent_info or {}
     model = (info.get("model_info") or {}).get("name") or ""
-    return Trial(
+    return ImportedTrial(
         result=Attempt(
             task=result.task_name,
             attempt=0,
@@ -333,7 +331,7 @@ def _trial(result: _Result, file: Path, metric: str | None) -> Trial:
 
 
 def _score(
-    result: _Result, metric: str | None, notes: list[str]
+    result: _TrialResult, metric: str | None, notes: list[str]
 ) -> tuple[float | None, str | None]:
     rewards = _rewards(result)
     ended = [result.exception_info, *(one.exception_info for one in result.step_results or ())]
@@ -359,7 +357,7 @@ def _sum(values: list[Any]) -> Any:
     return sum(there) if there else None
 
 
-def _seconds(result: _Result) -> Any:
+def _seconds(result: _TrialResult) -> Any:
     """What the agent took; of a trial in steps, all of them."""
     timings = [result.agent_execution] if result.agent_execution else []
     timings = timings or [

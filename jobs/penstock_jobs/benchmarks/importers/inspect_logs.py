@@ -4,28 +4,28 @@ A sample is a task, an epoch an attempt. Logs with the same task id are tries of
 which the later goes on where the earlier ended; others are further attempts.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import msgspec
-
 from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
-from penstock_jobs.benchmarks.importers.trials import (
-    ONLY_SUMMARY,
-    ReadOptions,
-    ReadResults,
-    Trial,
-    TrialCollection,
-    choose,
-    scored,
-    short,
-)
+from penstock_jobs.benchmarks.importers.documents import Unfit
+from penstock_jobs.benchmarks.importers.documents import UnfitArchive
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial
+from penstock_jobs.benchmarks.importers.trials import ONLY_SUMMARY
+from penstock_jobs.benchmarks.importers.trials import ReadOptions
+from penstock_jobs.benchmarks.importers.trials import ReadResults
+from penstock_jobs.benchmarks.importers.trials import TrialCollection
+from penstock_jobs.benchmarks.importers.trials import choose
+from penstock_jobs.benchmarks.importers.trials import scored
+from penstock_jobs.benchmarks.importers.trials import short
+from typing import Any
+import msgspec
+import re
+
 
 NAME = "inspect"
 
@@ -54,7 +54,7 @@ class _Score(msgspec.Struct):
     reason: Any = None
 
 
-class _Sample(msgspec.Struct):
+class _EvalSample(msgspec.Struct):
     id: int | str
     epoch: int = 1
     scores: dict[str, _Score] | None = None
@@ -96,7 +96,7 @@ class _Header(msgspec.Struct):
 class _Log:
     path: Path
     header: _Header
-    samples: dict[tuple[str, int], _Sample] = field(default_factory=dict)
+    samples: dict[tuple[str, int], _EvalSample] = field(default_factory=dict)
 
     @property
     def run(self) -> str:
@@ -194,13 +194,13 @@ def _read_archive(path: Path, trials: TrialCollection) -> _Log:
                 continue
             try:
                 text = archive.read(name, options.document_bytes_max)
-                sample = documents.decode(text, _Sample)
+                sample = documents.decode(text, _EvalSample)
             except UnfitArchive:
                 raise
             except Unfit as error:
                 trials.note("a sample that cannot be read is an error", f"{path.name} {name}")
                 why = f"it cannot be read: {error}"
-                sample = _Sample(id=match[1], epoch=int(match[2]), error=why)
+                sample = _EvalSample(id=match[1], epoch=int(match[2]), error=why)
             _keep(log, sample, options)
     return log
 
@@ -208,7 +208,7 @@ def _read_archive(path: Path, trials: TrialCollection) -> _Log:
 def _read_json(path: Path, trials: TrialCollection) -> _Log:
     limit = trials.options.document_bytes_max
     parts: dict[str, Any] = {}
-    samples: list[_Sample] = []
+    samples: list[_EvalSample] = []
     with documents.mapped(path) as data:
         for name, start, end in documents.members(data):
             if name in ("status", "eval", "error"):
@@ -219,14 +219,14 @@ def _read_json(path: Path, trials: TrialCollection) -> _Log:
                         kind = f"a sample longer than {limit} bytes was left out"
                         trials.note(kind, f"{path.name}, sample {number}")
                     else:
-                        samples.append(documents.decode(data[first:last], _Sample))
+                        samples.append(documents.decode(data[first:last], _EvalSample))
     log = _Log(path, documents.decode(msgspec.json.encode(parts), _Header))
     for sample in samples:
         _keep(log, sample, trials.options)
     return log
 
 
-def _keep(log: _Log, sample: _Sample, options: ReadOptions) -> None:
+def _keep(log: _Log, sample: _EvalSample, options: ReadOptions) -> None:
     if len(log.samples) == options.attempts_max:
         raise Unfit(f"it holds more than {options.attempts_max} samples")
     log.samples[str(sample.id), sample.epoch] = sample
@@ -235,7 +235,7 @@ def _keep(log: _Log, sample: _Sample, options: ReadOptions) -> None:
 def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> None:
     """The tries of one eval, the earliest first."""
     last = logs[-1]
-    done: dict[tuple[str, int], Trial] = {}
+    done: dict[tuple[str, int], ImportedTrial] = {}
     for log in logs:
         for key, sample in log.samples.items():
             trial = _trial(log, key, sample, metric)
@@ -252,14 +252,14 @@ def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> 
     if unnamed:
         trials.note("a result is missing, and nothing names it", last.path.name, unnamed)
     for key in missing:
-        sample = _Sample(id=key[0], epoch=key[1], error=ONLY_SUMMARY)
+        sample = _EvalSample(id=key[0], epoch=key[1], error=ONLY_SUMMARY)
         done[key] = _trial(last, key, sample, metric)
         trials.note("a sample that only the log's header names is an error", done[key].where)
     for trial in done.values():
         trials.add(trial)
 
 
-def _later(known: Trial, new: Trial, trials: TrialCollection) -> Trial:
+def _later(known: ImportedTrial, new: ImportedTrial, trials: TrialCollection) -> ImportedTrial:
     """A later try goes on with what was done, and does again what was an error."""
     if known.result.error is not None:
         if known.result == new.result:
@@ -272,7 +272,9 @@ def _later(known: Trial, new: Trial, trials: TrialCollection) -> Trial:
     return known
 
 
-def _trial(log: _Log, key: tuple[str, int], sample: _Sample, metric: str | None) -> Trial:
+def _trial(
+    log: _Log, key: tuple[str, int], sample: _EvalSample, metric: str | None
+) -> ImportedTrial:
     spec = log.header.eval
     notes: list[str] = []
     score, error = _score(sample, metric, notes)
@@ -289,7 +291,7 @@ def _trial(log: _Log, key: tuple[str, int], sample: _Sample, metric: str | None)
         steps=sample.turn_count,
         retries=len(sample.error_retries or ()),
     )
-    return Trial(
+    return ImportedTrial(
         result=result,
         identity=(log.run, *key),
         where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
@@ -304,7 +306,7 @@ def _trial(log: _Log, key: tuple[str, int], sample: _Sample, metric: str | None)
 
 
 def _score(
-    sample: _Sample, metric: str | None, notes: list[str]
+    sample: _EvalSample, metric: str | None, notes: list[str]
 ) -> tuple[float | None, str | None]:
     values = _values(sample)
     limit = sample.limit.get("type") if isinstance(sample.limit, dict) else sample.limit
@@ -341,7 +343,7 @@ def _known(value: str) -> float | None:
         return None
 
 
-def _values(sample: _Sample) -> dict[str, tuple[Any, Any]]:
+def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
     """Each score by its name, the parts of one that has parts by both names."""
     values: dict[str, tuple[Any, Any]] = {}
     for name, score in (sample.scores or {}).items():
@@ -352,7 +354,7 @@ def _values(sample: _Sample) -> dict[str, tuple[Any, Any]]:
     return values
 
 
-def _usage_of(model: str, sample: _Sample, notes: list[str]) -> _Usage | None:
+def _usage_of(model: str, sample: _EvalSample, notes: list[str]) -> _Usage | None:
     """Of the model under test: other models may have graded."""
     usage = sample.model_usage or {}
     if usage and model not in usage:

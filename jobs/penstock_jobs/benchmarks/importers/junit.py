@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from xml.parsers import expat
-
 from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import (
-    ReadOptions,
-    ReadResults,
-    Trial,
-    TrialCollection,
-    distinct,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial
+from penstock_jobs.benchmarks.importers.trials import ReadOptions
+from penstock_jobs.benchmarks.importers.trials import ReadResults
+from penstock_jobs.benchmarks.importers.trials import TrialCollection
+from penstock_jobs.benchmarks.importers.trials import distinct
+from penstock_jobs.benchmarks.importers.trials import short
+from xml.parsers import expat
+
 
 NAME = "junit"
 
@@ -50,7 +48,7 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
 
 
 def _is_report(file: Path) -> bool:
-    reader = _Reader(attempts_max=0)
+    reader = _XmlReader(attempts_max=0)
     try:
         with file.open("rb") as stream:
             reader.feed(stream.read(_CHUNK_BYTES), last=False)
@@ -62,7 +60,7 @@ def _is_report(file: Path) -> bool:
 def _tests(file: Path, options: ReadOptions) -> Iterator["_Test"]:
     if file.stat().st_size > options.document_bytes_max:
         raise Unfit(f"it is longer than {options.document_bytes_max} bytes")
-    reader = _Reader(options.attempts_max)
+    reader = _XmlReader(options.attempts_max)
     with file.open("rb") as stream:
         while chunk := stream.read(_CHUNK_BYTES):
             reader.feed(chunk, last=False)
@@ -79,7 +77,7 @@ class _Test:
         self.remarks: list[tuple[str, str]] = []
 
 
-class _Reader:
+class _XmlReader:
     """Reads as a stream. Refuses a document type, and so entities: no report needs them."""
 
     def __init__(self, attempts_max: int) -> None:
@@ -130,7 +128,7 @@ class _Reader:
             self._test = None
 
 
-def _trial(test: _Test, file: Path, count: int) -> Trial:
+def _trial(test: _Test, file: Path, count: int) -> ImportedTrial:
     group = test.facts.get("classname") or test.suite
     name = test.facts.get("name", "")
     task = short(f"{group}::{name}" if group else name)
@@ -140,7 +138,7 @@ def _trial(test: _Test, file: Path, count: int) -> Trial:
     result = Attempt(
         task=task, attempt=0, score=score, error=error, latency_s=_seconds(test.facts.get("time"))
     )
-    return Trial(
+    return ImportedTrial(
         result=result,
         identity=(str(file), count),
         where=where,

@@ -1,24 +1,22 @@
 """Our own: one JSON object a line, an attempt each."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import msgspec
-
 from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import (
-    MEASURES,
-    ReadOptions,
-    ReadResults,
-    Trial,
-    TrialCollection,
-    distinct,
-    scored,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial
+from penstock_jobs.benchmarks.importers.trials import MEASURES
+from penstock_jobs.benchmarks.importers.trials import ReadOptions
+from penstock_jobs.benchmarks.importers.trials import ReadResults
+from penstock_jobs.benchmarks.importers.trials import TrialCollection
+from penstock_jobs.benchmarks.importers.trials import distinct
+from penstock_jobs.benchmarks.importers.trials import scored
+from penstock_jobs.benchmarks.importers.trials import short
+from typing import Any
+import msgspec
+
 
 NAME = "penstock"
 
@@ -113,7 +111,7 @@ def _read(text: bytes | None) -> dict[str, Any]:
     return line
 
 
-def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") -> Trial:
+def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") -> ImportedTrial:
     score: float | None = None
     error: str | None = "it has no score"
     if line.get("error") is not None:
@@ -121,7 +119,7 @@ def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") 
     elif line.get("score") is not None:
         score, error = scored(line["score"])
     facts = {name: line[name] for name in MEASURES if line.get(name) is not None}
-    return Trial(
+    return ImportedTrial(
         result=Attempt(task=line["task"], attempt=0, score=score, error=error, **facts),
         identity=identity,
         where=where,

@@ -3,26 +3,25 @@
 An instance is a task, a run one attempt at each.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import msgspec
-
 from penstock.checkpoints.attempt import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import (
-    DIFFERENT_RESULTS,
-    ONLY_SUMMARY,
-    ReadOptions,
-    ReadResults,
-    Trial,
-    TrialCollection,
-    failed_attempt,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import DIFFERENT_RESULTS
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial
+from penstock_jobs.benchmarks.importers.trials import ONLY_SUMMARY
+from penstock_jobs.benchmarks.importers.trials import ReadOptions
+from penstock_jobs.benchmarks.importers.trials import ReadResults
+from penstock_jobs.benchmarks.importers.trials import TrialCollection
+from penstock_jobs.benchmarks.importers.trials import failed_attempt
+from penstock_jobs.benchmarks.importers.trials import short
+from typing import Any
+import msgspec
+
 
 NAME = "swe-bench"
 
@@ -67,7 +66,7 @@ class _Instance(msgspec.Struct):
 
 
 @dataclass
-class _Run:
+class _RunReports:
     """What is known of a run's instances: by its summary, and by their own reports."""
 
     name: str
@@ -84,7 +83,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
     trials = TrialCollection(options)
-    runs: dict[str, _Run] = {}
+    runs: dict[str, _RunReports] = {}
     summaries: list[tuple[Path, _Summary]] = []
     for file in documents.files(path, suffix=".json"):
         if (summary := _summary(file)) is not None:
@@ -131,15 +130,15 @@ def _instances(file: Path) -> dict[str, _Instance] | None:
     return documents.try_decode(file, dict[str, _Instance]) or None
 
 
-def _run_of(report: Path, root: Path, runs: dict[str, _Run]) -> _Run:
+def _run_of(report: Path, root: Path, runs: dict[str, _RunReports]) -> _RunReports:
     """Reports lie in RUN/MODEL/INSTANCE; what is above the folder that was named does not say."""
     inside = report.relative_to(root).parts[:-2] if root.is_dir() else ()
     model = inside[-1] if inside else ""
     name = "/".join(inside)
-    return runs.setdefault(name, _Run(name, (model,) if model else ()))
+    return runs.setdefault(name, _RunReports(name, (model,) if model else ()))
 
 
-def _run_named(file: Path, runs: dict[str, _Run]) -> _Run:
+def _run_named(file: Path, runs: dict[str, _RunReports]) -> _RunReports:
     """A summary is called MODEL.RUN.json: it belongs to the reports of that run, else it is a
     run of its own."""
     for run in runs.values():
@@ -148,7 +147,7 @@ def _run_named(file: Path, runs: dict[str, _Run]) -> _Run:
             return run
     if len(runs) == 1 and not next(iter(runs.values())).summary:
         return next(iter(runs.values()))
-    return runs.setdefault(str(file), _Run(str(file), (file.stem,)))
+    return runs.setdefault(str(file), _RunReports(str(file), (file.stem,)))
 
 
 def _attempt(task: str, report: _Instance, where: str, trials: TrialCollection) -> Attempt:
@@ -163,7 +162,7 @@ def _attempt(task: str, report: _Instance, where: str, trials: TrialCollection) 
     return Attempt(task=task, attempt=0, score=float(report.resolved))
 
 
-def _take_unreadable(run: _Run, file: Path, root: Path, trials: TrialCollection) -> None:
+def _take_unreadable(run: _RunReports, file: Path, root: Path, trials: TrialCollection) -> None:
     try:
         documents.decode(documents.read(file, trials.options.document_bytes_max), _Summary)
         why = "it is no report of SWE-bench"
@@ -176,7 +175,7 @@ def _take_unreadable(run: _Run, file: Path, root: Path, trials: TrialCollection)
     run.instances[file.parent.name] = (failed, file)
 
 
-def _take_summary(run: _Run, summary: _Summary, file: Path, trials: TrialCollection) -> None:
+def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: TrialCollection) -> None:
     lists = {name: set(getattr(summary, name) or ()) for name in (*_VERDICTS, *_ERRORS)}
     every = set().union(*lists.values(), summary.completed_ids or (), summary.submitted_ids or ())
     for task in sorted(every):
@@ -210,7 +209,7 @@ def _listed(task: str, named: set[str], summary: _Summary) -> tuple[float | None
     return None, ONLY_SUMMARY
 
 
-def _add(run: _Run, trials: TrialCollection) -> None:
+def _add(run: _RunReports, trials: TrialCollection) -> None:
     for task in sorted(run.summary.keys() | run.instances.keys()):
         listed = run.summary.get(task)
         result, file = run.instances.get(task, (listed, Path(run.name)))
@@ -230,7 +229,7 @@ def _add(run: _Run, trials: TrialCollection) -> None:
             trials.note(DIFFERENT_RESULTS, where)
             result = failed_attempt(task, "its report and the summary differ")
         trials.add(
-            Trial(
+            ImportedTrial(
                 result=result,
                 identity=(run.name, task),
                 where=where,

@@ -4,25 +4,23 @@ A run has `run_metadata.json`, a `results.json` of all its trials, and one for e
 Trials are named `task.N-of-M.run`.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import msgspec
-
 from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.trials import (
-    ONLY_SUMMARY,
-    ReadOptions,
-    ReadResults,
-    Trial,
-    TrialCollection,
-    failed_attempt,
-    short,
-)
+from penstock_jobs.benchmarks.importers.documents import Unfit
+from penstock_jobs.benchmarks.importers.documents import seconds_between
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial
+from penstock_jobs.benchmarks.importers.trials import ONLY_SUMMARY
+from penstock_jobs.benchmarks.importers.trials import ReadOptions
+from penstock_jobs.benchmarks.importers.trials import ReadResults
+from penstock_jobs.benchmarks.importers.trials import TrialCollection
+from penstock_jobs.benchmarks.importers.trials import failed_attempt
+from penstock_jobs.benchmarks.importers.trials import short
+from typing import Any
+import msgspec
+import re
+
 
 NAME = "terminal-bench"
 
@@ -41,7 +39,7 @@ _ITS_OWN = {
 _ENDED_WELL = {"unset", "none"}
 
 
-class _Result(msgspec.Struct):
+class _TerminalResult(msgspec.Struct):
     task_id: str
     is_resolved: bool | None
     trial_name: str = ""
@@ -55,11 +53,11 @@ class _Result(msgspec.Struct):
     agent_ended_at: str | None = None
 
 
-class _Run(msgspec.Struct):
-    results: list[_Result]
+class _RunResults(msgspec.Struct):
+    results: list[_TerminalResult]
 
 
-class _Metadata(msgspec.Struct):
+class _RunMetadata(msgspec.Struct):
     run_id: str
     agent_name: str = ""
     model_name: str | None = None
@@ -83,13 +81,13 @@ def recognises(path: Path) -> bool:
     return any(
         documents.try_decode(one, kind) is not None
         for one in documents.files(path, _RESULTS, ends=_is_trial)
-        for kind in (_Run, _Result)
+        for kind in (_RunResults, _TerminalResult)
     )
 
 
 def read(path: Path, options: ReadOptions) -> ReadResults:
     """Raises InvalidInput."""
-    reader = _Reader(path, options)
+    reader = _RunReader(path, options)
     for file in documents.files(path, _RESULTS, ends=_is_trial):
         reader.take(file)
     reader.add_missing()
@@ -100,17 +98,17 @@ def _is_trial(folder: Path) -> bool:
     """Below it lies what was written while it ran, by the agent too."""
     return (
         _TRIAL.fullmatch(folder.name) is not None
-        or documents.try_decode(folder / _RESULTS, _Result) is not None
+        or documents.try_decode(folder / _RESULTS, _TerminalResult) is not None
     )
 
 
-class _Reader:
+class _RunReader:
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self._path = path
         self._options = options
         self.trials = TrialCollection(options)
         #: By the folder in which it lies.
-        self._runs: dict[Path, _Metadata] = {}
+        self._runs: dict[Path, _RunMetadata] = {}
         folder = path.parent if path.is_file() else path
         for file in documents.files(folder, _METADATA, ends=_is_trial):
             if path.is_dir() or file.parent == folder:
@@ -120,7 +118,7 @@ class _Reader:
     def _take_metadata(self, file: Path) -> None:
         try:
             data = documents.read(file, self._options.document_bytes_max)
-            self._runs[file.parent] = documents.decode(data, _Metadata)
+            self._runs[file.parent] = documents.decode(data, _RunMetadata)
         except Unfit as error:
             self.trials.note("a run's metadata cannot be read", f"{file}: {error}")
 
@@ -129,9 +127,9 @@ class _Reader:
             data = documents.read(file, self._options.document_bytes_max)
             known = documents.decode(data, dict[str, msgspec.Raw]).keys()
             if "is_resolved" in known:
-                self._take(documents.decode(data, _Result), file, summary=False)
+                self._take(documents.decode(data, _TerminalResult), file, summary=False)
             elif "results" in known:
-                for one in documents.decode(data, _Run).results:
+                for one in documents.decode(data, _RunResults).results:
                     self._take(one, file, summary=True)
             else:
                 self.trials.note("a file of another form was passed over", str(file))
@@ -139,7 +137,7 @@ class _Reader:
             kind = "results that cannot be read were left out"
             self.trials.leave_out(kind, file, error, alone=self._path.is_file())
 
-    def _take(self, result: _Result, file: Path, *, summary: bool) -> None:
+    def _take(self, result: _TerminalResult, file: Path, *, summary: bool) -> None:
         folder = self._folder_of(file)
         metadata = self._runs.get(folder)
         name = _name_of(result, metadata.run_id if metadata else str(folder))
@@ -152,7 +150,7 @@ class _Reader:
         seconds = seconds_between(result.agent_started_at, result.agent_ended_at)
         identity = result.id or result.trial_name or (str(file), len(self.trials))
         self.trials.add(
-            Trial(
+            ImportedTrial(
                 result=Attempt(
                     task=result.task_id,
                     attempt=0,
@@ -205,7 +203,7 @@ class _Reader:
                 kind = "a trial that only the run's metadata names is an error"
                 self.trials.note(kind, where)
                 self.trials.add(
-                    Trial(
+                    ImportedTrial(
                         result=failed_attempt(task, ONLY_SUMMARY),
                         identity=(run.run_id, task, index),
                         where=where,
@@ -218,23 +216,23 @@ class _Reader:
                 )
 
 
-def _name_of(result: _Result, folder: str) -> _TrialName:
+def _name_of(result: _TerminalResult, folder: str) -> _TrialName:
     match = _TRIAL.fullmatch(result.trial_name)
     if match is None:
         return _TrialName(folder, None, 0)
     return _TrialName(match["run"], int(match["number"]) - 1, int(match["size"]))
 
 
-def _score(result: _Result, notes: list[str]) -> tuple[float | None, str | None]:
+def _score(result: _TerminalResult, notes: list[str]) -> tuple[float | None, str | None]:
     mode = result.failure_mode or "unset"
     if mode not in _ITS_OWN:
         if result.is_resolved is not None:
-            said = "resolved" if result.is_resolved else "not resolved"
-            notes.append(f"a trial with {short(mode)}, {said}, is an error")
+            verdict = "resolved" if result.is_resolved else "not resolved"
+            notes.append(f"a trial with {short(mode)}, {verdict}, is an error")
         return None, short(mode)
     if result.is_resolved is None:
         return None, "nothing says whether it was resolved" if mode == "unset" else mode
     if mode not in _ENDED_WELL:
-        said = "passed its tests" if result.is_resolved else "failed its tests"
-        notes.append(f"a trial with {mode} {said}, and counts so")
+        verdict = "passed its tests" if result.is_resolved else "failed its tests"
+        notes.append(f"a trial with {mode} {verdict}, and counts so")
     return float(result.is_resolved), None

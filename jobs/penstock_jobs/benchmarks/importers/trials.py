@@ -1,15 +1,23 @@
 """What an importer collects: trials, which become attempts with numbers, and problems."""
 
-import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections import Counter
+from collections import defaultdict
+from collections.abc import Collection
+from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import fields
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
-
-from penstock.checkpoints.attempt import Attempt, check_attempt
+from penstock.checkpoints.attempt import Attempt
+from penstock.checkpoints.attempt import check_attempt
 from penstock.errors import InvalidInput
+from typing import Any
+import hashlib
+
 
 #: Of each kind of problem so many examples are kept.
 _EXAMPLES_MAX = 5
@@ -56,7 +64,7 @@ class ReadResults:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class ImportedTrial:
     """An attempt that has no number yet. `result.attempt` means nothing."""
 
     result: Attempt
@@ -87,7 +95,7 @@ class TrialCollection:
 
     options: ReadOptions
     problems: ProblemCounts = field(default_factory=ProblemCounts)
-    _trials: dict[Hashable, Trial] = field(default_factory=dict)
+    _trials: dict[Hashable, ImportedTrial] = field(default_factory=dict)
     _seen: set[tuple[Hashable, Hashable, bool]] = field(default_factory=set)
 
     def __len__(self) -> int:
@@ -117,7 +125,7 @@ class TrialCollection:
             why = f"it has not ended: {missing} are missing; wait for it, or take it as it is with"
             raise InvalidInput(what=what, why=f"{why} --unfinished")
 
-    def add(self, trial: Trial, holder: Hashable = None, *, summary: bool = False) -> None:
+    def add(self, trial: ImportedTrial, holder: Hashable = None, *, summary: bool = False) -> None:
         """Take a trial. Of two that differ neither counts. A run's summary may repeat what the run
         holds: that is no problem. Raises InvalidInput."""
         seen, other = ((trial.identity, holder, kind) for kind in (summary, not summary))
@@ -134,7 +142,7 @@ class TrialCollection:
         elif not repeated:
             self.note("a copy, counted once", trial.where)
 
-    def neither(self, known: Trial, other: Trial) -> Trial:
+    def neither(self, known: ImportedTrial, other: ImportedTrial) -> ImportedTrial:
         """The error that stands for two trials with one identity and different results."""
         self.note(DIFFERENT_RESULTS, f"{known.where}, {other.where}")
         result = failed_attempt(known.result.task, "two results of it differ")
@@ -214,7 +222,7 @@ def choose(what: str, option: str, names: Collection[str], wanted: str | None) -
     return next(iter(names), None)
 
 
-def _of_one(trials: list[Trial], wanted: str | None) -> list[Trial]:
+def _of_one(trials: list[ImportedTrial], wanted: str | None) -> list[ImportedTrial]:
     """Those of one label. A part of a label names it, where no other label has that part."""
     texts = {trial.label: " ".join(trial.label) for trial in trials}
     if wanted is None:
@@ -230,16 +238,16 @@ def _of_one(trials: list[Trial], wanted: str | None) -> list[Trial]:
     return [trial for trial in trials if trial.label in fitting]
 
 
-def _numbered(trials: Iterable[Trial]) -> list[tuple[Attempt, Trial]]:
+def _numbered(trials: Iterable[ImportedTrial]) -> list[tuple[Attempt, ImportedTrial]]:
     """Numbers within a task: run after run, the earliest first; within a run by the number that
     the format gave, else by time and name."""
-    by_task: dict[str, defaultdict[str, list[Trial]]] = {}
+    by_task: dict[str, defaultdict[str, list[ImportedTrial]]] = {}
     began: dict[str, str] = {}
     for trial in trials:
         by_task.setdefault(trial.result.task, defaultdict(list))[trial.run].append(trial)
         if trial.started:
             began[trial.run] = min(trial.started, began.get(trial.run, trial.started))
-    numbered: list[tuple[Attempt, Trial]] = []
+    numbered: list[tuple[Attempt, ImportedTrial]] = []
     for runs in by_task.values():
         first = 0
         for run in sorted(runs, key=lambda name: (began.get(name, ""), name)):
@@ -252,8 +260,8 @@ def _numbered(trials: Iterable[Trial]) -> list[tuple[Attempt, Trial]]:
     return numbered
 
 
-def _placed(trials: list[Trial]) -> dict[int, Trial]:
-    placed: dict[int, Trial] = {}
+def _placed(trials: list[ImportedTrial]) -> dict[int, ImportedTrial]:
+    placed: dict[int, ImportedTrial] = {}
     without = []
     for trial in sorted(trials, key=lambda one: (one.started == "", one.started, one.name)):
         if trial.index is None or trial.index in placed:

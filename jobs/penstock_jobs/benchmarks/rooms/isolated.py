@@ -113,7 +113,7 @@ class IsolatedRoom:
         }
         send_order(self._control, ("run", facts))
         excerpt = Excerpt(self._output_bytes_max)
-        with _Watch(self._control, self._output, excerpt) as watch:
+        with _ProgramWatch(self._control, self._output, excerpt) as watch:
             deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
             _, files = watch.until("listening", deadline)
             listening = [socket.socket(fileno=number) for number in files]
@@ -164,7 +164,7 @@ def _take(control: socket.socket, name: str) -> tuple[dict[str, Any], list[int]]
     return answer, files
 
 
-class _Watch:
+class _ProgramWatch:
     """Keeps a program's output flowing while the room's answers are waited for."""
 
     def __init__(self, control: socket.socket, output: int, excerpt: Excerpt) -> None:

@@ -1,4 +1,4 @@
-"""What the kernel is asked for that Python has no function for. Linux alone; all raise OSError."""
+"""System calls that Python has no function for. Linux only; all raise OSError."""
 
 import ctypes
 import fcntl
@@ -151,5 +151,5 @@ def raise_loopback(addresses: list[str]) -> None:
         for number, address in enumerate(addresses):
             packed = socket.inet_aton(address)
             name = f"lo:{number}".encode()
-            asked = struct.pack("16sHH4s8x", name, socket.AF_INET, 0, packed)
-            fcntl.ioctl(any_socket, _SET_ADDRESS, asked)
+            request = struct.pack("16sHH4s8x", name, socket.AF_INET, 0, packed)
+            fcntl.ioctl(any_socket, _SET_ADDRESS, request)

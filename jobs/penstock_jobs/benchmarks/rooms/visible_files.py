@@ -59,17 +59,17 @@ def own_programs() -> list[str]:
 def named_places(command: str) -> list[str]:
     """What a command names by absolute paths in scratch, with what lies beside it: it could not
     run without."""
-    found = set()
+    places = set()
     for path in (*_PATHS.findall(command), *_quoted_paths(command)):
         real = os.path.realpath(path)
         folder = real if os.path.isdir(real) else os.path.dirname(real)
         if os.path.exists(real) and _in_scratch(real):
-            found.add(folder if _in_scratch(folder) else real)
+            places.add(folder if _in_scratch(folder) else real)
             # Whoever goes back from a folder has to find it first.
             before, back, _ = path.partition("/../")
             if back and _in_scratch(before):
-                found.add(os.path.realpath(before))
-    return sorted(found)
+                places.add(os.path.realpath(before))
+    return sorted(places)
 
 
 def _quoted_paths(command: str) -> list[str]:
@@ -181,13 +181,13 @@ def _add(source: str, place: str, *, writable: bool) -> None:
 
 def hidden_places(paths: Iterable[str]) -> list[str]:
     """These, and the history of the repositories that they lie in. Longer paths come later."""
-    found: set[str] = set()
+    places: set[str] = set()
     for path in paths:
         real = os.path.realpath(path)
         if os.path.lexists(real):
-            found.add(real)
-        found.update(_histories(real))
-    return sorted(found - {"/"})
+            places.add(real)
+        places.update(_histories(real))
+    return sorted(places - {"/"})
 
 
 def _histories(path: str) -> Iterator[str]:

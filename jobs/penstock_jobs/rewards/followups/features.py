@@ -16,9 +16,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock_jobs.rewards.followups.cues import cue_names, find_cues
-from penstock_jobs.rewards.followups.judging import Message
-from penstock_jobs.rewards.followups.prose import SHAPES, Parts, plain, take_apart
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.prose import (
+    SHAPES,
+    MessageParts,
+    cue_names,
+    find_cues,
+    plain,
+    take_apart,
+)
 
 CHARACTER_COLUMNS = 1 << 13
 WORD_COLUMNS = 1 << 12
@@ -63,7 +69,7 @@ _SHAPES_OF_TEXT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class FeatureRows:
     """A sparse matrix as triples; rows come in ascending order."""
 
     count: int
@@ -102,7 +108,7 @@ def columns() -> int:
     return CHARACTER_COLUMNS + WORD_COLUMNS + len(named_columns())
 
 
-def features(messages: Sequence[Message]) -> Rows:
+def features(messages: Sequence[Message]) -> FeatureRows:
     parts = [take_apart(message.text) for message in messages]
     lowered = [one.prose.lower() for one in parts]
     words = [_WORD.findall(text)[:_WORDS] for text in lowered]
@@ -113,7 +119,7 @@ def features(messages: Sequence[Message]) -> Rows:
     ]
     row, column, value = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
     order = np.argsort(row, kind="stable")
-    return Rows(len(messages), row[order], column[order], value[order])
+    return FeatureRows(len(messages), row[order], column[order], value[order])
 
 
 Triples: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
@@ -168,7 +174,7 @@ def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _named(
     messages: Sequence[Message],
-    parts: Sequence[Parts],
+    parts: Sequence[MessageParts],
     texts: Sequence[str],
     words: Sequence[list[str]],
 ) -> Triples:
@@ -195,7 +201,7 @@ def _named(
     )
 
 
-def _shapes_of_text(message: Message, part: Parts, words: list[str]) -> tuple[bool, ...]:
+def _shapes_of_text(message: Message, part: MessageParts, words: list[str]) -> tuple[bool, ...]:
     """In the order of _SHAPES_OF_TEXT."""
     prose, count = part.prose, len(words) or len(part.prose) / 3
     if words and len(prose) > 6 * len(words) + 10:  # a script without spaces

@@ -17,25 +17,19 @@ ambiguous prompts holds against it from the other side.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import NoParameters, Reward
+from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 _CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
 _ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 question marks of several scripts
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """None."""
-
-
-def asked_instead(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+def asked_instead(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_turns("asked_instead", bucket, _score)
 
@@ -45,14 +39,14 @@ def asks(text: str) -> bool:
     return _ASKS.search(_CODE.sub("", text).rstrip()) is not None
 
 
-def _score(turn: dict[str, Any]) -> Score | None:
+def _score(turn: dict[str, Any]) -> TurnScore | None:
     if not turn["asked"]:
         return None
     if turn["edits"]:
-        return Score(0.0)
+        return TurnScore(0.0)
     if turn["final_text"] is None:
-        return Score(None, "no_answer")
-    return Score(1.0 if asks(turn["final_text"]) else 0.0)
+        return TurnScore(None, "no_answer")
+    return TurnScore(1.0 if asks(turn["final_text"]) else 0.0)
 
 
-REWARD = Reward("asked_instead", 1, asked_instead, Parameters)
+REWARD = Reward("asked_instead", 1, asked_instead)

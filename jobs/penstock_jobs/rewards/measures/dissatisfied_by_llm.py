@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.settings import Settings
+from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.followups.judging import Unjudged
-from penstock_jobs.rewards.followups.llm.answers import prompt_version
-from penstock_jobs.rewards.followups.llm.endpoint import Endpoint, version_of
-from penstock_jobs.rewards.followups.scoring import score_follow_ups
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
+from penstock_jobs.rewards.followups.judge import Unjudged
+from penstock_jobs.rewards.followups.llm_judge import prompt_version, version_of
+from penstock_jobs.rewards.followups.llm_requests import Endpoint
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.texts.trail import SECOND
 
@@ -46,7 +46,7 @@ _AGAIN_US = 3_600 * SECOND
 
 
 @dataclass(frozen=True)
-class Parameters:
+class LlmJudgeParameters:
     """What the answers depend on, and so part of what a definition computes: the model, which has
     to be named; the version of the prompt; the characters of a message that the model is shown."""
 
@@ -59,7 +59,7 @@ class Parameters:
             raise ValueError(f"the prompt has version {prompt_version()}, not {self.prompt}")
 
 
-def dissatisfied_by_llm(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Table:
     """The rows of this reward: module docstring. Raises JudgeUnfit."""
     judge = bucket.llm_judge
     if judge is None:
@@ -80,7 +80,7 @@ def _due_again(rows: pa.Table, as_of_us: int) -> pa.Table:
     return rows.set_column(at, rows.schema.field("due_us"), due_us)
 
 
-def _check(parameters: Parameters, settings: Settings) -> None:
+def _check(parameters: LlmJudgeParameters, settings: Settings) -> None:
     if not parameters.model:
         raise _unfit(parameters, "its definition names no model: parameters = { model = … }")
     if not settings.room(RewardSettings).judge_url:
@@ -94,7 +94,7 @@ def _check(parameters: Parameters, settings: Settings) -> None:
         raise _unfit(parameters, f"the judge is shown {shown} characters of a message")
 
 
-def _unfit(parameters: Parameters, why: str) -> JudgeUnfit:
+def _unfit(parameters: LlmJudgeParameters, why: str) -> JudgeUnfit:
     return JudgeUnfit(
         reward=_NAME,
         why=why,
@@ -103,4 +103,4 @@ def _unfit(parameters: Parameters, why: str) -> JudgeUnfit:
     )
 
 
-REWARD = Reward(_NAME, 1, dissatisfied_by_llm, Parameters, _check)
+REWARD = Reward(_NAME, 1, dissatisfied_by_llm, LlmJudgeParameters, _check)

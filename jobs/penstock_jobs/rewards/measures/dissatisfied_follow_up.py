@@ -26,10 +26,10 @@ from functools import cache
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.followups.local import LocalJudge
-from penstock_jobs.rewards.followups.scoring import score_follow_ups
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
+from penstock_jobs.rewards.followups.local_judge import LocalJudge
+from penstock_jobs.rewards.reward import Reward
 
 
 @cache
@@ -42,7 +42,7 @@ def _version() -> str:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class LocalJudgeParameters:
     """`judge` is the version of the local judge: it is part of what a definition computes."""
 
     judge: str = field(default_factory=_version)
@@ -52,9 +52,9 @@ class Parameters:
             raise ValueError(f"the local judge has version {_version()}, not {self.judge}")
 
 
-def dissatisfied_follow_up(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+def dissatisfied_follow_up(bucket: Bucket, _parameters: LocalJudgeParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_follow_ups("dissatisfied_follow_up", bucket, _judge())
 
 
-REWARD = Reward("dissatisfied_follow_up", 1, dissatisfied_follow_up, Parameters)
+REWARD = Reward("dissatisfied_follow_up", 1, dissatisfied_follow_up, LocalJudgeParameters)

@@ -24,16 +24,16 @@ To game it: insert, and never replace; or replace by text that is like the old o
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.edit_scores import EditScore, score_edits
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts.similarity import code_units, no_revert_range
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit, ranges_now
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, ranges_now
 
 NAME = "edit_no_revert"
 
 
-def edit_no_revert(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_edits(NAME, bucket, parameters, _score, _size)
 
@@ -42,12 +42,12 @@ def _size(edit: TrackedEdit) -> int:
     return sum(len(code_units(one.before)) for one in edit.ranges)
 
 
-def _score(edit: TrackedEdit, seen: Seen) -> Score:
-    if edit.is_as_made(seen):
-        return Score(1.0)
-    now = ranges_now(edit, seen)
+def _score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+    if edit.is_as_made(sighting):
+        return EditScore(1.0)
+    now = ranges_now(edit, sighting)
     texts = [(one.before, one.after, text) for one, text in zip(edit.ranges, now, strict=True)]
-    return Score(no_revert_range(texts))
+    return EditScore(no_revert_range(texts))
 
 
-REWARD = Reward(NAME, 2, edit_no_revert, Parameters)
+REWARD = Reward(NAME, 2, edit_no_revert, EditParameters)

@@ -32,49 +32,49 @@ one's own text before the user does (read it beside self_rework).
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, ink_size, score_deletion, score_edits
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
-from penstock_jobs.rewards.texts.changes import Work
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.edit_scores import EditScore, ink_size, score_deletion, score_edits
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.texts.changes import CompareCost
 from penstock_jobs.rewards.texts.survival import credit, reworked_places, survivors
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 
 NAME = "edit_persistence"
 
 
-def edit_persistence(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
 
-    def score(edit: TrackedEdit, seen: Seen) -> Score:
+    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         if edit.deleted:
-            return _deletion(edit, seen, Work(parameters.cells_max))
-        return _insertion(edit, seen)
+            return _deletion(edit, sighting, CompareCost(parameters.cells_max))
+        return _insertion(edit, sighting)
 
     return score_edits(NAME, bucket, parameters, score, ink_size)
 
 
-def _insertion(edit: TrackedEdit, seen: Seen) -> Score:
-    if edit.is_as_made(seen):
-        return Score(1.0)
-    alive = survivors(edit, seen)
+def _insertion(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+    if edit.is_as_made(sighting):
+        return EditScore(1.0)
+    alive = survivors(edit, sighting)
     whole = [(origin, origin + length) for origin, _, _, length in alive] == edit.written
-    if whole and not seen.reworked:
-        return Score(1.0)
-    taken = reworked_places(seen, alive)
+    if whole and not sighting.reworked:
+        return EditScore(1.0)
+    taken = reworked_places(sighting, alive)
     left = edit.ink_size - sum(not edit.after[at].isspace() for at in taken)
     if left <= 0:
-        return Score(None, "self_rework")
-    return Score(min(credit(edit.after, edit.written, alive, taken) / left, 1.0))
+        return EditScore(None, "self_rework")
+    return EditScore(min(credit(edit.after, edit.written, alive, taken) / left, 1.0))
 
 
-def _deletion(edit: TrackedEdit, seen: Seen, work: Work) -> Score:
-    def value(back: float, own: int) -> Score:
+def _deletion(edit: TrackedEdit, sighting: Sighting, cost: CompareCost) -> EditScore:
+    def value(back: float, own: int) -> EditScore:
         left = edit.ink_size - own
         if left <= 0:
-            return Score(None, "self_rework")
-        return Score(max(1 - back / left, 0.0))
+            return EditScore(None, "self_rework")
+        return EditScore(max(1 - back / left, 0.0))
 
-    return score_deletion(edit, seen, work, value)
+    return score_deletion(edit, sighting, cost, value)
 
 
-REWARD = Reward(NAME, 2, edit_persistence, Parameters)
+REWARD = Reward(NAME, 2, edit_persistence, EditParameters)

@@ -13,31 +13,25 @@ users give any, and those who do are not like the others.
 To game it: flatter. Ratings and comments do not count, since their scale is the producer's.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import NoParameters, Reward
+from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """None."""
-
-
-def explicit_feedback(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+def explicit_feedback(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_turns("explicit_feedback", bucket, _score)
 
 
-def _score(turn: dict[str, Any]) -> Score | None:
+def _score(turn: dict[str, Any]) -> TurnScore | None:
     liked, disliked = turn["liked"], turn["disliked"]
     if not liked + disliked:
         return None
-    return Score((liked - disliked) / (liked + disliked), weight=liked + disliked)
+    return TurnScore((liked - disliked) / (liked + disliked), weight=liked + disliked)
 
 
-REWARD = Reward("explicit_feedback", 1, explicit_feedback, Parameters)
+REWARD = Reward("explicit_feedback", 1, explicit_feedback)

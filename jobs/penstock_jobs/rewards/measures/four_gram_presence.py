@@ -20,30 +20,30 @@ To game it: write what is in the file anyway.
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits, units_written
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.edit_scores import EditScore, score_edits, units_written
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import similarity
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 
 NAME = "four_gram_presence"
 
 
-def four_gram_presence(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_edits(NAME, bucket, parameters, _score, units_written)
 
 
-def _score(edit: TrackedEdit, seen: Seen) -> Score:
-    if edit.is_as_made(seen):
-        return Score(1.0)
-    now = seen.home.text if seen.home else ""
+def _score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+    if edit.is_as_made(sighting):
+        return EditScore(1.0)
+    now = sighting.home.text if sighting.home else ""
     chunks = [one.after for one in edit.ranges if one.after]
     if chunks:
-        return Score(similarity.four_gram_presence(chunks, now))
+        return EditScore(similarity.four_gram_presence(chunks, now))
     if edit.made is None or not (edit.made.whole or now == edit.made.text):
-        return Score(None, "unobserved")
-    return Score(similarity.sim4(now, edit.made.text))
+        return EditScore(None, "unobserved")
+    return EditScore(similarity.sim4(now, edit.made.text))
 
 
-REWARD = Reward(NAME, 2, four_gram_presence, Parameters)
+REWARD = Reward(NAME, 2, four_gram_presence, EditParameters)

@@ -21,26 +21,26 @@ To game it: as edit_persistence; and edits that only take away are always 1, wit
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits, units_written
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.edit_scores import EditScore, score_edits, units_written
+from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import similarity
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit, ranges_now
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, ranges_now
 
 NAME = "four_gram_range"
 
 
-def four_gram_range(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def four_gram_range(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_edits(NAME, bucket, parameters, _score, units_written)
 
 
-def _score(edit: TrackedEdit, seen: Seen) -> Score:
-    if edit.is_as_made(seen):
-        return Score(1.0)
-    now = ranges_now(edit, seen)
+def _score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+    if edit.is_as_made(sighting):
+        return EditScore(1.0)
+    now = ranges_now(edit, sighting)
     texts = [(one.after, text) for one, text in zip(edit.ranges, now, strict=True)]
-    return Score(similarity.four_gram_range(texts))
+    return EditScore(similarity.four_gram_range(texts))
 
 
-REWARD = Reward(NAME, 2, four_gram_range, Parameters)
+REWARD = Reward(NAME, 2, four_gram_range, EditParameters)

@@ -15,31 +15,25 @@ To game it: call fewer tools, or only those that take anything (a terminal): rea
 `only_terminal`. Errors that a sound call meets, a file that is not there, do not count.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import NoParameters, Reward
+from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """None."""
-
-
-def invalid_tool_calls(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+def invalid_tool_calls(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_turns("invalid_tool_calls", bucket, _score)
 
 
-def _score(turn: dict[str, Any]) -> Score | None:
+def _score(turn: dict[str, Any]) -> TurnScore | None:
     calls = turn["tool_calls"]
     if not calls:
         return None
-    return Score(0.0 - turn["invalid_tool_calls"] / calls, weight=calls)
+    return TurnScore(0.0 - turn["invalid_tool_calls"] / calls, weight=calls)
 
 
-REWARD = Reward("invalid_tool_calls", 1, invalid_tool_calls, Parameters)
+REWARD = Reward("invalid_tool_calls", 1, invalid_tool_calls)

@@ -15,32 +15,26 @@ To game it: answer at once with nothing, or ask back. Read it beside the rate of
 `asked_instead`. Time in which a tool waits for the user's permission counts as the agent's.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import NoParameters, Reward
+from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """None."""
-
-
-def latency(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+def latency(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_turns("latency", bucket, _score)
 
 
-def _score(turn: dict[str, Any]) -> Score | None:
+def _score(turn: dict[str, Any]) -> TurnScore | None:
     if not turn["asked"]:
         return None
     if turn["answer_seconds"] is None:
-        return Score(None, "no_answer")
-    return Score(turn["answer_seconds"])
+        return TurnScore(None, "no_answer")
+    return TurnScore(turn["answer_seconds"])
 
 
-REWARD = Reward("latency", 1, latency, Parameters)
+REWARD = Reward("latency", 1, latency)

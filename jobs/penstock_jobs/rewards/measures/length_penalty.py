@@ -29,13 +29,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns, turn_facts
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.turn_scores import TurnScore, score_turns, turn_facts
 
 
 @dataclass(frozen=True)
-class Parameters:
+class LengthParameters:
     """`k` is per unit of x. The weights make one length of six."""
 
     k: float = 1e-3
@@ -56,30 +56,30 @@ class Parameters:
 LENGTHS = ("thinking", "calling", "output", "final", "calls", "rounds")
 
 
-def length_penalty(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     """The rows of this reward and of its six lengths: module docstring."""
 
     measured = {_key(turn): _lengths(turn, parameters) for turn in turn_facts(bucket)}
 
-    def penalty(turn: dict[str, Any]) -> Score | None:
+    def penalty(turn: dict[str, Any]) -> TurnScore | None:
         lengths = measured[_key(turn)]
         if lengths is None:
             return None
         if turn["without_usage"]:
-            return Score(None, "no_usage")
+            return TurnScore(None, "no_usage")
         x = sum(getattr(parameters, f"weight_{name}") * lengths[name] for name in LENGTHS)
-        return Score(0.0 - bent(x, parameters.k, parameters.q))
+        return TurnScore(0.0 - bent(x, parameters.k, parameters.q))
 
     tables = [score_turns("length_penalty", bucket, penalty)]
     for name in LENGTHS:
 
-        def length(turn: dict[str, Any], name: str = name) -> Score | None:
+        def length(turn: dict[str, Any], name: str = name) -> TurnScore | None:
             lengths = measured[_key(turn)]
             if lengths is None:
                 return None
             if turn["without_usage"] and name in ("thinking", "calling", "final"):
-                return Score(None, "no_usage")
-            return Score(lengths[name])
+                return TurnScore(None, "no_usage")
+            return TurnScore(lengths[name])
 
         tables.append(score_turns(f"length_{name}", bucket, length))
     return pa.concat_tables(tables)
@@ -96,7 +96,7 @@ def _key(turn: dict[str, Any]) -> tuple[str, int]:
     return turn["session_id"], turn["turn"]
 
 
-def _lengths(turn: dict[str, Any], parameters: Parameters) -> dict[str, float] | None:
+def _lengths(turn: dict[str, Any], parameters: LengthParameters) -> dict[str, float] | None:
     if not turn["model_calls"]:
         return None
     return {
@@ -109,4 +109,4 @@ def _lengths(turn: dict[str, Any], parameters: Parameters) -> dict[str, float] |
     }
 
 
-REWARD = Reward("length_penalty", 1, length_penalty, Parameters)
+REWARD = Reward("length_penalty", 1, length_penalty, LengthParameters)

@@ -21,32 +21,32 @@ from functools import cache
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, score_edits
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
-from penstock_jobs.rewards.texts.lines import surviving_lines, written_lines
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.edit_scores import EditScore, score_edits
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 
 NAME = "line_survival"
 
 
-def line_survival(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     lines_of = cache(written_lines)
 
     def size(edit: TrackedEdit) -> int:
         return len(lines_of(edit))
 
-    def score(edit: TrackedEdit, seen: Seen) -> Score:
+    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         lines = lines_of(edit)
         if not lines:
-            return Score(None, "nothing_written")
-        alive, reworked = surviving_lines(edit, lines, seen)
+            return EditScore(None, "nothing_written")
+        alive, reworked = surviving_lines(edit, lines, sighting)
         if len(lines) == reworked:
-            return Score(None, "self_rework")
-        return Score(alive / (len(lines) - reworked))
+            return EditScore(None, "self_rework")
+        return EditScore(alive / (len(lines) - reworked))
 
     return score_edits(NAME, bucket, parameters, score, size)
 
 
-REWARD = Reward(NAME, 2, line_survival, Parameters)
+REWARD = Reward(NAME, 2, line_survival, EditParameters)

@@ -20,27 +20,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, score_turns
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 
 @dataclass(frozen=True)
-class Parameters:
+class TerminalParameters:
     """`calls_min` are tool calls of a turn."""
 
     calls_min: int = 4
 
 
-def only_terminal(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def only_terminal(bucket: Bucket, parameters: TerminalParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
 
-    def score(turn: dict[str, Any]) -> Score | None:
+    def score(turn: dict[str, Any]) -> TurnScore | None:
         if turn["tool_calls"] < parameters.calls_min:
             return None
-        return Score(-1.0 if turn["terminal_calls"] == turn["tool_calls"] else 0.0)
+        return TurnScore(-1.0 if turn["terminal_calls"] == turn["tool_calls"] else 0.0)
 
     return score_turns("only_terminal", bucket, score)
 
 
-REWARD = Reward("only_terminal", 1, only_terminal, Parameters)
+REWARD = Reward("only_terminal", 1, only_terminal, TerminalParameters)

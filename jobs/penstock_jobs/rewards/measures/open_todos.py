@@ -16,15 +16,14 @@ sessions with a list.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, RewardRows, TargetKind
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import NoParameters, Reward, RewardRows, TargetKind
 
 _NAME = "open_todos"
 _TOOLS = (
@@ -34,12 +33,7 @@ _DONE = frozenset(("completed", "complete", "done", "cancelled", "canceled"))
 _LISTS = ("todos", "plan", "items", "task_list", "tasks")
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """None."""
-
-
-def open_todos(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     rows = RewardRows(_NAME)
     for session, (arguments, checkpoint) in sorted(_last_lists(bucket.tool_calls).items()):
@@ -89,4 +83,4 @@ def _statuses(arguments: str | None) -> list[str] | None:
     return [str(item.get("status", "")).lower() for item in found]
 
 
-REWARD = Reward(_NAME, 1, open_todos, Parameters)
+REWARD = Reward(_NAME, 1, open_todos)

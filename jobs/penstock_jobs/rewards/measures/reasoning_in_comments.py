@@ -27,9 +27,9 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, RewardRows, by_session
-from penstock_jobs.rewards.texts.ordering import Row, named
+from penstock_jobs.rewards.bucket import Bucket, by_session
+from penstock_jobs.rewards.reward import Reward, RewardRows
+from penstock_jobs.rewards.texts.trail import Row, named
 
 _NAME = "reasoning_in_comments"
 _BEGINNINGS: dict[str, tuple[str, ...]] = {
@@ -50,7 +50,7 @@ _BLOCK_STYLE = ("/*", "*/", "* ")
 
 
 @dataclass(frozen=True)
-class Parameters:
+class CommentParameters:
     """`chars_min` are inserted characters of an edit; `free_share` is of them."""
 
     chars_min: int = 200
@@ -61,7 +61,7 @@ class Parameters:
             raise ValueError("free_share has to be in [0, 1) and chars_min at least 1")
 
 
-def reasoning_in_comments(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     rows = RewardRows(_NAME)
     sessions: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
@@ -82,7 +82,7 @@ def reasoning_in_comments(bucket: Bucket, parameters: Parameters) -> pa.Table:
     return rows.table()
 
 
-def _scored(edit: Row, parameters: Parameters) -> tuple[float, int] | None:
+def _scored(edit: Row, parameters: CommentParameters) -> tuple[float, int] | None:
     """The value, and how many characters it is of."""
     if len(edit["after"] or "") < parameters.chars_min:
         return None
@@ -120,4 +120,4 @@ def _is_comment(text: str, start: str) -> bool:
     return text.startswith(start) or (start == "//" and text.startswith(_BLOCK_STYLE))
 
 
-REWARD = Reward(_NAME, 1, reasoning_in_comments, Parameters)
+REWARD = Reward(_NAME, 1, reasoning_in_comments, CommentParameters)

@@ -19,32 +19,32 @@ for watching, and for reading edit_persistence rightly; as a penalty it teaches 
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.edits import Score, ink_size, score_deletion, score_edits
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket, Parameters
-from penstock_jobs.rewards.texts.changes import Work
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.edit_scores import EditScore, ink_size, score_deletion, score_edits
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.texts.changes import CompareCost
 from penstock_jobs.rewards.texts.survival import reworked_ink, survivors
-from penstock_jobs.rewards.texts.trail import Seen, TrackedEdit
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 
 NAME = "self_rework"
 
 
-def self_rework(bucket: Bucket, parameters: Parameters) -> pa.Table:
+def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
 
-    def score(edit: TrackedEdit, seen: Seen) -> Score:
+    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         if edit.deleted:
-            return _deletion(edit, seen, Work(parameters.cells_max))
-        if not seen.reworked:
-            return Score(0.0)
-        alive = survivors(edit, seen)
-        return Score(reworked_ink(edit, seen, alive) / edit.ink_size)
+            return _deletion(edit, sighting, CompareCost(parameters.cells_max))
+        if not sighting.reworked:
+            return EditScore(0.0)
+        alive = survivors(edit, sighting)
+        return EditScore(reworked_ink(edit, sighting, alive) / edit.ink_size)
 
     return score_edits(NAME, bucket, parameters, score, ink_size)
 
 
-def _deletion(edit: TrackedEdit, seen: Seen, work: Work) -> Score:
-    return score_deletion(edit, seen, work, lambda _, own: Score(own / edit.ink_size))
+def _deletion(edit: TrackedEdit, sighting: Sighting, cost: CompareCost) -> EditScore:
+    return score_deletion(edit, sighting, cost, lambda _, own: EditScore(own / edit.ink_size))
 
 
-REWARD = Reward(NAME, 2, self_rework, Parameters)
+REWARD = Reward(NAME, 2, self_rework, EditParameters)

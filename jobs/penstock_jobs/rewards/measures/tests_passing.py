@@ -14,35 +14,29 @@ To game it: delete or skip the tests that fail, or run only those that pass. Ski
 nothing here: watch their number.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.registry import Reward
-from penstock_jobs.rewards.rows import Bucket
-from penstock_jobs.rewards.turn_facts import Score, last, score_turns
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import NoParameters, Reward
+from penstock_jobs.rewards.turn_scores import TurnScore, last, score_turns
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """None."""
-
-
-def tests_passing(bucket: Bucket, _parameters: Parameters) -> pa.Table:
+def tests_passing(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
     """The rows of this reward: module docstring."""
     return score_turns("tests_passing", bucket, _score, last)
 
 
-def _score(turn: dict[str, Any]) -> Score | None:
+def _score(turn: dict[str, Any]) -> TurnScore | None:
     if not turn["tested"]:
         return None
     passed, failed = turn["tests_passed"] or 0.0, turn["tests_failed"] or 0.0
     if passed + failed > 0:
-        return Score(passed / (passed + failed))
+        return TurnScore(passed / (passed + failed))
     if turn["tests_ok"] is None:
-        return Score(None, "nothing_ran")
-    return Score(float(turn["tests_ok"]))
+        return TurnScore(None, "nothing_ran")
+    return TurnScore(float(turn["tests_ok"]))
 
 
-REWARD = Reward("tests_passing", 1, tests_passing, Parameters)
+REWARD = Reward("tests_passing", 1, tests_passing)

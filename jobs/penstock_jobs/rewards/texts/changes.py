@@ -38,7 +38,7 @@ class TooExpensive(Exception):
 
 
 @dataclass(slots=True)
-class Work:
+class CompareCost:
     """What comparing has cost: pairs of units that were compared. `limit` is for one pair."""
 
     limit: int
@@ -58,7 +58,7 @@ class Block(NamedTuple):
     n: int
 
 
-class Change(NamedTuple):
+class TextChange(NamedTuple):
     #: In the order of both texts.
     kept: list[Block]
     #: What is at another place now; in the order of the new text. Apart from `kept`.
@@ -76,32 +76,32 @@ def ink(text: str) -> str:
     return "".join(text.split())
 
 
-def compare(old: str, new: str, work: Work, move_min: int = 20) -> Change:
+def compare(old: str, new: str, cost: CompareCost, move_min: int = 20) -> TextChange:
     """What of `old` is still in `new`. Stretches of whole lines that are at another place count
     as moved if they have at least `move_min` characters. Raises TooExpensive."""
     if old == new:
-        return Change([Block(0, 0, len(old))] if old else [], [])
-    work.spent = 0
+        return TextChange([Block(0, 0, len(old))] if old else [], [])
+    cost.spent = 0
     start = _cut_at_line(old, new, Prefix.similarity(old, new))
     end = _common_end(old, new, start)
-    comparison = _Comparison(old, new, work)
+    comparison = _Comparison(old, new, cost)
     old_end, new_end = len(old) - end, len(new) - end
     if start < old_end and start < new_end:
         comparison.lines(_lines(old, start, old_end), _lines(new, start, new_end), move_min)
     kept = [Block(0, 0, start), *comparison.kept, Block(old_end, new_end, end)]
-    return Change(_joined(kept, old, new), _joined(comparison.moved, old, new))
+    return TextChange(_joined(kept, old, new), _joined(comparison.moved, old, new))
 
 
 class _Comparison:
-    def __init__(self, old: str, new: str, work: Work) -> None:
+    def __init__(self, old: str, new: str, cost: CompareCost) -> None:
         self.old = old
         self.new = new
-        self.work = work
+        self.cost = cost
         self.kept: list[Block] = []
         self.moved: list[Block] = []
 
     def lines(self, a: list[_Line], b: list[_Line], move_min: int) -> None:
-        pairs = align([line.ink for line in a], [line.ink for line in b], self.work)
+        pairs = align([line.ink for line in a], [line.ink for line in b], self.cost)
         moves = self._moves(a, b, pairs, move_min)
         gone = {i + k for i, _, n in moves for k in range(n)}
         came = {j + k for _, j, n in moves for k in range(n)}
@@ -136,10 +136,10 @@ class _Comparison:
     def _characters(self, a: list[_Line], b: list[_Line]) -> None:
         if not a or not b:
             return
-        self.kept += _map_ink(a, b, _alike(a, b, self.work))
+        self.kept += _map_ink(a, b, _alike(a, b, self.cost))
 
 
-def align(a: Sequence[str], b: Sequence[str], work: Work) -> list[Block]:
+def align(a: Sequence[str], b: Sequence[str], cost: CompareCost) -> list[Block]:
     """The longest common subsequence of units, roughly: units that occur once in both are taken
     as they are."""
     start = 0
@@ -149,11 +149,11 @@ def align(a: Sequence[str], b: Sequence[str], work: Work) -> list[Block]:
     end = 0
     while end < shorter - start and a[-1 - end] == b[-1 - end]:
         end += 1
-    work.spend(len(a) + len(b))
+    cost.spend(len(a) + len(b))
     ids: dict[str, int] = {}
     one = [ids.setdefault(unit, len(ids)) for unit in a[start : len(a) - end]]
     other = [ids.setdefault(unit, len(ids)) for unit in b[start : len(b) - end]]
-    middle = _align_ids(one, other, work)
+    middle = _align_ids(one, other, cost)
     blocks = [Block(0, 0, start)] if start else []
     blocks += [Block(i + start, j + start, n) for i, j, n in middle]
     return [*blocks, Block(len(a) - end, len(b) - end, end)] if end else blocks
@@ -192,18 +192,18 @@ def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[B
     return moves
 
 
-def _align_ids(a: list[int], b: list[int], work: Work, depth: int = 0) -> list[Block]:
+def _align_ids(a: list[int], b: list[int], cost: CompareCost, depth: int = 0) -> list[Block]:
     if not a or not b:
         return []
     anchors: list[tuple[int, int]] = []
     if len(a) * len(b) > _CELLS_DIRECT and depth < _DEPTH_MAX:
-        anchors = _anchors(a, b, work)
+        anchors = _anchors(a, b, cost)
     if not anchors:
-        return _by_table(a, b, work)
+        return _by_table(a, b, cost)
     blocks: list[Block] = []
     i = j = 0
     for at, to in [*anchors, (len(a), len(b))]:
-        between = _between(a[i:at], b[j:to], work, depth + 1)
+        between = _between(a[i:at], b[j:to], cost, depth + 1)
         blocks += [Block(i + k, j + m, n) for k, m, n in between]
         if at < len(a):
             blocks.append(Block(at, to, 1))
@@ -211,31 +211,31 @@ def _align_ids(a: list[int], b: list[int], work: Work, depth: int = 0) -> list[B
     return _merged(blocks)
 
 
-def _between(a: list[int], b: list[int], work: Work, depth: int) -> list[Block]:
+def _between(a: list[int], b: list[int], cost: CompareCost, depth: int) -> list[Block]:
     start = Prefix.similarity(a, b)
     end = min(Postfix.similarity(a, b), min(len(a), len(b)) - start)
-    middle = _align_ids(a[start : len(a) - end], b[start : len(b) - end], work, depth)
+    middle = _align_ids(a[start : len(a) - end], b[start : len(b) - end], cost, depth)
     blocks = [Block(0, 0, start), *(Block(i + start, j + start, n) for i, j, n in middle)]
     blocks.append(Block(len(a) - end, len(b) - end, end))
     return [block for block in blocks if block.n]
 
 
-def _by_table(a: list[int], b: list[int], work: Work) -> list[Block]:
-    work.spend(len(a) * len(b))
+def _by_table(a: list[int], b: list[int], cost: CompareCost) -> list[Block]:
+    cost.spend(len(a) * len(b))
     if not a or not b:
         return []
     alike = Indel.opcodes(a, b).as_matching_blocks()
     return [Block(match.a, match.b, match.size) for match in alike if match.size]
 
 
-def _anchors(a: list[int], b: list[int], work: Work) -> list[tuple[int, int]]:
+def _anchors(a: list[int], b: list[int], cost: CompareCost) -> list[tuple[int, int]]:
     """Units that occur once in both, as many as are in the same order in both. Where there are
     few, which may well be chance, two units in a row that do, then four, and so on."""
     best: list[tuple[int, int]] = []
     size = 1
     enough = min(len(a), len(b)) // _ROW_MAX
     while size <= min(_ROW_MAX, len(a), len(b)):
-        work.spend(len(a) + len(b))
+        cost.spend(len(a) + len(b))
         best = max(best, _in_same_order(_once_in_both(a, b)), key=len)
         if len(best) > enough:
             break
@@ -273,7 +273,7 @@ def _in_same_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return chosen[::-1]
 
 
-def _alike(a: list[_Line], b: list[_Line], work: Work) -> list[Block]:
+def _alike(a: list[_Line], b: list[_Line], cost: CompareCost) -> list[Block]:
     """Which characters of two changed stretches are alike, by their places without white space."""
     one, other = "".join(line.ink for line in a), "".join(line.ink for line in b)
     if one == other:
@@ -281,12 +281,12 @@ def _alike(a: list[_Line], b: list[_Line], work: Work) -> list[Block]:
     start = Prefix.similarity(one, other)
     end = min(Postfix.similarity(one, other), min(len(one), len(other)) - start)
     if len(one) - start - end <= _CHARACTERS_DIRECT >= len(other) - start - end:
-        work.spend((len(one) - start - end) * (len(other) - start - end))
+        cost.spend((len(one) - start - end) * (len(other) - start - end))
         pieces = [Block(0, 0, start)]
         pieces += _by_characters(one, other, (start, len(one) - end), (start, len(other) - end))
         pieces.append(Block(len(one) - end, len(other) - end, end))
     else:
-        pieces = _by_words(a, b, work)
+        pieces = _by_words(a, b, cost)
     return [
         piece
         for piece in _merged(pieces)
@@ -296,15 +296,15 @@ def _alike(a: list[_Line], b: list[_Line], work: Work) -> list[Block]:
     ]
 
 
-def _by_words(a: list[_Line], b: list[_Line], work: Work) -> list[Block]:
+def _by_words(a: list[_Line], b: list[_Line], cost: CompareCost) -> list[Block]:
     one = [word for line in a for word in _WORDS.findall(line.raw)]
     other = [word for line in b for word in _WORDS.findall(line.raw)]
     at, to = _starts(one), _starts(other)
     first, second = "".join(one), "".join(other)
-    words = align(one, other, work)
+    words = align(one, other, cost)
     pieces = [Block(at[i], to[j], at[i + n] - at[i]) for i, j, n in words]
     for i, i_end, j, j_end in gaps(words, len(one), len(other)):
-        work.spend((at[i_end] - at[i]) * (to[j_end] - to[j]))
+        cost.spend((at[i_end] - at[i]) * (to[j_end] - to[j]))
         pieces += _by_characters(first, second, (at[i], at[i_end]), (to[j], to[j_end]))
     return sorted(pieces)
 

@@ -5,27 +5,33 @@ file is seen."""
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock_jobs.rewards.texts.changes import Block, Change, TooExpensive, Work, find_moves
-from penstock_jobs.rewards.texts.files import (
-    KnownFile,
-    Loose,
-    State,
-    changed,
-    first_state,
-    reclaim,
+from penstock_jobs.rewards.texts.changes import (
+    Block,
+    CompareCost,
+    TextChange,
+    TooExpensive,
+    find_moves,
 )
-from penstock_jobs.rewards.texts.provenance import OTHERS, Run
+from penstock_jobs.rewards.texts.moves import LooseLines, reclaim
+from penstock_jobs.rewards.texts.provenance import (
+    OTHERS,
+    FileState,
+    KnownFile,
+    OwnerRun,
+    after_others,
+    first_state,
+)
 
 #: Lines in a row that a region shares with an earlier one: fewer are chance, since code repeats.
 ROW_MIN = 3
 
 
-class Recalled(NamedTuple):
+class RecalledParts(NamedTuple):
     """The parts of the file, with text that went from one to another under its owners, and what
     the agent itself had replaced there before that was known."""
 
-    parts: list[State]
-    reworked: list[Run]
+    parts: list[FileState]
+    reworked: list[OwnerRun]
 
 
 def widen(file: KnownFile, before: str, owner: int) -> None:
@@ -37,26 +43,26 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
         if place >= end:
             taken.append((place, number))
             end = place + len(file.parts[number].text)
-    runs: list[Run] = []
+    runs: list[OwnerRun] = []
     ranges: dict[tuple[int, int], tuple[int, int]] = {}
     at, since = 0, owner
     for place, number in taken:
         part = file.parts[number]
-        runs += [Run(place - at, OTHERS, 0)] if place > at else []
+        runs += [OwnerRun(place - at, OTHERS, 0)] if place > at else []
         runs += part.runs
         at = place + len(part.text)
         since = min(since, file.shown[number][0])
         for key, (start, stop) in part.ranges.items():
             ranges[key] = (start + place, stop + place)
-    runs += [Run(len(before) - at, OTHERS, 0)] if len(before) > at else []
+    runs += [OwnerRun(len(before) - at, OTHERS, 0)] if len(before) > at else []
     rest = set(range(len(file.parts))).difference(number for _, number in taken)
     file.shown = [*(file.shown[number] for number in sorted(rest)), (since, before)]
-    state = State(before, runs, ranges, False)
+    state = FileState(before, runs, ranges, False)
     file.parts = [*(file.parts[number] for number in sorted(rest)), state]
     file.put(len(rest), state)
 
 
-def _places(parts: Sequence[State], before: str) -> Iterator[tuple[int, int]]:
+def _places(parts: Sequence[FileState], before: str) -> Iterator[tuple[int, int]]:
     """Where each part is in the text, and its number; without those that are there twice."""
     for number, part in enumerate(parts):
         place = before.find(part.text)
@@ -64,12 +70,12 @@ def _places(parts: Sequence[State], before: str) -> Iterator[tuple[int, int]]:
             yield place, number
 
 
-def recall(file: KnownFile, text: str, ink_min: int, work: Work) -> Recalled:
+def recall(file: KnownFile, text: str, ink_min: int, cost: CompareCost) -> RecalledParts:
     """The whole file is seen to be `text`. What edits wrote in a region that is not there any more
     as it was stands now in one that was first shown later, if that held most of it."""
-    parts, reworked = list(file.parts), list[Run]()
+    parts, reworked = list(file.parts), list[OwnerRun]()
     if len(parts) == 1:
-        return Recalled(parts, reworked)
+        return RecalledParts(parts, reworked)
     for at, old in enumerate(file.parts):
         if not old.pieces or old.text in text:
             continue
@@ -77,7 +83,7 @@ def recall(file: KnownFile, text: str, ink_min: int, work: Work) -> Recalled:
             if to == at or not (rows := _rows(parts[at], since, shown, ink_min)):
                 continue
             try:
-                parts[to] = _given(parts[to], parts[at], rows, work)
+                parts[to] = _given(parts[to], parts[at], rows, cost)
             except TooExpensive:
                 continue
             there = _all_of(parts[to]).distinct
@@ -89,10 +95,10 @@ def recall(file: KnownFile, text: str, ink_min: int, work: Work) -> Recalled:
                 for run in row.owners(line, 0, len(row.raw[line]))
             ]
             parts[at] = _without(parts[at], rows)
-    return Recalled(parts, reworked)
+    return RecalledParts(parts, reworked)
 
 
-def _rows(part: State, since: int, shown: str, ink_min: int) -> list[Loose]:
+def _rows(part: FileState, since: int, shown: str, ink_min: int) -> list[LooseLines]:
     """Lines in a row that edits before `since` wrote in the part and that the region held when it
     was first shown; none if they are not most of what these edits have in the part."""
     old, region = _all_of(part), _all_of(first_state(shown, whole=False))
@@ -111,15 +117,17 @@ def _rows(part: State, since: int, shown: str, ink_min: int) -> list[Loose]:
     return _in_a_row(old, sorted(owned[row.i + k] for row in found for k in range(row.n)))
 
 
-def _given(to: State, part: State, rows: Sequence[Loose], work: Work) -> State:
+def _given(
+    to: FileState, part: FileState, rows: Sequence[LooseLines], cost: CompareCost
+) -> FileState:
     """The region with the owners of these lines of the part. Raises TooExpensive."""
     for row in rows:
-        state = reclaim(to, _all_of(to), row, ink_min=1, work=work, maker=OTHERS)
+        state = reclaim(to, _all_of(to), row, ink_min=1, cost=cost, maker=OTHERS)
         to = state or to
     return to
 
 
-def _without(part: State, rows: Sequence[Loose]) -> State:
+def _without(part: FileState, rows: Sequence[LooseLines]) -> FileState:
     """The part where these lines are no more."""
     kept: list[Block] = []
     at = to = 0
@@ -127,20 +135,22 @@ def _without(part: State, rows: Sequence[Loose]) -> State:
         kept += [Block(at, to, start - at)] if start > at else []
         at, to = end, to + start - at
     text = "".join(part.text[i : i + n] for i, _, n in kept)
-    return changed(part, text, Change(kept, []), {owner for owner, _ in part.ranges}, whole=False)
+    return after_others(
+        part, text, TextChange(kept, []), {owner for owner, _ in part.ranges}, whole=False
+    )
 
 
-def _in_a_row(loose: Loose, lines: Sequence[int]) -> list[Loose]:
+def _in_a_row(loose: LooseLines, lines: Sequence[int]) -> list[LooseLines]:
     """These lines, those together that stand together."""
-    rows: list[Loose] = []
+    rows: list[LooseLines] = []
     for line in lines:
         start = loose.places[line]
         end = start + len(loose.raw[line])
         if rows and rows[-1].end == start:
             start = rows.pop().start
-        rows.append(Loose(loose.state, start, end))
+        rows.append(LooseLines(loose.state, start, end))
     return rows
 
 
-def _all_of(state: State) -> Loose:
-    return Loose(state, 0, len(state.text))
+def _all_of(state: FileState) -> LooseLines:
+    return LooseLines(state, 0, len(state.text))

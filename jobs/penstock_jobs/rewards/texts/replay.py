@@ -10,22 +10,38 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock_jobs.rewards.texts.changes import Change, TooExpensive, Work, compare, gaps, ink
-from penstock_jobs.rewards.texts.files import (
-    KnownFile,
-    State,
-    between,
-    changed,
-    edited,
-    first_state,
-    shifted,
-    together,
+from penstock_jobs.rewards.texts.changes import (
+    CompareCost,
+    TextChange,
+    TooExpensive,
+    compare,
+    gaps,
+    ink,
 )
 from penstock_jobs.rewards.texts.moves import Moves
-from penstock_jobs.rewards.texts.ordering import EditNames, Row, in_order
-from penstock_jobs.rewards.texts.provenance import OTHERS
+from penstock_jobs.rewards.texts.provenance import (
+    OTHERS,
+    FileState,
+    KnownFile,
+    after_edit,
+    after_others,
+    between,
+    first_state,
+    joined_state,
+    shifted,
+)
 from penstock_jobs.rewards.texts.regions import recall, widen
-from penstock_jobs.rewards.texts.trail import SECOND, Range, Seen, Terms, TrackedEdit, Trail
+from penstock_jobs.rewards.texts.trail import (
+    SECOND,
+    EditNames,
+    EditRange,
+    Row,
+    Sighting,
+    TrackedEdit,
+    Trail,
+    TrailTerms,
+    in_order,
+)
 from penstock_jobs.rewards.texts.watches import Watches
 
 #: Observations so close together are of one moment: a file that vanished may be seen to have
@@ -55,7 +71,7 @@ def replay(
     turns_us: Sequence[int],
     ended_us: int | None,
     as_of_us: int,
-    terms: Terms,
+    terms: TrailTerms,
 ) -> Trail:
     """Live through a session up to `as_of_us`. Rows have `ts` in microseconds and the columns of
     the views; a commit has `files`. `turns_us` is when each turn began, `ended_us` when the
@@ -67,17 +83,17 @@ def replay(
 
 class _Replay:
     def __init__(
-        self, turns_us: Sequence[int], ended_us: int | None, as_of_us: int, terms: Terms
+        self, turns_us: Sequence[int], ended_us: int | None, as_of_us: int, terms: TrailTerms
     ) -> None:
         self._turns = turns_us
         self._ended = ended_us
         self._as_of = as_of_us
         self._terms = terms
-        self._work = Work(terms.cells_max)
-        self._compared: tuple[str, str, Change] = ("", "", Change([], []))
+        self._cost = CompareCost(terms.cells_max)
+        self._compared: tuple[str, str, TextChange] = ("", "", TextChange([], []))
         self._files: dict[str, KnownFile] = {}
         self._watches = Watches(self._files, terms)
-        self._moves = Moves(self._files, turns_us, terms.move_min, self._work)
+        self._moves = Moves(self._files, turns_us, terms.move_min, self._cost)
         # Looks of the moment that is not over: a file that vanished may yet appear elsewhere.
         self._looks: list[tuple[int, str]] = []
         self._last_look = -1
@@ -144,7 +160,7 @@ class _Replay:
         self._apply(edit, state, located, change)
 
     def _apply(
-        self, edit: TrackedEdit, state: State, located: _Located, change: Change | None
+        self, edit: TrackedEdit, state: FileState, located: _Located, change: TextChange | None
     ) -> None:
         file = self._files[edit.path]
         start, end = located.start, located.start + len(located.before)
@@ -157,10 +173,10 @@ class _Replay:
         in_file = shifted(change, start, len(located.before), len(located.after), rest)
         self._watches.rework(state, in_file)
         self._moves.vanish(edit.ts_us, state, in_file, edit.owner)
-        now = edited(state, text, in_file, self._watches.live, owner=edit.owner, start=start)
+        now = after_edit(state, text, in_file, self._watches.live, owner=edit.owner, start=start)
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
         ranges = {**now.ranges, **_describe(edit, located, change, now)}
-        edit.made = now = State(text, now.runs, ranges, now.whole)
+        edit.made = now = FileState(text, now.runs, ranges, now.whole)
         file.put(located.part, now)
         if edit.problem is None:
             self._watches.watch(edit, now)
@@ -217,14 +233,14 @@ class _Replay:
         path, text = row["path"], "" if row["deleted"] else row["text"]
         reason = None
         if row["branch_changed"]:
-            reason = Seen("censored", "branch_changed")
+            reason = Sighting("censored", "branch_changed")
         elif not path or text is None or undecodable(text):
-            reason = Seen("invalid", "undecodable")
+            reason = Sighting("invalid", "undecodable")
         if reason is None:
             try:
                 self._others(ts, path, text)
             except TooExpensive:
-                reason = Seen("invalid", "too_expensive")
+                reason = Sighting("invalid", "too_expensive")
         if reason is None:
             self._looks.append((ts, path))
         else:
@@ -263,14 +279,14 @@ class _Replay:
             only = file.parts[0]
             if len(file.parts) == 1 and only.text == text:
                 if not only.whole:
-                    file.put(0, State(text, only.runs, only.ranges, True))
+                    file.put(0, FileState(text, only.runs, only.ranges, True))
                 return
-            parts, reworked = recall(file, text, self._terms.move_min, self._work)
+            parts, reworked = recall(file, text, self._terms.move_min, self._cost)
             self._watches.take(reworked)
-            base = together(parts, text)
+            base = joined_state(parts, text)
             change = self._compare(base.text, text)
             known = file.known.get(text)
-            state = changed(base, text, change, self._watches.live, known=known, whole=whole)
+            state = after_others(base, text, change, self._watches.live, known=known, whole=whole)
             gone = self._moves.vanish(ts, base, change, OTHERS)
             file.parts, file.shown = [state], [(0, "")]
             for loose in gone:
@@ -280,10 +296,10 @@ class _Replay:
             self._moves.appear(ts, path, state, change)
         file.put(0, state)
 
-    def _compare(self, old: str, new: str) -> Change:
+    def _compare(self, old: str, new: str) -> TextChange:
         """Raises TooExpensive. What was compared just before is not compared again."""
         if self._compared[:2] != (old, new):
-            change = compare(old, new, self._work, self._terms.move_min)
+            change = compare(old, new, self._cost, self._terms.move_min)
             self._compared = (old, new, change)
         return self._compared[2]
 
@@ -300,7 +316,7 @@ def undecodable(text: str) -> bool:
 
 
 def _describe(
-    edit: TrackedEdit, located: _Located, change: Change, now: State
+    edit: TrackedEdit, located: _Located, change: TextChange, now: FileState
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Put down what the edit wrote and took away; return where its ranges are in the file."""
     before, after = located.before, located.after
@@ -317,7 +333,7 @@ def _describe(
         edit.problem = "nothing_written"
     places = {}
     for number, (i, i_end, j, j_end) in enumerate(gaps(change.kept, len(before), len(after))):
-        edit.ranges.append(Range(before[i:i_end], after[j:j_end]))
+        edit.ranges.append(EditRange(before[i:i_end], after[j:j_end]))
         places[edit.owner, number] = (located.start + j, located.start + j_end)
         if only_took and before[i:i_end].strip():
             edit.deleted[number] = before[i:i_end]

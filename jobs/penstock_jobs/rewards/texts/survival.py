@@ -1,26 +1,27 @@
-"""What of a written text is still there, at the place and in the way that its owner wrote it."""
+"""What of a text that an edit wrote is still there, by characters and by lines, at the place and in
+the way that its owner wrote it."""
 
 from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
 
-from penstock_jobs.rewards.texts.changes import Work, compare, ink
-from penstock_jobs.rewards.texts.files import State
-from penstock_jobs.rewards.texts.provenance import OTHERS, cut
+from penstock_jobs.rewards.texts.changes import CompareCost, compare, ink
+from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, cut
 from penstock_jobs.rewards.texts.similarity import sim4
-from penstock_jobs.rewards.texts.trail import Seen, Survivor, TrackedEdit
+from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
 
 #: A longer line is looked at in stretches of this length, so that one change in a file without
 #: line breaks does not discount all of it.
 LINE_MAX = 400
 
 
-def survivors(edit: TrackedEdit, seen: Seen) -> list[Survivor]:
+def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
     """What of the edit is still there: looked for once for all measures."""
-    if seen.holders not in edit.survivors:
-        edit.survivors[seen.holders] = _survivors(edit.owner, seen.holders)
-    return edit.survivors[seen.holders]
+    if sighting.holders not in edit.survivors:
+        edit.survivors[sighting.holders] = _survivors(edit.owner, sighting.holders)
+    return edit.survivors[sighting.holders]
 
 
-def _survivors(owner: int, holders: Iterable[State]) -> list[Survivor]:
+def _survivors(owner: int, holders: Iterable[FileState]) -> list[Survivor]:
     """In the order in which they were written; what stands several times counts once."""
     found = [
         Survivor(piece.origin, state, piece.at, piece.length)
@@ -85,27 +86,27 @@ def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int,
     return found
 
 
-def reworked_places(seen: Seen, alive: Iterable[Survivor]) -> set[int]:
+def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
     """Places of the edit's text that later edits of the session replaced, and nobody brought
     back."""
     taken: set[int] = set()
-    if not seen.reworked:
+    if not sighting.reworked:
         return taken
-    for start, length in seen.reworked:
+    for start, length in sighting.reworked:
         taken.update(range(start, start + length))
     for origin, _, _, length in alive:
         taken.difference_update(range(origin, origin + length))
     return taken
 
 
-def reworked_ink(edit: TrackedEdit, seen: Seen, alive: Iterable[Survivor]) -> int:
+def reworked_ink(edit: TrackedEdit, sighting: Sighting, alive: Iterable[Survivor]) -> int:
     """How many characters these are."""
-    if not seen.reworked:
+    if not sighting.reworked:
         return 0
-    return sum(not edit.after[at].isspace() for at in reworked_places(seen, alive))
+    return sum(not edit.after[at].isspace() for at in reworked_places(sighting, alive))
 
 
-def returned(edit: TrackedEdit, home: State, work: Work) -> tuple[float, int]:
+def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[float, int]:
     """Of what an edit took away: how many characters others brought back at its place, by how
     like it their lines are, and how many the agent itself did. Raises TooExpensive."""
     back = 0.0
@@ -113,7 +114,7 @@ def returned(edit: TrackedEdit, home: State, work: Work) -> tuple[float, int]:
     for number, text in edit.deleted.items():
         stretch = home.ranges.get((edit.owner, number), (0, 0))
         alive = []
-        for block in compare(text, home.text[slice(*stretch)], work).kept:
+        for block in compare(text, home.text[slice(*stretch)], cost).kept:
             i, at = block.i, stretch[0] + block.j
             for length, owner, _ in cut(home.runs, home.starts, at, at + block.n):
                 if owner == OTHERS:
@@ -141,7 +142,7 @@ def _now(here: Sequence[Survivor], reach: int) -> str:
     away than the line is long does not belong to it."""
     parts: list[str] = []
     end = -1
-    last: State | None = None
+    last: FileState | None = None
     for _, state, at, length in here:
         if last is not None:
             near = state is last and 0 <= at - end <= reach
@@ -151,10 +152,88 @@ def _now(here: Sequence[Survivor], reach: int) -> str:
     return ink("".join(parts))
 
 
-def _of_others(state: State, start: int, end: int) -> str:
+def _of_others(state: FileState, start: int, end: int) -> str:
     parts = []
     for length, owner, _ in cut(state.runs, state.starts, start, end):
         if owner == OTHERS:
             parts.append(state.text[start : start + length])
         start += length
     return "".join(parts)
+
+
+class WrittenLine(NamedTuple):
+    """A line as the edit left it, and which of the edit's text is in it."""
+
+    text: str
+    start: int
+    end: int
+
+
+def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
+    """The lines of which the edit wrote something, in the order of its text."""
+    if edit.made is None:
+        return []
+    text = edit.made.text
+    lines: list[WrittenLine] = []
+    last = -1
+    for origin, at, length in edit.made.pieces.get(edit.owner, ()):
+        done, moved = at, origin - at
+        start = text.rfind("\n", 0, at) + 1
+        while done < at + length:
+            stop = text.find("\n", done)
+            stop = len(text) if stop < 0 else stop
+            end = min(stop + 1, at + length)
+            if not text[done:end].isspace():
+                if start == last:
+                    line = lines[-1]
+                    lines[-1] = WrittenLine(line.text, min(line.start, done + moved), end + moved)
+                else:
+                    lines.append(WrittenLine(text[start:stop], done + moved, end + moved))
+                last = start
+            start = done = end
+    return sorted(lines, key=lambda line: line.start)
+
+
+def surviving_lines(
+    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting
+) -> tuple[int, int]:
+    """How many of the edit's lines survive, and how many later edits of the session changed."""
+    if sighting.holders == (edit.made,):
+        return len(lines), 0
+    alive = survivors(edit, sighting)
+    taken = reworked_places(sighting, alive)
+    surviving = reworked = at = 0
+    for line in lines:
+        while at < len(alive) and alive[at].origin + alive[at].length <= line.start:
+            at += 1
+        here = alive[at] if at < len(alive) and alive[at].origin < line.end else None
+        if here is not None and _is_there(line, here):
+            surviving += 1
+        elif not taken.isdisjoint(range(line.start, line.end)) or (
+            here is not None and _is_reworked(edit, line, here)
+        ):
+            reworked += 1
+    return surviving, reworked
+
+
+def _is_there(line: WrittenLine, here: Survivor) -> bool:
+    start, stop = _line_now(line, here)
+    now = here.state.text[start:stop]
+    return now == line.text or ink(now) == ink(line.text)
+
+
+def _is_reworked(edit: TrackedEdit, line: WrittenLine, here: Survivor) -> bool:
+    """Whether a later edit put something into the line."""
+    runs = cut(here.state.runs, here.state.starts, *_line_now(line, here))
+    return any(run.owner > edit.owner for run in runs)
+
+
+def _line_now(line: WrittenLine, here: Survivor) -> tuple[int, int]:
+    """The line that the edit's text stands in now."""
+    return _line_at(here.state.text, here.at + max(line.start - here.origin, 0))
+
+
+def _line_at(text: str, at: int) -> tuple[int, int]:
+    start = text.rfind("\n", 0, at) + 1
+    stop = text.find("\n", at)
+    return start, len(text) if stop < 0 else stop

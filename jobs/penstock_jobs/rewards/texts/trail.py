@@ -1,17 +1,19 @@
-"""What became of each edit of a session: what all measures of edits read."""
+"""The edits of a session: their order, their names, and what became of each. All measures of edits
+read it."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock_jobs.rewards.texts.changes import ink
-from penstock_jobs.rewards.texts.files import State
+from penstock_jobs.rewards.texts.provenance import FileState
 
 SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
-class Terms:
+class TrailTerms:
     """What a trail depends on. Windows are (begin, end) after the edit, in microseconds."""
 
     windows_us: tuple[tuple[int, int], ...]
@@ -19,22 +21,22 @@ class Terms:
     cells_max: int
 
 
-class Range(NamedTuple):
+class EditRange(NamedTuple):
     """A stretch that an edit changed: its text before and after."""
 
     before: str
     after: str
 
 
-class Seen(NamedTuple):
+class Sighting(NamedTuple):
     """What an edit had become at a horizon. Without a reason, it can be scored."""
 
     state: str
     reason: str | None = None
     #: The file of the edit, where its ranges are.
-    home: State | None = None
+    home: FileState | None = None
     #: All states that hold text of the edit.
-    holders: tuple[State, ...] = ()
+    holders: tuple[FileState, ...] = ()
     #: Stretches of the edit's text that later edits of the session replaced: (start, length).
     reworked: tuple[tuple[int, int], ...] = ()
     #: Of what is pending: when the window ends, in microseconds since 1970.
@@ -45,7 +47,7 @@ class Survivor(NamedTuple):
     """`written[origin : origin + length]` stands in the state's text at `at`."""
 
     origin: int
-    state: State
+    state: FileState
     at: int
     length: int
 
@@ -62,20 +64,24 @@ class TrackedEdit:
     problem: str | None = None
     after: str = ""
     #: The file, or what is known of it, right after the edit.
-    made: State | None = None
+    made: FileState | None = None
     #: Stretches of `after` that the edit wrote.
     written: list[tuple[int, int]] = field(default_factory=list)
     #: What it took away, where it only took away: by number of the range.
     deleted: dict[int, str] = field(default_factory=dict)
-    ranges: list[Range] = field(default_factory=list)
+    ranges: list[EditRange] = field(default_factory=list)
     #: By horizon.
-    seen: list[Seen] = field(default_factory=list)
+    sightings: list[Sighting] = field(default_factory=list)
     #: By the states that hold its text; filled when somebody asks.
-    survivors: dict[tuple[State, ...], list[Survivor]] = field(default_factory=dict, repr=False)
+    survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
 
-    def is_as_made(self, seen: Seen) -> bool:
+    def is_as_made(self, sighting: Sighting) -> bool:
         """Whether nothing at all has happened to its file; most looks find that."""
-        return seen.home is self.made and seen.holders == (self.made,) and not seen.reworked
+        return (
+            sighting.home is self.made
+            and sighting.holders == (self.made,)
+            and not sighting.reworked
+        )
 
     @cached_property
     def block_before(self) -> str:
@@ -110,15 +116,15 @@ class Trail:
     edits: list[TrackedEdit]
 
 
-def ranges_now(edit: TrackedEdit, seen: Seen) -> list[str]:
+def ranges_now(edit: TrackedEdit, sighting: Sighting) -> list[str]:
     """The text that each range of the edit has become; nothing, if its file is gone."""
-    if seen.home is None:
+    if sighting.home is None:
         return [""] * len(edit.ranges)
-    found = (seen.home.ranges.get((edit.owner, number)) for number in range(len(edit.ranges)))
+    found = (sighting.home.ranges.get((edit.owner, number)) for number in range(len(edit.ranges)))
     stretches = [stretch or (0, 0) for stretch in found]
-    if _is_taken_back(edit, seen.home.text, stretches):
+    if _is_taken_back(edit, sighting.home.text, stretches):
         return [one.before for one in edit.ranges]
-    return [seen.home.text[slice(*stretch)] for stretch in stretches]
+    return [sighting.home.text[slice(*stretch)] for stretch in stretches]
 
 
 def _is_taken_back(edit: TrackedEdit, text: str, stretches: list[tuple[int, int]]) -> bool:
@@ -130,3 +136,66 @@ def _is_taken_back(edit: TrackedEdit, text: str, stretches: list[tuple[int, int]
         return False
     start, end = min(one for one, _ in stretches), max(one for _, one in stretches)
     return end - start == len(before) and text.startswith(before, start)
+
+
+Row = dict[str, Any]
+
+#: An event without a number comes after those that have one, at the same moment.
+_SEQ_LAST = 2**63
+_TIES = (
+    "event_id",
+    "path",
+    "edit_id",
+    "text",
+    "after",
+    "before",
+    "deleted",
+    "branch_changed",
+    "payload",
+)
+
+
+def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
+    """Rows as (ts, number of the kind, row), by (ts, seq, kind), whatever the order that they came
+    in; the same row twice is there once. Times are in microseconds."""
+    events: dict[tuple[int, int, int], list[Row]] = {}
+    for kind, rows in enumerate(kinds):
+        for row in rows:
+            seq = row["seq"]
+            place = (row["ts"], _SEQ_LAST if seq is None else seq, kind)
+            events.setdefault(place, []).append(row)
+    return [
+        (ts, kind, row)
+        for ts, seq, kind in sorted(events)
+        for row in _untied(events[ts, seq, kind])
+    ]
+
+
+def _untied(rows: list[Row]) -> list[Row]:
+    """Rows of one moment without a number have to stand in some order: any, but the same."""
+    if len(rows) == 1:
+        return rows
+    ties = {tuple(str(row.get(column) or "") for column in _TIES): row for row in rows}
+    return [ties[tie] for tie in sorted(ties)]
+
+
+class EditNames:
+    """Of one session; edits are asked for in their order."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def of(self, edit: Row) -> str:
+        """The id that was sent, or its time; one that comes again is numbered."""
+        seq = edit["seq"]
+        name = edit["edit_id"] or edit["event_id"]
+        name = name or f"{edit['ts']}:{'' if seq is None else seq}"
+        self._seen[name] = count = self._seen.get(name, 0) + 1
+        return name if count == 1 else f"{name}#{count}"
+
+
+def named(edits: Iterable[Row]) -> Iterator[tuple[str, Row]]:
+    """The edits of one session, in their order."""
+    names = EditNames()
+    for _, _, edit in in_order(edits):
+        yield names.of(edit), edit

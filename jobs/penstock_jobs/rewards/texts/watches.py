@@ -10,14 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from penstock_jobs.rewards.texts.changes import Change
-from penstock_jobs.rewards.texts.files import KnownFile, State, between
-from penstock_jobs.rewards.texts.provenance import OTHERS, Run, cut
-from penstock_jobs.rewards.texts.trail import Seen, Terms, TrackedEdit
+from penstock_jobs.rewards.texts.changes import TextChange
+from penstock_jobs.rewards.texts.provenance import (
+    OTHERS,
+    FileState,
+    KnownFile,
+    OwnerRun,
+    between,
+    cut,
+)
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
 
 @dataclass(eq=False)
-class _Watch:
+class _OpenEdit:
     """An edit whose horizons are still open."""
 
     edit: TrackedEdit
@@ -25,8 +31,8 @@ class _Watch:
     windows: dict[int, tuple[int, int]]
     #: What its file is called now.
     home: str
-    found: dict[int, Seen] = field(default_factory=dict)
-    notes: dict[int, Seen] = field(default_factory=dict)
+    found: dict[int, Sighting] = field(default_factory=dict)
+    notes: dict[int, Sighting] = field(default_factory=dict)
     #: Where its text was seen last.
     paths: set[str] = field(default_factory=set)
     broken: bool = False
@@ -35,10 +41,10 @@ class _Watch:
 class Watches:
     """`files` is what is known of the session's files, by path, and changes under way."""
 
-    def __init__(self, files: Mapping[str, KnownFile], terms: Terms) -> None:
+    def __init__(self, files: Mapping[str, KnownFile], terms: TrailTerms) -> None:
         self._files = files
         self._terms = terms
-        self._all: dict[int, _Watch] = {}
+        self._all: dict[int, _OpenEdit] = {}
         self._reworked: dict[int, list[tuple[int, int]]] = {}
         #: The owners that are watched.
         self.live: set[int] = set()
@@ -57,12 +63,12 @@ class Watches:
         #: Owners whose text came to other files since it was seen last.
         self._moved: set[int] = set()
 
-    def watch(self, edit: TrackedEdit, state: State) -> None:
+    def watch(self, edit: TrackedEdit, state: FileState) -> None:
         """From now on; `state` is the file right after the edit, and answers horizon 0."""
-        watch = _Watch(edit, {}, edit.path, paths={edit.path})
+        watch = _OpenEdit(edit, {}, edit.path, paths={edit.path})
         for number, (begin, end) in enumerate(self._terms.windows_us):
             if begin == 0:
-                watch.found[number] = Seen("scored", None, state, (state,))
+                watch.found[number] = Sighting("scored", None, state, (state,))
             else:
                 watch.windows[number] = (edit.ts_us + begin, edit.ts_us + end)
                 heappush(self._coming, (edit.ts_us + begin, edit.owner, number))
@@ -85,31 +91,31 @@ class Watches:
                 watch.paths = watch.paths - {old} | {new}
             self._about[new].add(owner)
 
-    def rework(self, state: State, change: Change) -> None:
+    def rework(self, state: FileState, change: TextChange) -> None:
         """An edit of the session takes away what earlier ones wrote."""
         blocks = sorted((block.i, block.n) for block in change.kept + change.moved)
         for start, end in between(blocks, len(state.text)):
             self.take(cut(state.runs, state.starts, start, end))
 
-    def take(self, runs: Iterable[Run]) -> None:
+    def take(self, runs: Iterable[OwnerRun]) -> None:
         """An edit of the session took these away."""
         for length, owner, origin in runs:
             if owner != OTHERS:
                 self._reworked.setdefault(owner, []).append((origin, length))
 
-    def lose(self, state: State) -> None:
+    def lose(self, state: FileState) -> None:
         """From here on nothing can be said about edits with text in this state."""
         for owner in self.live.intersection(state.pieces):
             self._all[owner].broken = True
 
-    def note(self, ts: int, path: str | None, seen: Seen) -> None:
+    def note(self, ts: int, path: str | None, sighting: Sighting) -> None:
         """Why a look said nothing about a file."""
         for owner in self._about.get(path or "", ()):
             watch = self._all[owner]
             if path in watch.paths:
                 for number, (begin, end) in watch.windows.items():
                     if begin <= ts <= end:
-                        watch.notes.setdefault(number, seen)
+                        watch.notes.setdefault(number, sighting)
 
     def sight(self, ts: int, path: str) -> None:
         """The file was seen as it is known now."""
@@ -120,9 +126,9 @@ class Watches:
                 self._answer(ts, watch, due)
             else:
                 for number in due:
-                    watch.notes.setdefault(number, Seen("censored", "path_lost"))
+                    watch.notes.setdefault(number, Sighting("censored", "path_lost"))
 
-    def sight_region(self, ts: int, path: str, state: State, region: tuple[int, int]) -> None:
+    def sight_region(self, ts: int, path: str, state: FileState, region: tuple[int, int]) -> None:
         """A region of the file was seen: enough for an edit that has all of its text there."""
         self._pass(ts)
         whole = state.whole and region == (0, len(state.text))
@@ -146,26 +152,26 @@ class Watches:
             watch = self._all.get(edit.owner)
             for number, (begin, end) in enumerate(self._terms.windows_us):
                 if edit.problem:
-                    seen = Seen("invalid", edit.problem)
+                    sighting = Sighting("invalid", edit.problem)
                 elif watch is None:
-                    seen = Seen("pending", due_us=edit.ts_us + end)
+                    sighting = Sighting("pending", due_us=edit.ts_us + end)
                 elif number in watch.found:
-                    seen = watch.found[number]
+                    sighting = watch.found[number]
                 elif edit.ts_us + end > as_of_us:
-                    seen = Seen("pending", due_us=edit.ts_us + end)
+                    sighting = Sighting("pending", due_us=edit.ts_us + end)
                 elif watch.broken:
-                    seen = Seen("invalid", "too_expensive")
+                    sighting = Sighting("invalid", "too_expensive")
                 elif number in watch.notes:
-                    seen = watch.notes[number]
+                    sighting = watch.notes[number]
                 elif (
                     ended_us is not None
                     and ended_us <= edit.ts_us + end
                     and last_look_us < edit.ts_us + begin
                 ):
-                    seen = Seen("censored", "workspace_gone")
+                    sighting = Sighting("censored", "workspace_gone")
                 else:
-                    seen = Seen("censored", "unobserved")
-                edit.seen.append(seen)
+                    sighting = Sighting("censored", "unobserved")
+                edit.sightings.append(sighting)
 
     def _pass(self, ts: int) -> None:
         """Time goes on: edits whose last horizon has passed are watched no longer, windows begin,
@@ -208,14 +214,14 @@ class Watches:
                 if self._holding[owner]:
                     self._settle(self._all[owner], {file.path for file in self._holding[owner]})
 
-    def _settle(self, watch: _Watch, paths: set[str]) -> None:
+    def _settle(self, watch: _OpenEdit, paths: set[str]) -> None:
         for path in watch.paths - paths - {watch.home}:
             self._about[path].discard(watch.edit.owner)
         for path in paths:
             self._about[path].add(watch.edit.owner)
         watch.paths = paths
 
-    def _due_at(self, ts: int, path: str) -> Iterator[tuple[_Watch, list[int]]]:
+    def _due_at(self, ts: int, path: str) -> Iterator[tuple[_OpenEdit, list[int]]]:
         """Edits that a look at this path is about, with the windows that it falls into."""
         for owner in self._about.get(path, set()) & self._begun.keys():
             if due := self._due(owner, ts):
@@ -230,9 +236,9 @@ class Watches:
             del self._begun[owner]
         return due
 
-    def _answer(self, ts: int, watch: _Watch, due: Iterable[int]) -> None:
+    def _answer(self, ts: int, watch: _OpenEdit, due: Iterable[int]) -> None:
         owner = watch.edit.owner
-        seen = Seen(
+        sighting = Sighting(
             "scored",
             None,
             _with_ranges_of(self._files.get(watch.home), owner),
@@ -240,15 +246,15 @@ class Watches:
             tuple(self._reworked.get(owner, ())),
         )
         if watch.broken:
-            seen = Seen("invalid", "too_expensive")
+            sighting = Sighting("invalid", "too_expensive")
         for number in due:
             del watch.windows[number]
-            watch.found[number] = seen
+            watch.found[number] = sighting
         self._begun.pop(owner, None)
         if all(end < ts for _, end in watch.windows.values()):
             self._answered.add(owner)
 
-    def _holders(self, owner: int) -> list[State]:
+    def _holders(self, owner: int) -> list[FileState]:
         """The states that hold text of the edit, in the order in which the files became known."""
         files: Iterable[KnownFile] = self._holding[owner]
         if len(self._holding[owner]) > 1:
@@ -256,7 +262,7 @@ class Watches:
         return [state for file in files for state in file.parts if owner in state.pieces]
 
 
-def _with_ranges_of(file: KnownFile | None, owner: int) -> State | None:
+def _with_ranges_of(file: KnownFile | None, owner: int) -> FileState | None:
     if file is None or len(file.parts) == 1:
         return file.parts[0] if file else None
     for state in file.parts:

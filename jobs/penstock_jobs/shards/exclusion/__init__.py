@@ -1,7 +1,6 @@
-"""Exclusions: which chosen sessions a shard leaves out, and why. A file each, all pure.
+"""Exclusion: which chosen sessions a shard leaves out, and why.
 
-Each takes facts about sessions and says `Found`: of those that are left out, the reason. A session
-has one reason, the first in the order of the files here: consent, copies, contamination,
-staleness, near_duplicates, caps. Caps come last, so that nobody's share is used up by what is left
-out anyway.
+A file for each kind of reason, with a pure decision in it. A session has one reason, the first in
+this order: consent, copies, contamination, staleness, near_duplicates, caps. Caps come last, so
+that sessions that are left out anyway use up nobody's share. `decision` asks them in this order.
 """

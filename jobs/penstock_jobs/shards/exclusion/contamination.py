@@ -1,14 +1,15 @@
-"""Contamination: sessions that a benchmark's tasks are in. Training on them would teach the test.
+"""Contamination: sessions that hold a benchmark's tasks. Training on them would teach the test.
 
-Four ways to be caught, in this order: the session is an attempt at a task; it worked in a
-repository of the suite, or began at a commit of it; or enough of a task's text stands in it. That
-is measured by runs of words: the share of the task's runs that the session has too. A text with
-fewer words than a run is not compared: "fix the failing test" is nobody's property."""
+A session is contaminated, in this order, if it is an attempt at a task; if it worked in a
+repository of the suite or began at a commit of it; or if it holds enough of a task's text. That is
+the share of the task's runs of words that the session has too. Texts that are shorter than a run
+are not compared: "fix the failing test" stands everywhere.
+"""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,106 +21,84 @@ from numpy.typing import NDArray
 from penstock.checkpoints.suites import SuiteVersion, suite_names, suite_versions
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.execution import Executor
-from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
-from penstock.lake.catalog import Pin
+from penstock.lake.buckets import Bucket, read_bucket
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock.toml_document import unknown
-from penstock_jobs.rewards.settings import RewardSettings
-from penstock_jobs.shards.exclusion.reasons import Found, Why
+from penstock_jobs.shards.exclusion.reasons import Exclusion, Exclusions, SessionProfile
+from penstock_jobs.shards.exclusion.session_buckets import SessionBuckets
 from penstock_jobs.shards.exclusion.shingles import Hashes, shingles
 
 Places = NDArray[np.int64]
 
-#: The shortest that Git writes a commit.
+#: The shortest form in which Git writes a commit.
 _COMMIT_HEX_MIN = 7
-
-
-class SuiteTexts(Protocol):
-    """What a suite says of its tasks, so that they can be found in sessions."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def task_ids(self) -> Collection[str]: ...
-
-    @property
-    def sessions(self) -> Collection[str]:
-        """That tasks were made from."""
-
-    @property
-    def repos(self) -> Collection[str]: ...
-
-    @property
-    def commits(self) -> Collection[str]: ...
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """By task: what it asks, and what answers it."""
+#: Events in which something is asked, answered or written.
+_TYPES = ("user_message", "model_call", "edit")
+_COLUMNS = ("tenant", "session_id", "type", "payload")
 
 
 @dataclass(frozen=True)
-class Work:
-    """A session, as far as a task could be known by it."""
+class OverlapBounds:
+    """A session is left out if it has this share of a task's runs of so many words."""
 
-    session_id: str
-    task_id: str | None = None
-    repo: str | None = None
-    commit: str | None = None
-    #: What was asked, answered and written in it.
-    texts: Sequence[str] = ()
+    words: int = 13
+    overlap_min: float = 0.1
 
 
-class _Gram(NamedTuple):
+class _TaskText(NamedTuple):
     suite: str
     task: str
-    size: int
+    runs: int
 
 
 class Contamination:
-    """The tasks of some suites, ready to be looked for."""
+    """The tasks of some suites, prepared to be recognised. The suites have contents."""
 
     def __init__(
-        self, suites: Iterable[SuiteTexts], words: int = 13, overlap_min: float = 0.1
+        self, suites: Iterable[SuiteVersion], bounds: OverlapBounds = OverlapBounds()
     ) -> None:
-        suites = sorted(suites, key=lambda suite: suite.name)
-        self._words, self._overlap_min = words, overlap_min
-        self._tasks = _owners((suite.name, suite.task_ids) for suite in suites)
-        self._sessions = _owners((suite.name, suite.sessions) for suite in suites)
-        self._repos = _owners((suite.name, map(plain_repo, suite.repos)) for suite in suites)
+        self._bounds = bounds
+        self._tasks: dict[str, str] = {}
+        self._sessions: dict[str, str] = {}
+        self._repos: dict[str, str] = {}
         self._commits: dict[str, list[tuple[str, str]]] = {}
-        for suite in suites:
-            for commit in sorted(map(str.lower, suite.commits)):
+        self._texts: list[_TaskText] = []
+        runs: list[Hashes] = []
+        for suite in sorted(suites, key=lambda suite: suite.suite):
+            assert suite.content is not None
+            content, name = suite.content, suite.suite
+            # A mark that several suites have belongs to the first.
+            self._tasks = dict.fromkeys((task.name for task in suite.tasks), name) | self._tasks
+            self._sessions = dict.fromkeys(content.sessions, name) | self._sessions
+            self._repos = dict.fromkeys(map(plain_repo, content.repos), name) | self._repos
+            for commit in sorted(map(str.lower, content.commits)):
                 if len(commit) >= _COMMIT_HEX_MIN:
                     short = commit[:_COMMIT_HEX_MIN]
-                    self._commits.setdefault(short, []).append((commit, suite.name))
-        self._texts: list[_Gram] = []
-        grams: list[Hashes] = []
-        for suite in suites:
-            for task, text in sorted(suite.texts.items()):
-                found = shingles(text, words)
-                if len(found):
-                    self._texts.append(_Gram(suite.name, task, len(found)))
-                    grams.append(found)
-        self._grams, self._starts, self._of = _inverted(grams)
-        self._sizes = np.array([text.size for text in self._texts], np.int64)
+                    self._commits.setdefault(short, []).append((commit, name))
+            for task, text in sorted(dict(content.texts).items()):
+                text_runs = shingles(text, bounds.words)
+                if len(text_runs):
+                    self._texts.append(_TaskText(name, task, len(text_runs)))
+                    runs.append(text_runs)
+        self._runs, self._starts, self._of = _inverted(runs)
+        self._sizes = np.array([text.runs for text in self._texts], np.int64)
 
-    def of(self, work: Work) -> Why | None:
-        """Why it is left out, or none."""
-        if suite := self._sessions.get(work.session_id):
-            return Why("contaminated_task", f"a task of {suite} was made from it")
-        if work.task_id is not None and (suite := self._tasks.get(work.task_id)):
-            return Why("contaminated_task", f"{work.task_id} of {suite}")
-        if work.repo is not None and (suite := self._repos.get(plain_repo(work.repo))):
-            return Why("contaminated_repo", f"{work.repo} of {suite}")
-        if work.commit is not None and (suite := self._suite_of_commit(work.commit)):
-            return Why("contaminated_commit", f"{work.commit} of {suite}")
-        return self._overlap(work.texts)
+    def of(self, profile: SessionProfile, texts: Sequence[str] = ()) -> Exclusion | None:
+        """Why the session is left out, if it is. `texts` are what was asked, answered and written
+        in it."""
+        if suite := self._sessions.get(profile.session_id):
+            return Exclusion("contaminated_task", f"a task of {suite} was made from it")
+        if profile.task_id is not None and (suite := self._tasks.get(profile.task_id)):
+            return Exclusion("contaminated_task", f"{profile.task_id} of {suite}")
+        if profile.repo is not None and (suite := self._repos.get(plain_repo(profile.repo))):
+            return Exclusion("contaminated_repo", f"{profile.repo} of {suite}")
+        if profile.commit is not None and (suite := self._suite_of_commit(profile.commit)):
+            return Exclusion("contaminated_commit", f"{profile.commit} of {suite}")
+        return self._overlap(texts)
 
     def _suite_of_commit(self, commit: str) -> str | None:
-        """Either may be written short."""
+        """Both sides may write a commit short."""
         commit = commit.lower()
         if len(commit) < _COMMIT_HEX_MIN:
             return None
@@ -128,26 +107,26 @@ class Contamination:
                 return suite
         return None
 
-    def _overlap(self, texts: Sequence[str]) -> Why | None:
-        if not len(self._grams) or not texts:
+    def _overlap(self, texts: Sequence[str]) -> Exclusion | None:
+        if not len(self._runs) or not texts:
             return None
-        grams = np.unique(np.concatenate([shingles(text, self._words) for text in texts]))
-        at = np.minimum(np.searchsorted(self._grams, grams), len(self._grams) - 1)
+        words = self._bounds.words
+        runs = np.unique(np.concatenate([shingles(text, words) for text in texts]))
+        at = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
         counts = np.zeros(len(self._texts), np.int64)
-        for place in at[self._grams[at] == grams]:
+        for place in at[self._runs[at] == runs]:
             counts[self._of[self._starts[place] : self._starts[place + 1]]] += 1
         shares = counts / self._sizes
         best = int(np.argmax(shares))
-        if shares[best] < self._overlap_min:
+        if shares[best] < self._bounds.overlap_min:
             return None
         suite, task, _ = self._texts[best]
-        runs = f"{shares[best]:.0%} of its runs of {self._words} words"
-        return Why("contaminated_text", f"{task} of {suite}: {runs}")
+        detail = f"{task} of {suite}: {shares[best]:.0%} of its runs of {words} words"
+        return Exclusion("contaminated_text", detail)
 
 
 def plain_repo(repo: str) -> str:
-    """`owner/name` of the ways in which a repository is written: an address, with a user, with
-    .git at its end."""
+    """`owner/name` for the many spellings of a repository: an address, with a user, with .git."""
     plain = repo.strip().lower().replace("\\", "/")
     if "://" in plain:
         plain = urlsplit(plain).path
@@ -157,183 +136,118 @@ def plain_repo(repo: str) -> str:
     return "/".join(parts[-2:])
 
 
-def _owners(named: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
-    """By name the first suite that has it."""
-    found: dict[str, str] = {}
-    for suite, names in named:
-        for name in names:
-            found.setdefault(name, suite)
-    return found
-
-
-def _inverted(grams: Sequence[Hashes]) -> tuple[Hashes, Places, Places]:
-    """Each run once, sorted; where the texts that it stands in begin; and these."""
-    if not grams:
+def _inverted(texts: Sequence[Hashes]) -> tuple[Hashes, Places, Places]:
+    """Each run once, sorted; where its texts begin in the third array; the texts."""
+    if not texts:
         return np.empty(0, np.uint64), np.zeros(1, np.int64), np.empty(0, np.int64)
-    every = np.concatenate(grams)
-    order = np.argsort(every, kind="stable")
-    distinct, starts = np.unique(every[order], return_index=True)
-    texts = np.repeat(np.arange(len(grams)), [len(some) for some in grams])[order]
-    return distinct, np.append(starts, len(every)), texts
+    runs = np.concatenate(texts)
+    order = np.argsort(runs, kind="stable")
+    distinct, starts = np.unique(runs[order], return_index=True)
+    owners = np.repeat(np.arange(len(texts)), [len(text) for text in texts])[order]
+    return distinct, np.append(starts, len(runs)), owners
 
 
-#: Events in which something is asked, answered or written.
-_TELLING = ("user_message", "model_call", "edit")
-_COLUMNS = ("tenant", "session_id", "type", "payload")
+# The suites of a recipe, and the texts of sessions
 
 
-@dataclass(frozen=True)
-class KnownSuite:
-    """A suite as contamination asks for it. Equal ones are the same, so that a worker prepares
-    each once."""
-
-    name: str
-    version: str
-    task_ids: tuple[str, ...]
-    sessions: tuple[str, ...]
-    repos: tuple[str, ...]
-    commits: tuple[str, ...]
-    task_texts: tuple[tuple[str, str], ...] = field(repr=False)
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        return dict(self.task_texts)
+def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[SuiteVersion, ...]:
+    """The newest version of each that has a content. Raises InvalidInput where there is none."""
+    return tuple(_find_suite(database, tenant, name) for name in names)
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """From which share of a task's runs of so many words on a session is left out."""
-
-    words: int
-    overlap_min: float
-
-
-@dataclass(frozen=True)
-class _Task:
-    settings: Settings = field(repr=False)  # addresses may hold passwords
-    bucket: Bucket
-    #: Sessions without their texts.
-    works: Mapping[str, Work] = field(repr=False)
-    suites: tuple[KnownSuite, ...]
-    bounds: Bounds
-
-
-class _ToolCall(msgspec.Struct):
-    arguments: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Told(msgspec.Struct):
-    """What a payload says; of one that cannot be read, nothing."""
-
-    text: Any = None
-    after: Any = None
-    tool_calls: list[_ToolCall] | None = None
-
-
-def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[KnownSuite, ...]:
-    """The newest content of each. Raises InvalidInput where none is known."""
-    return tuple(_find(database, tenant, name) for name in names)
-
-
-def _find(database: Database, tenant: str, name: str) -> KnownSuite:
+def _find_suite(database: Database, tenant: str, name: str) -> SuiteVersion:
     versions = suite_versions(database, tenant, name)
     if not versions:
-        raise InvalidInput(
-            what=f"The suite {name!r}", why=unknown(name, suite_names(database, tenant))
-        )
-    told = [one for one in versions if one.content is not None]
-    if not told:
+        why = unknown(name, suite_names(database, tenant))
+        raise InvalidInput(what=f"The suite {name!r}", why=why)
+    with_content = [version for version in versions if version.content is not None]
+    if not with_content:
         why = (
             "only results of it were imported, so nobody knows what its tasks say; "
             "`penstock bench register DIR` takes the suite itself"
         )
         raise InvalidInput(what=f"The suite {name!r}", why=why)
-    return _known(told[-1])
+    return with_content[-1]
 
 
-def _known(one: SuiteVersion) -> KnownSuite:
-    assert one.content is not None
-    said = one.content
-    tasks = tuple(task.name for task in one.tasks)
-    return KnownSuite(
-        one.suite, one.version, tasks, said.sessions, said.repos, said.commits, said.texts
-    )
+@dataclass(frozen=True)
+class _SearchTask:
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    bucket: Bucket
+    profiles: Mapping[str, SessionProfile] = field(repr=False)
+    suites: tuple[SuiteVersion, ...] = field(repr=False)
+    bounds: OverlapBounds
 
 
 def find_contaminated(
-    lake: Lake,
-    executor: Executor,
-    pin: Pin,
-    *,
-    works: Mapping[SessionId, Work],
-    suites: tuple[KnownSuite, ...],
-    bounds: Bounds,
-) -> Found:
-    """`works` without texts: they are read from the events of the pinned lake."""
-    target = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
-    tasks = (
-        _Task(lake.settings, bucket, _of_bucket(bucket, works), suites, bounds)
-        for bucket in plan_sessions(lake, pin, [(one,) for one in sorted(works)], target)
-    )
-    found: Found = {}
-    for done in executor.run(look, tasks):
-        found |= done.result
-    return found
+    buckets: SessionBuckets,
+    profiles: Mapping[str, SessionProfile],
+    suites: tuple[SuiteVersion, ...],
+    bounds: OverlapBounds,
+) -> Exclusions:
+    def task(bucket: Bucket) -> _SearchTask:
+        own = {one.session_id: profiles[one.session_id] for one in bucket.sessions or ()}
+        return _SearchTask(buckets.lake.settings, bucket, own, suites, bounds)
+
+    exclusions: Exclusions = {}
+    for some in buckets.run(search_bucket, profiles, task):
+        exclusions |= some
+    return exclusions
 
 
-def _of_bucket(bucket: Bucket, works: Mapping[SessionId, Work]) -> dict[str, Work]:
-    return {one.session_id: works[one] for one in bucket.sessions or ()}
-
-
-def look(task: _Task) -> Found:
-    """On a worker: the sessions of the bucket that a task is in."""
+def search_bucket(task: _SearchTask) -> Exclusions:
+    """Runs on a worker: the contaminated sessions of the bucket."""
     with Lake(task.settings) as lake:
-        said = _texts(read_bucket(lake, task.bucket, _COLUMNS))
-    suites = _prepared(task.suites, task.bounds)
-    found: dict[str, Why | None] = {
-        session: suites.of(Work(*_without_texts(work), said.get(session, ())))
-        for session, work in task.works.items()
-    }
-    return {session: why for session, why in found.items() if why is not None}
-
-
-def _without_texts(work: Work) -> tuple[str, str | None, str | None, str | None]:
-    return work.session_id, work.task_id, work.repo, work.commit
+        texts = _texts(read_bucket(lake, task.bucket, _COLUMNS))
+    contamination = _prepared(task.suites, task.bounds)
+    exclusions: Exclusions = {}
+    for session, profile in task.profiles.items():
+        exclusion = contamination.of(profile, texts.get(session, ()))
+        if exclusion is not None:
+            exclusions[session] = exclusion
+    return exclusions
 
 
 @lru_cache(maxsize=1)
-def _prepared(suites: tuple[KnownSuite, ...], bounds: Bounds) -> Contamination:
-    return Contamination(suites, bounds.words, bounds.overlap_min)
+def _prepared(suites: tuple[SuiteVersion, ...], bounds: OverlapBounds) -> Contamination:
+    return Contamination(suites, bounds)
+
+
+class _ToolCallText(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _PayloadText(msgspec.Struct):
+    """The texts of a payload. An unreadable payload has none."""
+
+    text: Any = None
+    after: Any = None
+    tool_calls: list[_ToolCallText] | None = None
+
+    def texts(self) -> Iterator[str]:
+        yield from (text for text in (self.text, self.after) if isinstance(text, str))
+        for call in self.tool_calls or ():
+            if bytes(call.arguments):
+                yield from _strings(msgspec.json.decode(call.arguments))
 
 
 def _texts(rows: pa.Table) -> dict[str, list[str]]:
-    rows = rows.filter(pc.is_in(rows["type"], pa.array(_TELLING)))
-    read = msgspec.json.Decoder(_Told).decode
-    found: dict[str, list[str]] = {}
+    rows = rows.filter(pc.is_in(rows["type"], pa.array(_TYPES)))
+    decoder = msgspec.json.Decoder(_PayloadText)
+    texts: dict[str, list[str]] = {}
     for session, payload in zip(rows["session_id"].to_pylist(), rows["payload"], strict=True):
         try:
-            told = read(memoryview(payload.as_buffer()))
+            content = decoder.decode(memoryview(payload.as_buffer()))
         except msgspec.MsgspecError:
             continue
-        found.setdefault(session, []).extend(_said(told))
-    return found
+        texts.setdefault(session, []).extend(content.texts())
+    return texts
 
 
-def _said(told: _Told) -> Iterator[str]:
-    texts: Iterable[Any] = (told.text, told.after)
-    yield from (one for one in texts if isinstance(one, str))
-    for call in told.tool_calls or ():
-        if bytes(call.arguments):
-            yield from _inside(msgspec.json.decode(call.arguments))
-
-
-def _inside(value: Any) -> Iterator[str]:
-    """The texts of arguments, which are JSON, often JSON within a text."""
+def _strings(value: Any) -> Iterator[str]:
+    """All texts in the arguments of a tool call."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _inside(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _inside(one)
+    elif isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)

@@ -10,20 +10,20 @@ Nothing that the model wrote is trained on twice: what it wrote in copied events
 session in which it wrote nothing else is left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock_jobs.shards.exclusion.reasons import Found, Why
+from penstock_jobs.shards.exclusion.reasons import Exclusion, Exclusions
+from penstock_jobs.shards.session_events import event_name
+from penstock_jobs.shards.session_facts import SessionLinks, SnapshotQueries
 
-#: By `link`: a compaction and a subagent go on with work, these repeat it.
-REPEATING = ("resume", "fork")
 WRITTEN = "model_call"
 _MESSAGES = ("user_message", WRITTEN)
 Mask = NDArray[np.bool_]
@@ -39,19 +39,19 @@ def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
     parents = _without_rings(parents)
     rank = _ranks(events, parents)
     return (
-        _same_key(events, rank)
+        _same_in_another(events, rank, ("source", "source_key"))
         | _same_history(events, parents)
         | _same_in_another(events, rank, ("sampled",))
     )
 
 
-def only_copies(events: pa.Table, copies: Mask) -> Found:
+def only_copies(events: pa.Table, copies: Mask) -> Exclusions:
     """The sessions whose model wrote something, and nothing that is not a copy."""
     written = pc.equal(events["type"], WRITTEN).to_numpy(zero_copy_only=False)
     sessions = events["session_id"]
     own = set(sessions.filter(pa.array(written & ~copies)).to_pylist())
     repeated = set(sessions.filter(pa.array(written & copies)).to_pylist())
-    return {session: Why("copy") for session in sorted(repeated - own)}
+    return {session: Exclusion("copy") for session in sorted(repeated - own)}
 
 
 def _ranks(events: pa.Table, parents: Mapping[str, str]) -> NDArray[np.int64]:
@@ -88,10 +88,6 @@ def _depth(session: str, parents: Mapping[str, str]) -> int:
     while at is not None:
         depth, at = depth + 1, parents.get(at)
     return depth
-
-
-def _same_key(events: pa.Table, rank: NDArray[np.int64]) -> Mask:
-    return _same_in_another(events, rank, ("source", "source_key"))
 
 
 def _same_in_another(events: pa.Table, rank: NDArray[np.int64], columns: tuple[str, ...]) -> Mask:
@@ -149,3 +145,35 @@ def _in_order(said: pa.Table, rows: NDArray[np.int64]) -> dict[str, list[tuple[A
     for session, *message in zip(*columns, strict=True):
         found.setdefault(session, []).append(tuple(message))
     return found
+
+
+# In the lake
+
+
+class CopiedEvents(NamedTuple):
+    #: By session: the names of events that another session told first.
+    by_session: Mapping[str, frozenset[str]]
+    #: Sessions whose model wrote nothing of its own.
+    exclusions: Exclusions
+
+
+def find_copies(
+    queries: SnapshotQueries, sessions: Iterable[str], links: SessionLinks
+) -> CopiedEvents:
+    """Where no session repeats another, only the keys of events are read."""
+    named = set(sessions)
+    parents = {one: links.repeats[one] for one in named if one in links.repeats}
+    origins = {links.origin(one) for one in parents}
+    repeating = {one for one in named if links.origin(one) in origins}
+    repeating |= {*parents, *parents.values()}
+    events = queries.possible_copies(named | repeating, repeating)
+    if not events.num_rows:
+        return CopiedEvents({}, {})
+    copies = copied(events, parents)
+    by_session: dict[str, set[str]] = {}
+    for row in events.filter(pa.array(copies)).to_pylist():
+        ts_us = round(row["ts"].timestamp() * 1_000_000)
+        name = event_name(row["event_id"], row["source"], row["source_key"], ts_us, row["seq"])
+        by_session.setdefault(row["session_id"], set()).add(name)
+    frozen = {session: frozenset(names) for session, names in by_session.items()}
+    return CopiedEvents(frozen, only_copies(events, copies))

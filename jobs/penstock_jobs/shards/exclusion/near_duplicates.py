@@ -14,21 +14,20 @@ below 0.7 none.
 The cluster is by links: what is near to something near is in it. The result depends on the texts,
 the ids and the seed, never on their order."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.execution import Executor
-from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
-from penstock.lake.catalog import Pin
+from penstock.lake.buckets import Bucket, read_bucket
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
-from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.conversation_reader import read_conversation
-from penstock_jobs.shards.exclusion.reasons import Found, Why
+from penstock_jobs.shards.exclusion.reasons import Exclusion, Exclusions
+from penstock_jobs.shards.exclusion.session_buckets import SessionBuckets
 from penstock_jobs.shards.exclusion.shingles import Hashes, mixed, shingles
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
 from penstock_jobs.shards.split import linked
@@ -67,7 +66,7 @@ def near_duplicates(
     signatures: Sequence[Signature | None],
     groups: Sequence[str],
     similarity_min: float,
-) -> Found:
+) -> Exclusions:
     """Those that are left out, with the one of their cluster that stays. What is in one group is
     never compared: attempts at one task are alike on purpose."""
     order = [place for place in np.argsort(np.array(ids, object)) if signatures[place] is not None]
@@ -81,7 +80,7 @@ def near_duplicates(
     # Of a cluster, all of the group of the one that stays do.
     out = (least != np.arange(len(order))) & (group != group[least])
     return {
-        names[place]: Why("near_duplicate", f"of {names[least[place]]}")
+        names[place]: Exclusion("near_duplicate", f"of {names[least[place]]}")
         for place in np.flatnonzero(out)
     }
 
@@ -125,52 +124,44 @@ def _alike(
     return pairs[kept]
 
 
+# Signatures, which workers make
+
+
 @dataclass(frozen=True)
-class SignTask:
+class _SignatureTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     bucket: Bucket
     seed: int
 
 
-def sign(task: SignTask) -> dict[str, bytes | None]:
-    """On a worker: the signature of what the model wrote in each session of the bucket."""
+def find_near_duplicates(
+    buckets: SessionBuckets, groups: Mapping[str, str], *, seed: int, similarity_min: float
+) -> Exclusions:
+    """`groups` are those of the sessions."""
+    signatures: dict[str, bytes | None] = {}
+    settings = buckets.lake.settings
+    tasks = partial(_SignatureTask, settings, seed=seed)
+    for some in buckets.run(sign_bucket, groups, tasks):
+        signatures |= some
+    stored = [signatures.get(session) for session in groups]
+    arrays = [None if one is None else np.frombuffer(one, np.uint32) for one in stored]
+    return near_duplicates(list(groups), arrays, list(groups.values()), similarity_min)
+
+
+def sign_bucket(task: _SignatureTask) -> dict[str, bytes | None]:
+    """Runs on a worker: the signature of what the model wrote in each session of the bucket."""
     with Lake(task.settings) as lake:
         events = events_by_session(read_bucket(lake, task.bucket, COLUMNS))
-    found: dict[str, bytes | None] = {}
+    signatures: dict[str, bytes | None] = {}
     for session in events:
-        signed = signature(_written(read_conversation(session, events[session])), task.seed)
-        found[session] = None if signed is None else signed.tobytes()
-    return found
+        texts = _written(read_conversation(session, events[session]))
+        signed = signature(texts, task.seed)
+        signatures[session] = None if signed is None else signed.tobytes()
+    return signatures
 
 
 def _written(conversation: Conversation) -> Iterator[str]:
-    for context in conversation.contexts:
-        for message in context.messages:
-            if message.call is not None:
-                yield message.content
-                yield from (call.arguments for call in message.tool_calls)
-
-
-def find_near_duplicates(
-    lake: Lake,
-    executor: Executor,
-    pin: Pin,
-    sessions: Sequence[SessionId],
-    groups: Sequence[str],
-    *,
-    seed: int,
-    similarity_min: float,
-) -> Found:
-    """`groups` are those of the sessions: what is in one is never compared."""
-    target = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
-    alone = [(one,) for one in sorted(sessions)]
-    tasks = (
-        SignTask(lake.settings, bucket, seed) for bucket in plan_sessions(lake, pin, alone, target)
-    )
-    signed: dict[str, bytes | None] = {}
-    for done in executor.run(sign, tasks):
-        signed |= done.result
-    ids = [one.session_id for one in sessions]
-    stored = (signed.get(one) for one in ids)
-    signatures = [None if one is None else np.frombuffer(one, np.uint32) for one in stored]
-    return near_duplicates(ids, signatures, groups, similarity_min)
+    for message in conversation.messages:
+        if message.call is not None:
+            yield message.content
+            yield from (call.arguments for call in message.tool_calls)

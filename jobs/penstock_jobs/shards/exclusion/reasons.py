@@ -1,9 +1,10 @@
-"""Why a session is left out, and how that reaches the rest of its chain."""
+"""Why a session is left out of a shard, and how that reaches the rest of its chain."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Reason = Literal[
+ExclusionReason = Literal[
     "consent_denied",
     "consent_unknown",
     "copy",
@@ -22,34 +23,54 @@ Reason = Literal[
 ]
 
 
-class Why(NamedTuple):
-    reason: Reason
-    #: What a person has to know to find it: the task, the original, the session of the chain.
+@dataclass(frozen=True)
+class SessionProfile:
+    """A session as the exclusions see it. A chain is named by the session that it began with."""
+
+    session_id: str
+    chain: str = ""
+    user: str | None = None
+    repo: str | None = None
+    commit: str | None = None
+    task_id: str | None = None
+    consent: str = "unknown"
+    #: All checkpoints that wrote in it.
+    checkpoints: Sequence[str] = ()
+    events: int = 0
+    #: The times of its first and last event, in microseconds since 1970.
+    first_us: int = 0
+    last_us: int = 0
+
+
+class Exclusion(NamedTuple):
+    reason: ExclusionReason
+    #: The task, the original or the session of the chain that explains it.
     detail: str | None = None
 
 
-#: By session; those that stay are not in it.
-Found = dict[str, Why]
+#: By session. Sessions that stay are not in it.
+Exclusions = dict[str, Exclusion]
 
 
-def with_chains(found: Mapping[str, Why], chains: Mapping[str, str]) -> Found:
-    """What leaves out a session leaves out its whole chain, the sessions named in `chains`: the
-    others go on with what was said in it. Of several, that of the least session decides."""
-    ruling: dict[str, tuple[str, Why]] = {}
-    for session in sorted(found):
-        ruling.setdefault(chains.get(session, session), (session, found[session]))
-    spread = dict(found)
+def spread_over_chains(
+    exclusions: Mapping[str, Exclusion], chains: Mapping[str, str]
+) -> Exclusions:
+    """Leave out whole chains: sessions of a chain go on with what was said in the others. Where
+    several sessions of a chain are left out, the least session gives the reason for the rest."""
+    causes: dict[str, tuple[str, Exclusion]] = {}
+    for session in sorted(exclusions):
+        causes.setdefault(chains.get(session, session), (session, exclusions[session]))
+    spread = dict(exclusions)
     for session, chain in chains.items():
-        if chain in ruling and session not in found:
-            other, why = ruling[chain]
-            spread[session] = Why(why.reason, f"by {other}, of the same chain")
+        if chain in causes and session not in exclusions:
+            cause, exclusion = causes[chain]
+            spread[session] = Exclusion(exclusion.reason, f"by {cause}, of the same chain")
     return spread
 
 
-def first_of(all_found: Iterable[Mapping[str, Why]]) -> Found:
-    """One reason a session: that of the first which names it."""
-    merged: Found = {}
-    for found in all_found:
-        for session, why in found.items():
-            merged.setdefault(session, why)
+def first_reasons(exclusions: Iterable[Mapping[str, Exclusion]]) -> Exclusions:
+    """One reason for each session: that of the first mapping that names it."""
+    merged: Exclusions = {}
+    for some in exclusions:
+        merged = {**some, **merged}
     return merged

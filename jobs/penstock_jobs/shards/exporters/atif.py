@@ -36,15 +36,15 @@ import pyarrow as pa
 
 from penstock.shards.manifest import PartFile
 from penstock.shards.rows import Rows
-from penstock_jobs.shards.export import Exporter, Output, Source
-from penstock_jobs.shards.exporters.dialogue import Dialogue, Message, read_dialogue
+from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.exporters.dialogue import Dialogue, DialogueMessage, read_dialogue
 
 _VERSION = "ATIF-v1.8"
 _UNKNOWN = "unknown"
 #: What goes on where the session or context before it ended.
 _CONTINUES = ("compaction", "resume")
 
-_TOLD = ("sample_id", "parent_sample_id", "link_kind", "messages", "tools", "turn_spans")
+_STEP_COLUMNS = ("sample_id", "parent_sample_id", "link_kind", "messages", "tools", "turn_spans")
 _RL = (
     "sample_id", "rollout_id", "group_id", "task_id", "branch_index", "n_branches", "chain_pos",
     "is_last_step", "parent_sample_id", "link_kind", "prompt_len", "n_tokens", "n_trainable",
@@ -55,34 +55,34 @@ _RL = (
 )  # fmt: skip
 _COLUMNS = tuple(
     dict.fromkeys(
-        (*_TOLD, *_RL, "session_id", "trajectory_id", "source_system", "model_name", "input_ids",
-         "rollout_logprobs")
+        (*_STEP_COLUMNS, *_RL, "session_id", "trajectory_id", "source_system", "model_name",
+         "input_ids", "rollout_logprobs")
     )
 )  # fmt: skip
 _object = msgspec.json.Decoder(dict[str, Any])
 _objects = msgspec.json.Decoder(list[dict[str, Any]])
 
 
-class _Told(NamedTuple):
+class _Trajectory(NamedTuple):
     steps: list[dict[str, Any]]
     #: For each step the span that it is of.
     spans: list[dict[str, Any] | None]
     tools: list[dict[str, Any]] | None
 
 
-def write(source: Source, output: Output) -> None:
-    for number, part in source.parts():
+def write(source: ShardSource, output: ExportOutput) -> None:
+    for number, part in enumerate(source.manifest.files):
         continued = _continued(source, part)
         at = 0
         for table in source.tables(part, _COLUMNS):
             for row in _rows(table):
-                told = _tell(row)
-                if isinstance(told, str):
-                    output.leave_out(told)
+                steps = _read_steps(row)
+                if isinstance(steps, str):
+                    output.leave_out(steps)
                 else:
                     then = continued.get(row["sample_id"])
                     name = f"part-{number:05d}/{_name(at)}"
-                    output.file(name, _document(row, told, None if then is None else _name(then)))
+                    output.file(name, _document(row, steps, None if then is None else _name(then)))
                     output.rows += 1
                 at += 1
 
@@ -91,15 +91,15 @@ def _name(row: int) -> str:
     return f"{row:06d}.json"
 
 
-def _continued(source: Source, part: PartFile) -> dict[str, int]:
+def _continued(source: ShardSource, part: PartFile) -> dict[str, int]:
     """Which row goes on where a sample ended, of those that become documents."""
     found: dict[str, int] = {}
     at = 0
-    for table in source.tables(part, _TOLD):
+    for table in source.tables(part, _STEP_COLUMNS):
         for row in table.to_pylist():
             parent = row["parent_sample_id"]
             going_on = parent is not None and row["link_kind"] in _CONTINUES
-            if going_on and parent not in found and not isinstance(_tell(row), str):
+            if going_on and parent not in found and not isinstance(_read_steps(row), str):
                 found[parent] = at
             at += 1
     return found
@@ -118,7 +118,7 @@ def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _tell(row: dict[str, Any]) -> _Told | str:
+def _read_steps(row: dict[str, Any]) -> _Trajectory | str:
     """The steps, or why there can be none."""
     dialogue = read_dialogue(row["messages"])
     if not isinstance(dialogue, Dialogue):
@@ -142,10 +142,10 @@ def _tell(row: dict[str, Any]) -> _Told | str:
         spans.append(next(sampled, None) if message.trained else None)
         if message.trained and spans[-1] is None:
             return "turns_differ"
-    return "turns_differ" if next(sampled, None) else _Told(steps, spans, tools)
+    return "turns_differ" if next(sampled, None) else _Trajectory(steps, spans, tools)
 
 
-def _step(message: Message, number: int) -> dict[str, Any] | None:
+def _step(message: DialogueMessage, number: int) -> dict[str, Any] | None:
     agent = message.role == "assistant"
     step: dict[str, Any] = {
         "step_id": number,
@@ -172,7 +172,7 @@ def _step(message: Message, number: int) -> dict[str, Any] | None:
     return step | ({"tool_calls": calls} if calls else {})
 
 
-def _observe(steps: list[dict[str, Any]], message: Message) -> bool:
+def _observe(steps: list[dict[str, Any]], message: DialogueMessage) -> bool:
     """Whether the last step called for this result, which is added to it."""
     calls = steps[-1].get("tool_calls", ()) if steps else ()
     if message.tool_call_id not in [call["tool_call_id"] for call in calls]:
@@ -182,10 +182,10 @@ def _observe(steps: list[dict[str, Any]], message: Message) -> bool:
     return True
 
 
-def _document(row: dict[str, Any], told: _Told, then: str | None) -> Iterator[bytes]:
+def _document(row: dict[str, Any], trajectory: _Trajectory, then: str | None) -> Iterator[bytes]:
     """In pieces, a step at a time: a step holds the tokens of all before it."""
     agent = {"name": row["source_system"] or _UNKNOWN, "version": _UNKNOWN}
-    agent |= _present(model_name=row["model_name"], tool_definitions=told.tools)
+    agent |= _present(model_name=row["model_name"], tool_definitions=trajectory.tools)
     head = {
         "schema_version": _VERSION,
         "session_id": row["session_id"],
@@ -193,11 +193,11 @@ def _document(row: dict[str, Any], told: _Told, then: str | None) -> Iterator[by
         "agent": agent,
     }
     tail = _present(continued_trajectory_ref=then) | {
-        "final_metrics": {"total_steps": len(told.steps)},
+        "final_metrics": {"total_steps": len(trajectory.steps)},
         "extra": {"rl": _present(**{name: row[name] for name in _RL})},
     }
     yield msgspec.json.encode(head)[:-1] + b',"steps":['
-    for number, (step, span) in enumerate(zip(told.steps, told.spans, strict=True)):
+    for number, (step, span) in enumerate(zip(trajectory.steps, trajectory.spans, strict=True)):
         shown = step if span is None else step | _of_tokens(row, span)
         yield (b"," if number else b"") + msgspec.json.encode(shown)
     yield b"]," + msgspec.json.encode(tail)[1:] + b"\n"

@@ -1,4 +1,4 @@
-"""The messages of a row, in the one form that columns of messages have."""
+"""The messages of a row, in the one form that exported columns of messages have."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-Reason = Literal[
+DialogueRefusal = Literal[
     "no_messages", "unknown_message_form", "no_trained_answer", "no_prompt", "untrained_answer"
 ]
 
 
-class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CalledFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     #: As the model wrote them, broken or not.
     arguments: str
 
 
-class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DialogueCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     type: str
-    function: Function
+    function: CalledFunction
 
 
-class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DialogueMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[DialogueCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
     weight: int | None = None
@@ -61,14 +61,14 @@ _FIELDS = [
 MESSAGES = pa.list_(pa.struct(_FIELDS))
 WEIGHTED_MESSAGES = pa.list_(pa.struct([*_FIELDS, pa.field("weight", pa.int8())]))
 
-_decoder = msgspec.json.Decoder(list[Message])
+_decoder = msgspec.json.Decoder(list[DialogueMessage])
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    messages: list[Message]
+    messages: list[DialogueMessage]
 
-    def split(self, *, all_trained: bool = True) -> "Split | Reason":
+    def split(self, *, all_trained: bool = True) -> "DialogueSplit | DialogueRefusal":
         """What the model was asked, and all from its first trained answer on. With `all_trained`
         there must be no other answer in it."""
         first = next((at for at, one in enumerate(self.messages) if one.trained), None)
@@ -79,16 +79,16 @@ class Dialogue:
         completion = self.messages[first:]
         if all_trained and has_untrained(completion):
             return "untrained_answer"
-        return Split(self.messages[:first], completion)
+        return DialogueSplit(self.messages[:first], completion)
 
 
 @dataclass(frozen=True)
-class Split:
-    prompt: list[Message]
-    completion: list[Message]
+class DialogueSplit:
+    prompt: list[DialogueMessage]
+    completion: list[DialogueMessage]
 
 
-def read_dialogue(text: str) -> Dialogue | Reason:
+def read_dialogue(text: str) -> Dialogue | DialogueRefusal:
     try:
         messages = _decoder.decode(text)
     except msgspec.MsgspecError:
@@ -96,16 +96,16 @@ def read_dialogue(text: str) -> Dialogue | Reason:
     return Dialogue(messages) if messages else "no_messages"
 
 
-def read_split(text: str) -> Split | Reason:
+def read_split(text: str) -> DialogueSplit | DialogueRefusal:
     dialogue = read_dialogue(text)
     return dialogue.split() if isinstance(dialogue, Dialogue) else dialogue
 
 
-def has_untrained(messages: Sequence[Message]) -> bool:
+def has_untrained(messages: Sequence[DialogueMessage]) -> bool:
     """Whether the model said something in it that is not to be trained."""
     return any(one.role == "assistant" and not one.trained for one in messages)
 
 
-def plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def plain(messages: Sequence[DialogueMessage]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = msgspec.to_builtins(messages)
     return found

@@ -20,23 +20,21 @@ Written for OpenAI's chat form of 2026-10: `reasoning_content` is what inference
 
 import msgspec
 
-from penstock_jobs.shards.export import WEIGHING, Exporter, Output, Source, file_of, keep, untrained
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
 from penstock_jobs.shards.exporters.dialogue import Dialogue, read_dialogue
 
 _COLUMNS = ("split", "messages", "tools", *WEIGHING)
 
 
-def write(source: Source, output: Output) -> None:
-    for number, part in source.parts():
-        for table in source.tables(part, _COLUMNS):
-            for row in keep(table, output, ("not_trained", untrained(table))).to_pylist():
-                dialogue = read_dialogue(row["messages"])
-                if not isinstance(dialogue, Dialogue):
-                    output.leave_out(dialogue)
-                    continue
-                output.line(file_of(row["split"], number, "jsonl"), _line(row))
-                output.rows += 1
-        output.end_files()
+def write(source: ShardSource, output: ExportOutput) -> None:
+    for file, rows in source.splits(_COLUMNS, output, "not_trained"):
+        for row in rows.to_pylist():
+            dialogue = read_dialogue(row["messages"])
+            if not isinstance(dialogue, Dialogue):
+                output.leave_out(dialogue)
+                continue
+            output.line(f"{file}.jsonl", _line(row))
+            output.rows += 1
 
 
 def _line(row: dict[str, str]) -> bytes:

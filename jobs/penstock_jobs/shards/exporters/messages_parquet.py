@@ -25,16 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.shards.export import (
-    WEIGHING,
-    Exporter,
-    Output,
-    Source,
-    by_split,
-    file_of,
-    keep,
-    untrained,
-)
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
 from penstock_jobs.shards.exporters.dialogue import (
     WEIGHTED_MESSAGES,
     Dialogue,
@@ -46,26 +37,22 @@ _COLUMNS = ("split", "messages", "tools", *WEIGHING)
 _SCHEMA = pa.schema({"messages": WEIGHTED_MESSAGES, "tools": pa.large_string()})
 
 
-def write(source: Source, output: Output) -> None:
-    for number, part in source.parts():
-        for table in source.tables(part, _COLUMNS):
-            kept = keep(table, output, ("not_trained", untrained(table)))
-            for split, rows in by_split(kept):
-                shown = _shown(rows, output)
-                output.table(file_of(split, number), pa.Table.from_pylist(shown, _SCHEMA))
-                output.rows += len(shown)
-        output.end_files()
+def write(source: ShardSource, output: ExportOutput) -> None:
+    for file, rows in source.splits(_COLUMNS, output, "not_trained"):
+        exported = _exported(rows, output)
+        output.table(f"{file}.parquet", pa.Table.from_pylist(exported, _SCHEMA))
+        output.rows += len(exported)
 
 
-def _shown(rows: pa.Table, output: Output) -> list[dict[str, Any]]:
-    shown = []
+def _exported(rows: pa.Table, output: ExportOutput) -> list[dict[str, Any]]:
+    exported = []
     for row in rows.select(["messages", "tools"]).to_pylist():
         dialogue = read_dialogue(row["messages"])
         if isinstance(dialogue, Dialogue):
-            shown.append({"messages": plain(dialogue.messages), "tools": row["tools"]})
+            exported.append({"messages": plain(dialogue.messages), "tools": row["tools"]})
         else:
             output.leave_out(dialogue)
-    return shown
+    return exported
 
 
 EXPORTER = Exporter("messages-parquet", 1, "datasets 5.2", write)

@@ -38,16 +38,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from penstock.shards.rows import Rows
-from penstock_jobs.shards.export import (
-    WEIGHING,
-    Exporter,
-    Output,
-    Source,
-    keep,
-    missing,
-    untrained,
-    without_prompt,
-)
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, kept_rows
 
 STEP_SAMPLES = 128
 STEP_TOKENS = 1_000_000
@@ -55,6 +46,9 @@ _UNKNOWN_SOURCE = "penstock"
 _COLUMNS = (
     "group_id", "split", "input_ids", "loss_mask", "rollout_logprobs", "temperature", "advantage",
     "source_system", "prompt_len", "n_tokens", *WEIGHING,
+)  # fmt: skip
+_REASONS = (
+    "not_trained", "eval_split", "no_logprobs", "no_temperature", "no_advantage", "no_prompt",
 )  # fmt: skip
 
 
@@ -78,7 +72,7 @@ class MicroBatch(msgspec.Struct, array_like=True, frozen=True):
 
 
 @dataclass(frozen=True)
-class _Sample:
+class _RolloutSample:
     group: str
     env_name: str
     ids: np.ndarray
@@ -92,15 +86,15 @@ class _Sample:
 class _Steps:
     """Collects the samples of a micro batch, and the micro batches of a step."""
 
-    def __init__(self, output: Output, micro_batch_tokens: int) -> None:
+    def __init__(self, output: ExportOutput, micro_batch_tokens: int) -> None:
         self._output = output
         self._most = micro_batch_tokens
-        self._together: list[_Sample] = []
+        self._together: list[_RolloutSample] = []
         self._done: list[msgspec.Raw] = []
         self._samples = self._tokens = self._step = 0
         self._group: str | None = None
 
-    def add(self, sample: _Sample) -> None:
+    def add(self, sample: _RolloutSample) -> None:
         full = self._samples >= STEP_SAMPLES or self._tokens >= STEP_TOKENS
         if full and sample.group != self._group:
             self.end()
@@ -133,34 +127,22 @@ class _Steps:
         self._samples = self._tokens = 0
 
 
-def write(source: Source, output: Output) -> None:
+def write(source: ShardSource, output: ExportOutput) -> None:
     steps = _Steps(output, _longest(source))
-    for _, part in source.parts():
-        for table in source.tables(part, _COLUMNS):
-            kept = keep(
-                table,
-                output,
-                ("not_trained", untrained(table)),
-                ("eval_split", pc.equal(table["split"], "eval").to_numpy()),
-                ("no_logprobs", missing(table, "rollout_logprobs")),
-                ("no_temperature", missing(table, "temperature")),
-                ("no_advantage", missing(table, "advantage")),
-                ("no_prompt", without_prompt(table)),
-            )
-            for sample in _samples(Rows(kept)):
-                steps.add(sample)
+    for table in source.all_tables(_COLUMNS):
+        for sample in _samples(Rows(kept_rows(table, output, *_REASONS))):
+            steps.add(sample)
     steps.end()
 
 
-def _longest(source: Source) -> int:
+def _longest(source: ShardSource) -> int:
     longest = 0
-    for _, part in source.parts():
-        for table in source.tables(part, ("n_tokens",)):
-            longest = max(longest, pc.max(table["n_tokens"]).as_py())
+    for table in source.all_tables(("n_tokens",)):
+        longest = max(longest, pc.max(table["n_tokens"]).as_py())
     return longest
 
 
-def _samples(rows: Rows) -> Iterator[_Sample]:
+def _samples(rows: Rows) -> Iterator[_RolloutSample]:
     ids, logprobs = (rows.lists(name).numbers() for name in ("input_ids", "rollout_logprobs"))
     temperatures, advantages, weights = (
         rows.numbers(name).tolist() for name in ("temperature", "advantage", "loss_weight")
@@ -168,7 +150,7 @@ def _samples(rows: Rows) -> Iterator[_Sample]:
     groups, sources = (rows.column(name).to_pylist() for name in ("group_id", "source_system"))
     for at in range(rows.count):
         inside = slice(int(rows.offsets[at]), int(rows.offsets[at + 1]))
-        yield _Sample(
+        yield _RolloutSample(
             group=groups[at],
             env_name=sources[at] or _UNKNOWN_SOURCE,
             ids=ids[inside],
@@ -180,11 +162,11 @@ def _samples(rows: Rows) -> Iterator[_Sample]:
         )
 
 
-def _length(samples: list[_Sample]) -> int:
+def _length(samples: list[_RolloutSample]) -> int:
     return sum(len(sample.ids) for sample in samples)
 
 
-def _joined(samples: list[_Sample]) -> MicroBatch:
+def _joined(samples: list[_RolloutSample]) -> MicroBatch:
     lengths = [len(sample.ids) for sample in samples]
     masks = [sample.mask for sample in samples]
     weighed = any(sample.weight != 1 for sample in samples)

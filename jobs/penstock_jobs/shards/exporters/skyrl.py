@@ -23,39 +23,19 @@ Written for SkyRL 0.4, whose form has exactly these two columns.
 import pyarrow as pa
 
 from penstock.shards.rows import Rows
-from penstock_jobs.shards.export import (
-    WEIGHING,
-    Exporter,
-    Output,
-    Source,
-    by_split,
-    file_of,
-    keep,
-    untrained,
-    whole,
-    without_prompt,
-)
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, whole_lists
 
 _COLUMNS = ("split", "input_ids", "loss_mask", "prompt_len", "n_tokens", *WEIGHING)
 _SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.uint8())})
 
 
-def write(source: Source, output: Output) -> None:
-    for number, part in source.parts():
-        for table in source.tables(part, _COLUMNS):
-            kept = keep(
-                table,
-                output,
-                ("not_trained", untrained(table)),
-                ("no_prompt", without_prompt(table)),
-            )
-            for split, some in by_split(kept):
-                rows = Rows(some)
-                columns = [whole(rows, name) for name in _SCHEMA.names]
-                file = f"{split}/{file_of(split, number)}"
-                output.table(file, pa.Table.from_arrays(columns, schema=_SCHEMA))
-                output.rows += rows.count
-        output.end_files()
+def write(source: ShardSource, output: ExportOutput) -> None:
+    for file, table in source.splits(_COLUMNS, output, "not_trained", "no_prompt"):
+        rows = Rows(table)
+        columns = [whole_lists(rows, name) for name in _SCHEMA.names]
+        path = f"{file.split('-')[0]}/{file}.parquet"
+        output.table(path, pa.Table.from_arrays(columns, schema=_SCHEMA))
+        output.rows += rows.count
 
 
 EXPORTER = Exporter("skyrl", 2, "SkyRL 0.4, pretokenized", write)

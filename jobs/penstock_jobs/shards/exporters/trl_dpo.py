@@ -35,14 +35,18 @@ import pyarrow as pa
 from penstock_jobs.shards.export import (
     WEIGHING,
     Exporter,
-    Output,
-    Source,
-    file_of,
-    keep,
-    missing,
-    untrained,
+    ExportOutput,
+    ShardSource,
+    file_stem,
+    kept,
 )
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, Message, Split, plain, read_split
+from penstock_jobs.shards.exporters.dialogue import (
+    MESSAGES,
+    DialogueMessage,
+    DialogueSplit,
+    plain,
+    read_split,
+)
 
 _COLUMNS = ("group_id", "split", "messages", "tools", "reward", *WEIGHING)
 _SCHEMA = pa.schema(
@@ -54,14 +58,14 @@ _SCHEMA = pa.schema(
 class _Rivals:
     """The best and the worst answer to a prompt so far."""
 
-    prompt: list[Message]
+    prompt: list[DialogueMessage]
     tools: str | None
     split: str
-    best: tuple[float, list[Message]]
-    worst: tuple[float, list[Message]]
+    best: tuple[float, list[DialogueMessage]]
+    worst: tuple[float, list[DialogueMessage]]
     rows: int = 1
 
-    def add(self, reward: float, completion: list[Message]) -> None:
+    def add(self, reward: float, completion: list[DialogueMessage]) -> None:
         self.rows += 1
         if reward > self.best[0]:
             self.best = reward, completion
@@ -80,15 +84,15 @@ class _Group:
         self.name = name
         self._rivals: dict[tuple[Any, ...], _Rivals] = {}
 
-    def add(self, row: dict[str, Any], told: Split) -> None:
-        key = (row["split"], row["tools"], repr(told.prompt))
+    def add(self, row: dict[str, Any], answer: DialogueSplit) -> None:
+        key = (row["split"], row["tools"], repr(answer.prompt))
         if key in self._rivals:
-            self._rivals[key].add(row["reward"], told.completion)
+            self._rivals[key].add(row["reward"], answer.completion)
         else:
-            answer = (row["reward"], told.completion)
-            self._rivals[key] = _Rivals(told.prompt, row["tools"], row["split"], answer, answer)
+            scored = (row["reward"], answer.completion)
+            self._rivals[key] = _Rivals(answer.prompt, row["tools"], row["split"], scored, scored)
 
-    def end(self, output: Output, number: int) -> None:
+    def end(self, output: ExportOutput, number: int) -> None:
         pairs = 0
         for rivals in self._rivals.values():
             if not rivals.differ:
@@ -97,17 +101,18 @@ class _Group:
             pairs += 1
             output.rows += 2
             output.leave_out("between", rivals.rows - 2)
-            output.table(file_of(rivals.split, number), _pair(rivals))
+            output.table(f"{file_stem(rivals.split, number)}.parquet", _pair(rivals))
         output.counted["pairs"] += pairs
         output.counted["groups_without_pair"] += not pairs
 
 
-def write(source: Source, output: Output) -> None:
-    for number, part in source.parts():
+def write(source: ShardSource, output: ExportOutput) -> None:
+    for number, part in enumerate(source.manifest.files):
         group: _Group | None = None
         for table in source.tables(part, _COLUMNS):
             names = table["group_id"].to_pylist()
-            rows = table.append_column("kept", _kept(table, output)).to_pylist()
+            mask = pa.array(kept(table, output, "not_trained", "no_reward"))
+            rows = table.append_column("kept", mask).to_pylist()
             for name, row in zip(names, rows, strict=True):
                 if group is None or group.name != name:
                     if group:
@@ -120,18 +125,12 @@ def write(source: Source, output: Output) -> None:
         output.end_files()
 
 
-def _kept(table: pa.Table, output: Output) -> pa.Array:
-    bad = untrained(table), missing(table, "reward")
-    keep(table, output, ("not_trained", bad[0]), ("no_reward", bad[1]))
-    return pa.array(~(bad[0] | bad[1]))
-
-
-def _add(group: _Group, row: dict[str, Any], output: Output) -> None:
-    told = read_split(row["messages"])
-    if isinstance(told, Split):
-        group.add(row, told)
+def _add(group: _Group, row: dict[str, Any], output: ExportOutput) -> None:
+    answer = read_split(row["messages"])
+    if isinstance(answer, DialogueSplit):
+        group.add(row, answer)
     else:
-        output.leave_out(told)
+        output.leave_out(answer)
 
 
 def _pair(rivals: _Rivals) -> pa.Table:

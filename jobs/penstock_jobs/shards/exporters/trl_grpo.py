@@ -28,19 +28,7 @@ examples/trainers/trl_grpo.py puts both back.
 import pyarrow as pa
 
 from penstock.shards.rows import Rows
-from penstock_jobs.shards.export import (
-    WEIGHING,
-    Exporter,
-    Output,
-    Source,
-    by_split,
-    cut,
-    file_of,
-    keep,
-    missing,
-    untrained,
-    without_prompt,
-)
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, cut_lists
 
 _COLUMNS = (
     "split", "input_ids", "loss_mask", "rollout_logprobs", "prompt_len", "n_tokens", "advantage",
@@ -57,29 +45,19 @@ _SCHEMA = pa.schema(
 )
 
 
-def write(source: Source, output: Output) -> None:
-    for number, part in source.parts():
-        for table in source.tables(part, _COLUMNS):
-            kept = keep(
-                table,
-                output,
-                ("not_trained", untrained(table)),
-                ("no_logprobs", missing(table, "rollout_logprobs")),
-                ("no_advantage", missing(table, "advantage")),
-                ("no_prompt", without_prompt(table)),
-            )
-            for split, some in by_split(kept):
-                output.table(file_of(split, number), _shown(Rows(some)))
-                output.rows += some.num_rows
-        output.end_files()
+def write(source: ShardSource, output: ExportOutput) -> None:
+    reasons = ("not_trained", "no_logprobs", "no_advantage", "no_prompt")
+    for file, table in source.splits(_COLUMNS, output, *reasons):
+        output.table(f"{file}.parquet", _exported(Rows(table)))
+        output.rows += table.num_rows
 
 
-def _shown(rows: Rows) -> pa.Table:
+def _exported(rows: Rows) -> pa.Table:
     first = rows.numbers("prompt_len").astype("int64")
     columns = [
-        cut(rows, "input_ids", 0 * first, first),
+        cut_lists(rows, "input_ids", 0 * first, first),
         *(
-            cut(rows, name, first, rows.tokens)
+            cut_lists(rows, name, first, rows.tokens)
             for name in ("input_ids", "rollout_logprobs", "loss_mask")
         ),
         rows.column("advantage"),

@@ -25,18 +25,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_jobs.shards.export import (
-    WEIGHING,
-    Exporter,
-    Output,
-    Source,
-    by_split,
-    file_of,
-    keep,
-    missing,
-    untrained,
-)
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, Split, plain, read_split
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, DialogueSplit, plain, read_split
 
 _COLUMNS = ("split", "messages", "tools", "reward", *WEIGHING)
 _SCHEMA = pa.schema(
@@ -44,36 +34,26 @@ _SCHEMA = pa.schema(
 )
 
 
-def write(source: Source, output: Output) -> None:
-    for number, part in source.parts():
-        for table in source.tables(part, _COLUMNS):
-            kept = keep(
-                table,
-                output,
-                ("not_trained", untrained(table)),
-                ("no_reward", missing(table, "reward")),
-                ("reward_0", table["reward"].to_numpy() == 0),
-            )
-            for split, rows in by_split(kept):
-                shown = _shown(rows, output)
-                output.table(file_of(split, number), pa.Table.from_pylist(shown, _SCHEMA))
-                output.rows += len(shown)
-        output.end_files()
+def write(source: ShardSource, output: ExportOutput) -> None:
+    for file, rows in source.splits(_COLUMNS, output, "not_trained", "no_reward", "reward_0"):
+        exported = _exported(rows, output)
+        output.table(f"{file}.parquet", pa.Table.from_pylist(exported, _SCHEMA))
+        output.rows += len(exported)
 
 
-def _shown(rows: pa.Table, output: Output) -> list[dict[str, Any]]:
-    shown = []
+def _exported(rows: pa.Table, output: ExportOutput) -> list[dict[str, Any]]:
+    exported = []
     for row in rows.select(["messages", "tools", "reward"]).to_pylist():
-        told = read_split(row["messages"])
-        if not isinstance(told, Split):
-            output.leave_out(told)
+        parts = read_split(row["messages"])
+        if not isinstance(parts, DialogueSplit):
+            output.leave_out(parts)
             continue
-        prompt, completion = plain(told.prompt), plain(told.completion)
+        prompt, completion = plain(parts.prompt), plain(parts.completion)
         label = row["reward"] > 0
-        shown.append(
+        exported.append(
             {"prompt": prompt, "completion": completion, "label": label, "tools": row["tools"]}
         )
-    return shown
+    return exported
 
 
 EXPORTER = Exporter("trl-kto", 1, "TRL 1.16", write)

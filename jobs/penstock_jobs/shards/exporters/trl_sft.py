@@ -33,21 +33,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.shards.rows import Rows
-from penstock_jobs.shards.export import (
-    WEIGHING,
-    Exporter,
-    Output,
-    Source,
-    by_split,
-    file_of,
-    keep,
-    untrained,
-    whole,
-)
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, whole_lists
 from penstock_jobs.shards.exporters.dialogue import (
     MESSAGES,
     Dialogue,
-    Message,
+    DialogueMessage,
     has_untrained,
     plain,
     read_dialogue,
@@ -62,34 +52,29 @@ _IGNORED = -100
 _MESSAGES = pa.schema({"messages": MESSAGES, "tools": pa.large_string()})
 
 
-def write(source: Source, output: Output) -> None:
-    for number, part in source.parts():
-        for table in source.tables(part, _COLUMNS):
-            kept = keep(table, output, ("not_trained", untrained(table)))
-            for split, some in by_split(kept):
-                name = file_of(split, number)
-                as_messages, told = _told(some)
-                output.table(f"messages/{name}", pa.Table.from_pylist(told, _MESSAGES))
-                others = some.filter(pa.array(~as_messages))
-                output.table(f"tokens/{name}", _tokens(Rows(others)))
-                output.rows += some.num_rows
-        output.end_files()
+def write(source: ShardSource, output: ExportOutput) -> None:
+    for file, rows in source.splits(_COLUMNS, output, "not_trained"):
+        as_messages, exported = _as_messages(rows)
+        output.table(f"messages/{file}.parquet", pa.Table.from_pylist(exported, _MESSAGES))
+        others = rows.filter(pa.array(~as_messages))
+        output.table(f"tokens/{file}.parquet", _tokens(Rows(others)))
+        output.rows += rows.num_rows
 
 
-def _told(rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:
+def _as_messages(rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Which rows are given as messages, and those."""
     as_messages = np.zeros(rows.num_rows, bool)
-    told = []
+    exported = []
     rendered = pc.equal(rows["token_source"], "renderer").to_numpy()
     for at in np.flatnonzero(rendered).tolist():
         messages = _fit(rows["messages"][at].as_py())
         if messages is not None:
             as_messages[at] = True
-            told.append({"messages": plain(messages), "tools": rows["tools"][at].as_py()})
-    return as_messages, told
+            exported.append({"messages": plain(messages), "tools": rows["tools"][at].as_py()})
+    return as_messages, exported
 
 
-def _fit(text: str) -> list[Message] | None:
+def _fit(text: str) -> list[DialogueMessage] | None:
     dialogue = read_dialogue(text)
     if not isinstance(dialogue, Dialogue) or has_untrained(dialogue.messages):
         return None
@@ -97,7 +82,7 @@ def _fit(text: str) -> list[Message] | None:
 
 
 def _tokens(rows: Rows) -> pa.Table:
-    ids, mask = whole(rows, "input_ids"), whole(rows, "loss_mask")
+    ids, mask = whole_lists(rows, "input_ids"), whole_lists(rows, "loss_mask")
     counted = np.where(mask.values.to_numpy(), ids.values.to_numpy(), np.int32(_IGNORED))
     labels = pa.ListArray.from_arrays(ids.offsets, pa.array(counted))
     return pa.Table.from_arrays([ids, labels], schema=_TOKENS)

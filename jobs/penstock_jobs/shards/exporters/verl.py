@@ -58,17 +58,14 @@ from penstock.shards.rows import Rows
 from penstock_jobs.shards.export import (
     WEIGHING,
     Exporter,
-    Output,
-    Source,
+    ExportOutput,
+    ShardSource,
     by_split,
-    file_of,
-    keep,
-    missing,
-    pieces,
-    untrained,
-    without_prompt,
+    cut_values,
+    file_stem,
+    kept_rows,
 )
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, Split, plain, read_dialogue
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, DialogueSplit, plain, read_dialogue
 
 _UNKNOWN_SOURCE = "penstock"
 _ABILITY = "coding"
@@ -117,10 +114,10 @@ _ROLLOUTS = pa.schema(
 )
 
 
-def write(source: Source, output: Output) -> None:
+def write(source: ShardSource, output: ExportOutput) -> None:
     widths = _widths(source)
     output.counted["prompt_width"], output.counted["response_width"] = widths
-    for number, part in source.parts():
+    for number, part in enumerate(source.manifest.files):
         prompts = _Prompts(output, number)
         for table in source.tables(part, _ASKED):
             for row in table.to_pylist():
@@ -130,20 +127,19 @@ def write(source: Source, output: Output) -> None:
         output.end_files()
 
 
-def _widths(source: Source) -> tuple[int, int]:
+def _widths(source: ShardSource) -> tuple[int, int]:
     prompt = response = 0
-    for _, part in source.parts():
-        for table in source.tables(part, ("prompt_len", "n_tokens")):
-            lengths = pc.subtract(table["n_tokens"], table["prompt_len"])
-            prompt = max(prompt, pc.max(table["prompt_len"]).as_py())
-            response = max(response, pc.max(lengths).as_py())
+    for table in source.all_tables(("prompt_len", "n_tokens")):
+        lengths = pc.subtract(table["n_tokens"], table["prompt_len"])
+        prompt = max(prompt, pc.max(table["prompt_len"]).as_py())
+        response = max(response, pc.max(lengths).as_py())
     return prompt, response
 
 
 class _Prompts:
     """The prompts of a part. Knows those of the group that is being read."""
 
-    def __init__(self, output: Output, part: int) -> None:
+    def __init__(self, output: ExportOutput, part: int) -> None:
         self._output = output
         self._part = part
         self._group: str | None = None
@@ -153,39 +149,33 @@ class _Prompts:
         if row["group_id"] != self._group:
             self._group, self._known = row["group_id"], set()
         dialogue = read_dialogue(row["messages"])
-        told = dialogue if isinstance(dialogue, str) else dialogue.split(all_trained=False)
-        if not isinstance(told, Split):
+        parts = dialogue if isinstance(dialogue, str) else dialogue.split(all_trained=False)
+        if not isinstance(parts, DialogueSplit):
             self._output.counted["rows_without_prompt"] += 1
             return
-        key = repr((row["split"], row["tools"], told.prompt))
+        key = repr((row["split"], row["tools"], parts.prompt))
         if key in self._known:
             return
         self._known.add(key)
-        shown = {
+        prompt = {
             "data_source": row["source_system"] or _UNKNOWN_SOURCE,
-            "prompt": plain(told.prompt),
+            "prompt": plain(parts.prompt),
             "ability": _ABILITY,
             "reward_model": {"style": "rule", "ground_truth": row["task_id"] or ""},
             "extra_info": {"index": self._output.counted["prompts"]}
             | {name: row[name] for name in _EXTRA},
         }
         self._output.counted["prompts"] += 1
-        name = f"prompts/{file_of(row['split'], self._part)}"
-        self._output.table(name, pa.Table.from_pylist([shown], _PROMPTS))
+        name = f"prompts/{file_stem(row['split'], self._part)}.parquet"
+        self._output.table(name, pa.Table.from_pylist([prompt], _PROMPTS))
 
 
-def _roll_out(table: pa.Table, output: Output, part: int, widths: tuple[int, int]) -> None:
-    kept = keep(
-        table,
-        output,
-        ("not_trained", untrained(table)),
-        ("no_logprobs", missing(table, "rollout_logprobs")),
-        ("no_reward", missing(table, "reward")),
-        ("no_prompt", without_prompt(table)),
-    )
-    for split, some in by_split(kept):
+def _roll_out(table: pa.Table, output: ExportOutput, part: int, widths: tuple[int, int]) -> None:
+    reasons = ("not_trained", "no_logprobs", "no_reward", "no_prompt")
+    for split, some in by_split(kept_rows(table, output, *reasons)):
+        path = f"rollouts/{file_stem(split, part)}.parquet"
         for piece in _in_pieces(some, widths):
-            output.table(f"rollouts/{file_of(split, part)}", _padded(Rows(piece), *widths))
+            output.table(path, _padded(Rows(piece), *widths))
         output.rows += some.num_rows
 
 
@@ -204,12 +194,12 @@ def _padded(rows: Rows, prompt_width: int, response_width: int) -> pa.Table:
     scores = np.zeros(written.shape, np.float32)
     scores[np.arange(rows.count), answered - 1] = rows.numbers("reward")
     columns = {
-        "prompts": _laid(read, pieces(rows, "input_ids", 0 * first, first), np.int64),
-        "responses": _laid(written, pieces(rows, "input_ids", first, length), np.int64),
+        "prompts": _laid(read, cut_values(rows, "input_ids", 0 * first, first), np.int64),
+        "responses": _laid(written, cut_values(rows, "input_ids", first, length), np.int64),
         "attention_mask": np.concatenate([read, written], axis=1).astype(np.uint8),
-        "response_mask": _laid(written, pieces(rows, "loss_mask", first, length), np.uint8),
+        "response_mask": _laid(written, cut_values(rows, "loss_mask", first, length), np.uint8),
         "rollout_log_probs": _laid(
-            written, pieces(rows, "rollout_logprobs", first, length), np.float32
+            written, cut_values(rows, "rollout_logprobs", first, length), np.float32
         ),
         "rm_scores": scores,
     }

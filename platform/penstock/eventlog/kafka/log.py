@@ -1,9 +1,8 @@
 """A topic as an event log.
 
-Offsets are the topic's. Retention lets go of events by itself, so that they can be read again
-as long as it keeps them; nothing is removed when the lake has them. How far the lake covers
-them stands in the database; a group of the topic's name is told as well, never asked, so that
-tools that watch Kafka see the lag.
+Offsets are the topic's. Only retention removes events, so that they can be read again as long
+as the topic keeps them. The database says how far the lake covers the log. A group of the
+topic's name learns it too, so that tools that watch Kafka see the lag; it is never read back.
 """
 
 import threading
@@ -12,19 +11,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, LeaderNotAvailableError, OffsetOutOfRangeError
+import structlog
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    OffsetOutOfRangeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from kafka.structs import OffsetAndMetadata
 
-from penstock.eventlog import Bounds, Entry, Held
+from penstock.eventlog import Entry, Held, OffsetBounds
 from penstock.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
-from penstock.eventlog.kafka.address import Address, parse_address
-from penstock.eventlog.kafka.producing import Producing
-from penstock.eventlog.kafka.progress import Progress
-from penstock.eventlog.kafka.readers import Readers, make_consumer
-from penstock.eventlog.kafka.topic import Described, Topic
+from penstock.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
+from penstock.eventlog.kafka.topic import RECORD_BYTES, TopicAddress, parse_address
 
-#: What a record is taken to hold before any was seen.
+#: The assumed size of a record before any was read.
 _RECORD_BYTES_GUESS = 64 * 1024
+#: A topic that takes less than this cannot hold what the gateway packs.
+_VALUE_BYTES_MIN = 256 * 1024
+_MAX_BYTES = "max.message.bytes"
+_GROUP_PREFIX = "penstock-"
+
+log_line = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -44,41 +56,41 @@ class KafkaEventLog:
 
     def __init__(self, url: str, limits: KafkaLimits) -> None:
         """Makes the topic if there is none. Raises LogUnreachable, LogUnsuitable."""
-        self._address: Address = parse_address(url)
+        self._address = address = parse_address(url)
         self._limits = limits
         self._mutex = threading.Lock()
         self._closed = False
         with self._explained(), ExitStack() as opened:
-            self._topic = Topic(self._address, request_s=limits.request_s)
+            self._topic = _TopicAdmin(address, limits)
             opened.callback(self._topic.close)
-            self._described = self._find_or_make()
+            self._description = self._topic.find_or_make()
             self.value_bytes_max = self._topic.value_bytes_max()
-            self._asking: KafkaConsumer = make_consumer(self._address, limits.request_s)
+            self._offsets: KafkaConsumer = make_consumer(address, limits.request_s)
             opened.pop_all()
         self._described_s = time.monotonic()
-        self._readers = Readers(self._address, limits.request_s)
-        self._producing = Producing(
-            self._address, request_s=limits.request_s, value_bytes_max=self.value_bytes_max
+        self._readers = PartitionReaders(address, limits.request_s)
+        self._producer = TopicProducer(
+            address, request_s=limits.request_s, value_bytes_max=self.value_bytes_max
         )
-        self._progress = Progress(self._address, limits.request_s)
+        self._lag_hint = _LagHint(address, limits.request_s)
         self._record_bytes = float(_RECORD_BYTES_GUESS)
 
     @property
     def id(self) -> str:
-        return self._described.id
+        return self._description.id
 
     @property
     def partitions(self) -> int:
-        """As of a few seconds ago; `ends`, `bounds` and `append` look again."""
-        return self._described.partitions
+        """As of a few seconds ago; `ends` and `append` look again."""
+        return self._description.partitions
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         if self._closed:
             raise LogUnwritable(why="it is closed")
-        with suppress(LogUnreachable):  # the producer will say so, in its way
+        with suppress(LogUnreachable):  # the producer fails too, with its own error
             self._refresh_when_due()
-        if sent := {number: some for number, some in values.items() if some}:
-            self._producing.append(sent)
+        if filled := {partition: some for partition, some in values.items() if some}:
+            self._producer.append(filled)
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
         with self._explained():
@@ -93,14 +105,14 @@ class KafkaEventLog:
             self._refresh_when_due()
             return self._ends(range(self.partitions))
 
-    def bounds(self, partition: int) -> Bounds:
-        place = self._place(partition)
+    def bounds(self, partition: int) -> OffsetBounds:
+        topic_partition = TopicPartition(self._address.topic, partition)
         with self._explained(), self._mutex:
-            first = _ask(self._asking.beginning_offsets, [place])[place]
-            return Bounds(first, _ask(self._asking.end_offsets, [place])[place])
+            first = _look_up(self._offsets.beginning_offsets, [topic_partition])[0]
+            return OffsetBounds(first, _look_up(self._offsets.end_offsets, [topic_partition])[0])
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
-        """Kafka knows no bytes: records beyond, by the size of those read last."""
+        """An estimate: the records beyond, by the size of those that were read last."""
         with self._explained():
             [end] = self._ends([partition])
         return round(max(0, end - offset) * self._record_bytes)
@@ -109,69 +121,51 @@ class KafkaEventLog:
         return Held.UNKNOWN
 
     def trim(self, partition: int, before: int) -> None:
-        """Retention alone removes."""
-        self._progress.tell(partition, before)
+        """Removes nothing: retention does."""
+        self._lag_hint.commit(partition, before)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._producing.close()
-        self._progress.close()
+        self._producer.close()
+        self._lag_hint.close()
         self._readers.close()
         with self._mutex:
-            self._asking.close(autocommit=False)
+            self._offsets.close(autocommit=False)
             self._topic.close()
 
     def _read(self, partition: int, offset: int, bytes_max: int, wait_s: float) -> list[Entry]:
         deadline = time.monotonic() + wait_s
-        patience = deadline + self._limits.request_s
+        give_up = deadline + self._limits.request_s
         with self._readers.at(partition, offset, partitions=self.partitions) as reader:
             while not (entries := reader.take(bytes_max, max(0, deadline - time.monotonic()))):
                 [end] = self._ends([partition])
-                if max(offset, reader.skipped_to()) >= end:  # nothing, or nothing for readers
+                if max(offset, reader.skipped_to()) >= end:  # nothing, or nothing to be read
                     return []
-                if time.monotonic() > patience:
+                if time.monotonic() > give_up:
                     why = f"partition {partition} goes to {end}, but {offset} does not come"
                     raise LogUnreachable(where=self._address, why=why)
                 deadline = time.monotonic() + self._limits.request_s / 10
-        self._learn_size(entries)
-        return entries
-
-    def _learn_size(self, entries: list[Entry]) -> None:
         mean = sum(len(entry.values[0]) for entry in entries) / len(entries)
         self._record_bytes += (mean - self._record_bytes) / 4
+        return entries
 
     def _ends(self, partitions: Sequence[int]) -> list[int]:
-        places = [self._place(partition) for partition in partitions]
+        topic_partitions = [TopicPartition(self._address.topic, number) for number in partitions]
         with self._mutex:
-            found = _ask(self._asking.end_offsets, places)
-        return [found[place] for place in places]
-
-    def _place(self, partition: int) -> TopicPartition:
-        return TopicPartition(self._address.topic, partition)
-
-    def _find_or_make(self) -> Described:
-        described = self._topic.describe()
-        if described is None:
-            self._topic.make(
-                partitions=self._limits.partitions, value_bytes_max=self._limits.value_bytes_max
-            )
-            described = self._topic.describe()
-        if described is None:
-            raise LogUnsuitable(where=self._address, why="the topic was made and is not there")
-        return described
+            return _look_up(self._offsets.end_offsets, topic_partitions)
 
     def _refresh_when_due(self) -> None:
         """Partitions may have been added, or the topic made anew."""
         with self._explained(), self._mutex:
             if time.monotonic() - self._described_s < self._limits.refresh_s:
                 return
-            described = self._topic.describe()
+            description = self._topic.describe()
             self._described_s = time.monotonic()
-        if described is None:
+        if description is None:
             raise LogUnsuitable(where=self._address, why="the topic was deleted")
-        self._described = described
+        self._description = description
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -184,13 +178,110 @@ class KafkaEventLog:
             raise LogUnreachable(where=self._address, why=why) from error
 
 
-def _ask(
+def _look_up(
     offsets_of: Callable[[list[TopicPartition]], dict[TopicPartition, int]],
-    places: list[TopicPartition],
-) -> dict[TopicPartition, int]:
-    """Raises KafkaError, also for a partition that was added just now: the client trips over the
+    topic_partitions: list[TopicPartition],
+) -> list[int]:
+    """Raises KafkaError, also for a partition that was added just now: the client trips over an
     answer that does not hold it yet."""
     try:
-        return offsets_of(places)
+        offsets = offsets_of(topic_partitions)
     except KeyError as error:
         raise LeaderNotAvailableError(f"{error} has no leader yet") from error
+    return [offsets[topic_partition] for topic_partition in topic_partitions]
+
+
+@dataclass(frozen=True)
+class _TopicDescription:
+    """A topic that was deleted and made again has another id."""
+
+    id: str
+    partitions: int
+
+
+class _TopicAdmin:
+    """Makes and describes the topic. Not shared between threads."""
+
+    def __init__(self, address: TopicAddress, limits: KafkaLimits) -> None:
+        self._address = address
+        self._limits = limits
+        self._request_ms = round(limits.request_s * 1000)
+        self._admin = KafkaAdminClient(
+            **address.client,
+            request_timeout_ms=self._request_ms,
+            bootstrap_timeout_ms=self._request_ms,
+        )
+
+    def find_or_make(self) -> _TopicDescription:
+        """Raises LogUnsuitable, KafkaError."""
+        description = self.describe()
+        if description is None:
+            self._make()
+            description = self.describe()
+        if description is None:
+            raise LogUnsuitable(where=self._address, why="the topic was made and is not there")
+        return description
+
+    def describe(self) -> _TopicDescription | None:
+        """None when there is no such topic. Raises KafkaError."""
+        [topic] = self._admin.describe_topics([self._address.topic])
+        code = topic["error_code"]
+        if code == UnknownTopicOrPartitionError.errno:
+            return None
+        if code:
+            raise for_code(code)(f"describing the topic: error {code}")
+        return _TopicDescription(str(topic["topic_id"]), len(topic["partitions"]))
+
+    def value_bytes_max(self) -> int:
+        """Raises LogUnsuitable, KafkaError."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, self._address.topic)
+        configs = self._admin.describe_configs([resource])["topic"][self._address.topic]
+        bytes_max = int(configs[_MAX_BYTES]["value"])
+        if bytes_max < _VALUE_BYTES_MIN:
+            why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_VALUE_BYTES_MIN} or more"
+            raise LogUnsuitable(where=self._address, why=why)
+        return bytes_max - RECORD_BYTES
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _make(self) -> None:
+        configs = {
+            _MAX_BYTES: str(self._limits.value_bytes_max + RECORD_BYTES),
+            # A time of arrival that no producer can set.
+            "message.timestamp.type": "LogAppendTime",
+        }
+        topic = {"num_partitions": self._limits.partitions, "configs": configs}
+        try:
+            self._admin.create_topics(
+                {self._address.topic: topic}, timeout_ms=self._request_ms, wait_for_metadata=True
+            )
+        except TopicAlreadyExistsError:
+            return  # another process made it meanwhile
+        except KafkaError as error:
+            why = f"it is not there and cannot be made: {error}"
+            raise LogUnsuitable(where=self._address, why=why) from error
+
+
+class _LagHint:
+    """Commits the lake's offsets for a group without members, for tools that watch lags."""
+
+    def __init__(self, address: TopicAddress, request_s: float) -> None:
+        self._address = address
+        self._request_s = request_s
+        self._consumer: KafkaConsumer | None = None
+
+    def commit(self, partition: int, offset: int) -> None:
+        """Never fails."""
+        topic_partition = TopicPartition(self._address.topic, partition)
+        try:
+            if self._consumer is None:
+                group = _GROUP_PREFIX + self._address.topic
+                self._consumer = make_consumer(self._address, self._request_s, group)
+            self._consumer.commit_async({topic_partition: OffsetAndMetadata(offset, "", -1)})
+        except KafkaError as error:
+            log_line.debug("the lag hint was not taken", why=str(error))
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close(autocommit=False)

@@ -1,83 +1,90 @@
-"""The topic: made if it is missing, and what is known of it."""
+"""A topic of Kafka: its address, and how its records hold values of the event log.
 
-from dataclasses import dataclass
+The gateway writes values as they are, and marks them. Any other record comes from a producer
+that went past the gateway: events as JSON, one or many, with headers that say whose they are.
+Nothing here needs Kafka's client.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from penstock.errors import SettingInvalid
+from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
+from penstock.events.frames import encode_unjudged
 
-from penstock.eventlog.errors import LogUnsuitable
-from penstock.eventlog.kafka.address import Address
-
-_MAX_BYTES = "max.message.bytes"
-#: What stands around a value in a record, with its headers.
+#: Room around a value in a record, headers included.
 RECORD_BYTES = 1024
-#: A topic that takes less than this cannot hold what the gateway packs.
-_BYTES_MIN = 256 * 1024
+#: On records of the gateway.
+MARK: tuple[str, bytes] = ("penstock-value", b"1")
+#: On records of other producers; without them, version 1 and the default tenant.
+SCHEMA_HEADER = "penstock-schema-version"
+TENANT_HEADER = "penstock-tenant"
+
+#: Stands for a version that is no number: no Penstock knows it.
+_NO_VERSION = 2**31 - 1
+#: The options of an address, by the names of Kafka's own clients, with their allowed values.
+_OPTIONS = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"),
+    "ssl_cafile": (),
+    "ssl_certfile": (),
+    "ssl_keyfile": (),
+}
 
 
 @dataclass(frozen=True)
-class Described:
-    """A topic that was deleted and made again has another id."""
+class TopicAddress:
+    """`kafka://host:9092,other:9092/topic`. `client` holds the arguments for every client that
+    is made, with the password."""
 
-    id: str
-    partitions: int
+    servers: list[str]
+    topic: str
+    client: dict[str, Any] = field(repr=False)
 
-
-class Topic:
-    """Asks the cluster about the topic. Not shared between threads."""
-
-    def __init__(self, address: Address, *, request_s: float) -> None:
-        self._address = address
-        self._request_ms = round(request_s * 1000)
-        self._admin = KafkaAdminClient(
-            **address.client,
-            request_timeout_ms=self._request_ms,
-            bootstrap_timeout_ms=self._request_ms,
-        )
-
-    def make(self, *, partitions: int, value_bytes_max: int) -> None:
-        """Nothing is changed where the topic is there."""
-        configs = {
-            _MAX_BYTES: str(value_bytes_max + RECORD_BYTES),
-            # A time of arrival that no producer can set.
-            "message.timestamp.type": "LogAppendTime",
-        }
-        topic = {self._address.topic: {"num_partitions": partitions, "configs": configs}}
-        try:
-            self._admin.create_topics(topic, timeout_ms=self._request_ms, wait_for_metadata=True)
-        except TopicAlreadyExistsError:
-            return
-        except KafkaError as error:
-            why = f"it is not there and cannot be made: {error}"
-            raise LogUnsuitable(where=self._address, why=why) from error
-
-    def describe(self) -> Described | None:
-        """None when there is no such topic. Raises KafkaError."""
-        [found] = self._admin.describe_topics([self._address.topic])
-        code = found["error_code"]
-        if code == UnknownTopicOrPartitionError.errno:
-            return None
-        if code:
-            raise _error_of(code)
-        return Described(str(found["topic_id"]), len(found["partitions"]))
-
-    def value_bytes_max(self) -> int:
-        """Raises LogUnsuitable, KafkaError."""
-        asked = [ConfigResource(ConfigResourceType.TOPIC, self._address.topic)]
-        configs = self._admin.describe_configs(asked)["topic"][self._address.topic]
-        bytes_max = int(configs[_MAX_BYTES]["value"])
-        if bytes_max < _BYTES_MIN:
-            why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_BYTES_MIN} or more"
-            raise LogUnsuitable(where=self._address, why=why)
-        return bytes_max - RECORD_BYTES
-
-    def close(self) -> None:
-        self._admin.close()
+    def __str__(self) -> str:
+        return f"kafka://{','.join(self.servers)}/{self.topic}"
 
 
-def _error_of(code: int) -> Any:
-    from kafka.errors import for_code
+def parse_address(url: str) -> TopicAddress:
+    """Raises SettingInvalid."""
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    servers = [host for host in hosts.split(",") if host]
+    topic = unquote(parts.path.removeprefix("/"))
+    if not servers or not topic or "/" in topic:
+        raise _invalid("it is not kafka://HOST:PORT/TOPIC")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise _invalid(f"{name} is none of {', '.join(_OPTIONS)}")
+        if _OPTIONS[name] and value not in _OPTIONS[name]:
+            raise _invalid(f"{name} is one of {', '.join(_OPTIONS[name])}")
+    if login:
+        user, _, password = login.partition(":")
+        options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"} | options
+        options["sasl_plain_username"] = unquote(user)
+        options["sasl_plain_password"] = unquote(password)
+    return TopicAddress(servers, topic, {"bootstrap_servers": servers, **options})
 
-    return for_code(code)(f"describing the topic: error {code}")
+
+def _invalid(why: str) -> SettingInvalid:
+    return SettingInvalid(name="log_url", origin="the settings", why=why)
+
+
+def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestamp_ms: int) -> bytes:
+    """The value of the log that a record holds. The record's own time is the time of arrival:
+    it is the same each time that the record is read."""
+    if MARK in headers:
+        return value or b""
+    texts = {name: header.decode(errors="replace") for name, header in headers}
+    tenant = texts.get(TENANT_HEADER, TENANT_DEFAULT)
+    version = texts.get(SCHEMA_HEADER, str(SCHEMA_VERSION)).strip()
+    known = version.isdecimal() and len(version) < 10
+    return encode_unjudged(
+        value or b"",
+        tenant,
+        max(0, timestamp_ms) * 1000,
+        int(version) if known else _NO_VERSION,
+    )

@@ -1,0 +1,175 @@
+"""A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.lake.buckets import SessionId
+from penstock.lake.views import bucket_views
+from penstock_jobs.rewards.followups.judge import Judge
+from penstock_jobs.rewards.texts.replay import replay
+from penstock_jobs.rewards.texts.trail import SECOND, Trail, TrailTerms
+
+
+@dataclass(frozen=True)
+class EditParameters:
+    """How persistence is measured. Times are in seconds, lengths in characters."""
+
+    horizons_s: tuple[int, ...] = (0, 5, 30, 120, 300, 600, 900)
+    #: A horizon is answered by what is seen within this time after it, or within this share of
+    #: it, whichever is longer.
+    tolerance_s: float = 10.0
+    tolerance_share: float = 0.25
+    #: Shorter stretches that appear elsewhere are chance, not moves.
+    move_min: int = 20
+    #: What an edit weighs in its turn: its characters to this power.
+    weight_exponent: float = 0.5
+    #: Pairs of units that comparing two texts may look at.
+    cells_max: int = 100_000_000
+
+    def terms(self) -> TrailTerms:
+        windows = []
+        for horizon in self.horizons_s:
+            tolerance = max(self.tolerance_s, self.tolerance_share * horizon)
+            windows.append((horizon * SECOND, round((horizon + tolerance) * SECOND)))
+        return TrailTerms(tuple(windows), self.move_min, self.cells_max)
+
+
+Columns = Mapping[str, Sequence[str]]
+#: The tables of a bucket, named as the views that they are.
+TABLES = (
+    "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
+    "events",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """All events of some sessions, as the views show them; whole sessions, in any order of rows.
+    `events` are those of types that no other view shows.
+    Views that a reward does not read may be empty tables. Events after `as_of_us`, in
+    microseconds, may be incomplete: `as_bucket` leaves them out, and where they are there, nothing
+    about edits looks at them."""
+
+    as_of_us: int
+    edits: pa.Table
+    observations: pa.Table
+    turns: pa.Table
+    user_messages: pa.Table
+    model_calls: pa.Table
+    tool_calls: pa.Table
+    feedback: pa.Table
+    events: pa.Table
+    #: What the rewards by a language model ask.
+    llm_judge: Judge | None = field(default=None, repr=False)
+    _trails: dict[TrailTerms, list[Trail]] = field(default_factory=dict, init=False, repr=False)
+
+    def trails(self, parameters: EditParameters) -> list[Trail]:
+        """What became of each session's edits, by session_id. Lived through once for all rewards
+        with the same terms."""
+        terms = parameters.terms()
+        if terms not in self._trails:
+            self._trails[terms] = list(self._replayed(terms))
+        return self._trails[terms]
+
+    def _replayed(self, terms: TrailTerms) -> Iterator[Trail]:
+        edits = by_session(
+            self.edits, "edit_id", "event_id", "path", "before", "after", "checkpoint"
+        )
+        looks = by_session(
+            self.observations, "event_id", "path", "text", "deleted", "branch_changed"
+        )
+        turns = by_session(self.turns, "turn")
+        commits, ends = self._of_events()
+        for session in sorted(edits):
+            yield replay(
+                session,
+                edits[session],
+                looks.get(session, ()),
+                commits.get(session, ()),
+                turns_us=_turn_starts(turns.get(session, ())),
+                ended_us=ends.get(session),
+                as_of_us=self.as_of_us,
+                terms=terms,
+            )
+
+    def _of_events(self) -> tuple[dict[str, list[dict[str, Any]]], dict[str, int]]:
+        """Commits that carry texts, and when sessions ended."""
+        if not self.events.num_rows:
+            return {}, {}
+        kinds = pc.is_in(self.events["type"], pa.array(["vcs_commit", "session_end"]))
+        chosen = by_session(self.events.filter(kinds), "event_id", "type", "payload")
+        commits: dict[str, list[dict[str, Any]]] = {}
+        ends: dict[str, int] = {}
+        for session, rows in chosen.items():
+            for row in rows:
+                if row["type"] == "vcs_commit":
+                    files = _files_of(row["payload"])
+                    if files:
+                        commits.setdefault(session, []).append({**row, "files": files})
+                elif row["ts"] <= self.as_of_us:
+                    ends[session] = max(ends.get(session, 0), row["ts"])
+        return commits, ends
+
+
+def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows with `ts` in microseconds, `seq` and the named columns."""
+    if not table.num_rows:
+        return {}
+    names = ("ts", "seq", *columns)
+    values = [table["ts"].cast(pa.int64()).to_pylist()]
+    values += [table[name].to_pylist() for name in names[1:]]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for session, *row in zip(table["session_id"].to_pylist(), *values, strict=True):
+        found.setdefault(session, []).append(dict(zip(names, row, strict=True)))
+    return found
+
+
+def _turn_starts(turns: Iterable[dict[str, Any]]) -> list[int]:
+    """When each turn began, by its number; turn 0 is there only if something precedes the first
+    message."""
+    starts = {row["turn"]: row["ts"] for row in turns}
+    if not starts:
+        return []
+    starts.setdefault(0, min(starts.values()))
+    return [starts[turn] for turn in sorted(starts)]
+
+
+def _files_of(payload: str) -> list[Any]:
+    try:
+        files = msgspec.json.decode(payload).get("files")
+    except (msgspec.DecodeError, AttributeError):
+        return []
+    return files if isinstance(files, list) else []
+
+
+#: What no view shows; of the others the view `events` would be a copy.
+_EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit')"
+
+
+def as_bucket(rows: pa.Table, tenant: str, as_of_us: int, columns: Columns | None = None) -> Bucket:
+    """The sessions of a tenant among these events, as `read_bucket` gives them, up to `as_of_us`:
+    what is later may be incomplete, and no reward sees it. Of each view all columns, or these."""
+    is_later = _is_later(rows, as_of_us)
+    if pc.any(is_later).as_py():
+        rows = rows.filter(pc.invert(is_later))
+    where = {"events": _EVENTS}
+    return Bucket(as_of_us, **bucket_views(rows, tenant, TABLES, columns=columns, where=where))
+
+
+def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:
+    """Of each session with events that `as_bucket` leaves out: the moment of the first of them, at
+    which its rewards are to be computed again."""
+    rows = rows.filter(_is_later(rows, as_of_us)).select(["tenant", "session_id", "ts"])
+    first = rows.group_by(["tenant", "session_id"]).aggregate([("ts", "min")])
+    moments = first["ts_min"].cast(pa.int64()).to_pylist()
+    sessions = zip(first["tenant"].to_pylist(), first["session_id"].to_pylist(), strict=True)
+    return {SessionId(*one): ts for one, ts in zip(sessions, moments, strict=True)}
+
+
+def _is_later(rows: pa.Table, as_of_us: int) -> pa.ChunkedArray:
+    return pc.greater(rows["ts"].cast(pa.int64()), as_of_us)

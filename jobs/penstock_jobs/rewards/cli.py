@@ -1,0 +1,316 @@
+"""`penstock rewards`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
+
+import typer
+
+from penstock.clock import SystemClock
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.progress import progress_of
+from penstock.terminal.times import since_us
+
+if TYPE_CHECKING:
+    from penstock_jobs.rewards.rates import CheckpointRates
+    from penstock_jobs.rewards.runs import RunRequest
+
+app = typer.Typer(help="What sessions were worth, by what users did next.", no_args_is_help=True)
+
+Definition = Annotated[
+    str | None,
+    typer.Option(
+        "--definition",
+        metavar="FILE|NAME",
+        help="A definition in TOML, or one that comes with Penstock: default, comparing.",
+    ),
+]
+Version = Annotated[
+    str,
+    typer.Argument(help="A definition that has run: its name, or the beginning of its version."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="Only sessions heard of since: a time, or an age such as 24h."),
+]
+Project = Annotated[str | None, typer.Option("--project", help="Only sessions of this project.")]
+
+
+@app.command("list")
+def list_(
+    name: Annotated[
+        str, typer.Argument(help="Print this reward's page, or the text of this definition.")
+    ] = "",
+    json: options.Json = False,
+) -> None:
+    """The rewards that there are; with a name, what it measures and how it can be gamed.
+
+    The definitions that come with Penstock have names too: default, comparing.
+
+    Example: penstock rewards list edit_persistence
+    """
+    from penstock_jobs.rewards.reward import all_rewards
+
+    if name:
+        page = _page_of(name)
+        show_json({"name": name, "page": page}) if json else typer.echo(page)
+        return
+    rows = [
+        {"name": reward.name, "version": reward.version, "measures": _first_line(reward.page())}
+        for reward in all_rewards().values()
+    ]
+    if json:
+        show_json(rows)
+    else:
+        show_table(["reward", "version", "measures"], [list(row.values()) for row in rows])
+
+
+def _page_of(name: str) -> str:
+    from penstock_jobs.rewards.definition import find_definition, shipped
+    from penstock_jobs.rewards.reward import all_rewards
+
+    rewards = all_rewards()
+    if name in rewards:
+        return rewards[name].page()
+    if name in shipped():
+        return find_definition(name).text
+    names = ", ".join([*rewards, *shipped()])
+    raise InvalidInput(what=f"The reward {name!r}", why=f"known are {names}")
+
+
+def _first_line(page: str) -> str:
+    return page.partition("\n")[0].partition(": ")[2].removesuffix(".")
+
+
+@app.command("run")
+def run(
+    *,
+    data: options.Data = None,
+    definition: Definition = None,
+    since: Since = None,
+    project: Project = None,
+    git: Annotated[
+        Path | None,
+        typer.Option(
+            "--git", parser=options.path, metavar="DIR",
+            help="A repository whose commits are later states of the edited files.",
+        ),
+    ] = None,
+    branch: Annotated[str, typer.Option("--branch", help="With --git: whose commits.")] = "HEAD",
+    json: options.Json = False,
+) -> None:  # fmt: skip
+    """Compute the rewards of the sessions that changed or matured since the last run.
+
+    A run that was cut off is taken up by the next. The work is done where PENSTOCK_EXECUTOR says.
+
+    Example: penstock rewards run
+    """
+    from penstock_jobs.rewards.git_history import Repository
+
+    if git is not None and project is None:
+        why = "it needs --project: edits of other projects would be looked for in its files too"
+        raise InvalidInput(what=f"--git {git}", why=why)
+    request = _request(definition, since, project)
+    if git is not None:
+        request = replace(request, repository=Repository(git.resolve(), branch))
+    _run(data, request, json=json)
+
+
+@app.command("backfill")
+def backfill(
+    data: options.Data = None,
+    definition: Definition = None,
+    since: Since = None,
+    project: Project = None,
+    json: options.Json = False,
+) -> None:
+    """Compute the sessions that a definition has never computed, however old.
+
+    They are those that `run --since` or `--project` left out.
+
+    Example: penstock rewards backfill --definition mine.toml
+    """
+    _run(data, replace(_request(definition, since, project), backfill=True), json=json)
+
+
+def _request(definition: str | None, since: str | None, project: str | None) -> "RunRequest":
+    from penstock_jobs.rewards.definition import DEFAULT, find_definition
+    from penstock_jobs.rewards.progress import SessionFilter
+    from penstock_jobs.rewards.runs import RunRequest
+
+    sessions = SessionFilter(since_us(since) if since else None, project)
+    return RunRequest(find_definition(definition or DEFAULT), sessions)
+
+
+def _run(data: Path | None, request: "RunRequest", *, json: bool) -> None:
+    from penstock.execution import open_executor
+    from penstock_jobs.rewards import runs
+    from penstock_jobs.rewards.report import report_document, show_report
+
+    with (
+        open_existing(data) as lake,
+        open_executor(lake.settings) as executor,
+        progress_of("sessions") as follow,
+    ):
+        report = runs.run(lake, executor, request, follow=follow)
+    if json:
+        show_json(report_document(report))
+        return
+    show_report(report)
+    if not report.sessions:
+        say("No session changed or matured since the last run.")
+
+
+@app.command("show")
+def show(
+    session: Annotated[str, typer.Argument(help="The session's id.")],
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    definition: Definition = None,
+    json: options.Json = False,
+) -> None:
+    """A session's edits with what became of them, then its turns and the whole.
+
+    It is computed now, from what the segments hold.
+
+    Example: penstock rewards show s-81f3
+    """
+    from penstock.lake.buckets import SessionId
+    from penstock_jobs.rewards.chains import gather_chain
+    from penstock_jobs.rewards.definition import find_definition
+    from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
+    from penstock_jobs.rewards.report import compute, show_session
+
+    chosen = find_definition(definition) if definition else None
+    with open_existing(data) as lake:
+        bucket, places = gather_chain(lake, SessionId(tenant, session), SystemClock().now_us())
+        if chosen is not None:
+            check_judge(chosen, lake.settings)
+            llm_judge = open_judge(lake.settings, lake.database, f"show-{uuid4()}")
+            bucket = replace(bucket, llm_judge=llm_judge)
+        rewards = compute(bucket, chosen, places)
+    rows = [row for row in rewards.to_pylist() if row["session_id"] == session]
+    if json:
+        show_json(rows)
+    else:
+        show_session(session, bucket, rows)
+
+
+@app.command("compare")
+def compare(
+    before: Version,
+    after: Version,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Two definitions over the sessions that both have computed, reward by reward.
+
+    Example: penstock rewards compare default mine
+    """
+    from penstock_jobs.rewards.progress import definition_known_as
+    from penstock_jobs.rewards.rates import compare_definitions
+    from penstock_jobs.rewards.report import short
+
+    with open_existing(data) as lake:
+        old, new = (definition_known_as(lake.database, text) for text in (before, after))
+        rows = compare_definitions(lake, old.version, new.version, tenant)
+    if json:
+        show_json({"before": old.version, "after": new.version, "rewards": rows})
+        return
+    say(f"before: {old.name} ({old.version}), after: {new.name} ({new.version})")
+    if not rows:
+        say("No session was computed by both: `penstock rewards backfill` does what one left out.")
+        return
+    show_table(list(rows[0]), [[short(value) for value in row.values()] for row in rows])
+
+
+@app.command("rates")
+def rates(
+    before: Annotated[str, typer.Argument(help="A checkpoint to compare with.")] = "",
+    after: Annotated[str, typer.Argument(help="The checkpoint to compare.")] = "",
+    *,
+    definition: Annotated[
+        str, typer.Option("--definition", help="By which definition sessions have outcomes.")
+    ] = "default",
+    since: Since = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """How the sessions of each checkpoint ended. Exit 1 when a rate moved between two.
+
+    Without names the newest checkpoint is compared with the one before.
+
+    Example: penstock rewards rates
+    """
+    from penstock_jobs.rewards.progress import definition_known_as
+    from penstock_jobs.rewards.rates import rate_changes, read_rates
+    from penstock_jobs.rewards.report import rates_document, show_rates
+
+    with open_existing(data) as lake:
+        known = definition_known_as(lake.database, definition)
+        found = read_rates(lake, known.version, tenant, since_us(since) if since else None)
+    pair = _pair(found, before, after)
+    changes = rate_changes(*pair) if pair else []
+    if json:
+        documents = [rates_document(checkpoint) for checkpoint in found]
+        show_json({"checkpoints": documents, "changes": changes})
+    else:
+        show_rates(found)
+        if pair:
+            say(f"from {pair[0].checkpoint} to {pair[1].checkpoint}:")
+        for change in changes:
+            say(("ALARM " if change.verdict == "moved" else "  ") + change.sentence())
+    if any(change.verdict == "moved" for change in changes):
+        raise typer.Exit(1)
+
+
+def _pair(
+    found: "list[CheckpointRates]", before: str, after: str
+) -> "tuple[CheckpointRates, CheckpointRates] | None":
+    """The two checkpoints to compare: the named ones, else the newest and the one before."""
+    named = {each.checkpoint: each for each in found if each.checkpoint is not None}
+    for name in (before, after):
+        if name and name not in named:
+            why = f"it has no sessions here; known: {', '.join(named) or 'none'}"
+            raise InvalidInput(what=f"The checkpoint {name!r}", why=why)
+    order = list(named)
+    after = after or next((name for name in reversed(order) if name != before), "")
+    sooner = order[: order.index(after)] if after else []
+    before = before or (sooner[-1] if sooner else "")
+    return (named[before], named[after]) if before and after else None
+
+
+@app.command("judge")
+def judge(json: options.Json = False) -> None:
+    """How good the local judge of follow-ups is, on labels that it never learned from.
+
+    Half of them were written together with those it learned from, the fresh ones afterwards:
+    trust the second figures.
+
+    Example: penstock rewards judge
+    """
+    from penstock_jobs.rewards.followups.evaluation import (
+        evaluate,
+        fresh_examples,
+        held_out_examples,
+    )
+    from penstock_jobs.rewards.followups.local_judge import LocalJudge
+    from penstock_jobs.rewards.report import show_evaluation
+
+    held_out = [example for example in held_out_examples() if not example.fresh]
+    evaluations = {
+        "held out": evaluate(LocalJudge(), held_out),
+        "fresh": evaluate(LocalJudge(), fresh_examples()),
+    }
+    if json:
+        show_json(evaluations)
+        return
+    for name, evaluation in evaluations.items():
+        show_evaluation(name, evaluation)

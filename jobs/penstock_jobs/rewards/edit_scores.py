@@ -1,0 +1,349 @@
+"""From one score per edit and horizon to the rows of a reward: of edits, then of their files and
+turns, then of sessions.
+
+A whole is the weighted mean of its parts. As long as any part is pending, so is the whole. Else it
+is scored over the parts that are; else it has the commonest state and reason of its parts. Where
+all scored parts weigh nothing, each counts the same. A turn is as heavy in its session as its
+edits together. A checkpoint is named where all edits of the target have the same.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.reward import REWARD_ROWS, TargetKind
+from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive
+from penstock_jobs.rewards.texts.similarity import code_units
+from penstock_jobs.rewards.texts.survival import returned
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
+
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+#: (state, reason).
+StateReason = tuple[str, str | None]
+
+_INVALID = ("too_expensive", "nothing_written")
+#: Standings that are always there, by their number.
+SCORED, PENDING = 0, 1
+#: Where nothing is pending, nothing is due.
+NOT_DUE = np.iinfo(np.int64).min
+
+
+class EditScore(NamedTuple):
+    """Without a value, `reason` says why: censored, or invalid if it is one of _INVALID."""
+
+    value: float | None
+    reason: str | None = None
+
+    @property
+    def standing(self) -> StateReason:
+        if self.value is not None:
+            return "scored", None
+        return "invalid" if self.reason in _INVALID else "censored", self.reason
+
+
+#: The value of an edit as it was seen.
+Scorer = Callable[[TrackedEdit, Sighting], EditScore]
+#: How many characters an edit stands for.
+Sizer = Callable[[TrackedEdit], int]
+
+_scored: WeakKeyDictionary[Bucket, dict[tuple[str, EditParameters], pa.Table]]
+_scored = WeakKeyDictionary()
+
+
+def score_edits(
+    name: str, bucket: Bucket, parameters: EditParameters, score: Scorer, size: Sizer
+) -> pa.Table:
+    """The reward of all edits of a bucket, of their files, turns and sessions. The answer is kept:
+    outcomes need one that definitions have."""
+    known = _scored.setdefault(bucket, {})
+    if (name, parameters) not in known:
+        known[name, parameters] = _score(name, bucket, parameters, score, size)
+    return known[name, parameters]
+
+
+def ink_size(edit: TrackedEdit) -> int:
+    """Characters that the edit wrote, or took away where it only took away."""
+    return edit.ink_size
+
+
+def units_written(edit: TrackedEdit) -> int:
+    """UTF-16 units of what the edit put in, as the published forms count."""
+    return sum(len(code_units(changed.after)) for changed in edit.ranges)
+
+
+def score_deletion(
+    edit: TrackedEdit,
+    sighting: Sighting,
+    cost: CompareCost,
+    value: Callable[[float, int], EditScore],
+) -> EditScore:
+    """Of an edit that only took away: from how much others brought back, and the agent itself."""
+    if sighting.home is None:
+        return EditScore(None, "path_lost")
+    try:
+        back, own = returned(edit, sighting.home, cost)
+    except TooExpensive:
+        return EditScore(None, "too_expensive")
+    return value(back, own)
+
+
+def _score(
+    name: str, bucket: Bucket, parameters: EditParameters, score: Scorer, size: Sizer
+) -> pa.Table:
+    targets = edit_targets(bucket, parameters)
+    weights = [size(edit) ** parameters.weight_exponent for edit in targets.edits]
+    scores = [score(edit, sighting) for edit, sighting in targets.looks]
+    standings = StateReasons.of([*targets.unscored, *(each.standing for each in scores)])
+    edits = _edit_level(targets, weights, scores, standings)
+    files = wholes(edits, targets.files.of, targets.files.count)
+    turns = wholes(edits, targets.turns.of, targets.turns.count)
+    sessions = wholes(turns, targets.sessions.of, targets.sessions.count)
+    return _table(name, targets, standings, [edits, files, turns, sessions])
+
+
+def _edit_level(
+    targets: "EditTargets",
+    weights: list[float],
+    scores: list[EditScore],
+    standings: "StateReasons",
+) -> "TargetScores":
+    """Behind the looks stands, by the number −1, that there is none."""
+    of_looks = [np.nan if each.value is None else each.value for each in scores]
+    look = targets.look
+    number = standings.numbers()
+    why = np.array([number[each] for each in targets.unscored] or [0])[targets.why]
+    answered = np.array([*(number[each.standing] for each in scores), 0])[look]
+    value = np.array([*of_looks, np.nan])[look]
+    weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], look.shape[1], axis=1)
+    return TargetScores(value, np.where(look < 0, why, answered), weight, targets.due_us)
+
+
+def _table(
+    name: str, targets: "EditTargets", standings: "StateReasons", levels: "list[TargetScores]"
+) -> pa.Table:
+    value, standing, weight, due_us = (
+        np.concatenate(columns).ravel() for columns in zip(*levels, strict=True)
+    )
+    numbers = pa.array(standing)
+    columns = targets.columns | {
+        "name": pa.repeat(pa.scalar(name), len(value)),
+        "value": pa.array(value, mask=np.isnan(value)),
+        "state": pa.array(standings.states).take(numbers),
+        "reason": pa.array(standings.reasons, pa.string()).take(numbers),
+        "weight": pa.array(weight),
+        "due_us": pa.array(due_us, mask=standing != PENDING),
+    }
+    return pa.Table.from_arrays([columns[each] for each in REWARD_ROWS.names], schema=REWARD_ROWS)
+
+
+# What there is to score
+
+
+@dataclass(frozen=True, eq=False)
+class TargetGroup:
+    """The targets of one kind. `of` says to which of them each part belongs."""
+
+    kind: TargetKind
+    sessions: list[str]
+    ids: list[str]
+    checkpoints: list[str | None]
+    of: Numbers
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class EditTargets:
+    """The edits of a bucket, their files, turns and sessions."""
+
+    edits: list[TrackedEdit]
+    #: What edits had become, each once.
+    looks: list[tuple[TrackedEdit, Sighting]]
+    #: For each edit and horizon, the number of the look that answers it; −1 for none.
+    look: Numbers
+    #: Why there is none, for each edit and horizon the number of it.
+    unscored: list[StateReason]
+    why: Numbers
+    due_us: Numbers
+    files: TargetGroup
+    turns: TargetGroup
+    #: Of turns.
+    sessions: TargetGroup
+    #: The columns of rows that are the same for all rewards: edits, files, turns, sessions.
+    columns: dict[str, pa.Array]
+
+
+_targets: WeakKeyDictionary[Bucket, dict[TrailTerms, EditTargets]] = WeakKeyDictionary()
+
+
+def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
+    """Worked out once for all rewards of edits."""
+    known = _targets.setdefault(bucket, {})
+    terms = parameters.terms()
+    if terms not in known:
+        known[terms] = _work_out(bucket, parameters)
+    return known[terms]
+
+
+def _work_out(bucket: Bucket, parameters: EditParameters) -> EditTargets:
+    tracked = [
+        (trail.session_id, edit) for trail in bucket.trails(parameters) for edit in trail.edits
+    ]
+    edits = [edit for _, edit in tracked]
+    sessions = [session for session, _ in tracked]
+    checkpoints = [edit.checkpoint for edit in edits]
+    ids = [edit.target_id for edit in edits]
+    each = TargetGroup("edit", sessions, ids, checkpoints, np.arange(len(edits)))
+    files = _grouped("file", sessions, [edit.path or "" for edit in edits], checkpoints)
+    turns = _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints)
+    whole = _grouped("session", turns.sessions, turns.sessions, turns.checkpoints)
+    columns = _columns([each, files, turns, whole], parameters.horizons_s)
+    return EditTargets(
+        edits, *_looks(edits, len(parameters.horizons_s)), files, turns, whole, columns
+    )
+
+
+def _looks(
+    edits: Sequence[TrackedEdit], horizons: int
+) -> tuple[list[tuple[TrackedEdit, Sighting]], Numbers, list[StateReason], Numbers, Numbers]:
+    looks: list[tuple[TrackedEdit, Sighting]] = []
+    unscored: dict[StateReason, int] = {}
+    rows: list[tuple[int, int, int]] = []
+    for edit in edits:
+        last: Sighting | None = None
+        for sighting in edit.sightings:
+            if sighting.state != "scored":
+                why = unscored.setdefault((sighting.state, sighting.reason), len(unscored))
+                rows.append((-1, why, NOT_DUE if sighting.due_us is None else sighting.due_us))
+                continue
+            if sighting != last:
+                looks.append((edit, sighting))
+                last = sighting
+            rows.append((len(looks) - 1, 0, NOT_DUE))
+    table = np.array(rows, np.int64).reshape(len(edits), horizons, 3)
+    return looks, table[:, :, 0], list(unscored), table[:, :, 1], table[:, :, 2]
+
+
+def _grouped(
+    kind: TargetKind,
+    sessions: Sequence[str],
+    ids: Sequence[str],
+    checkpoints: Sequence[str | None],
+) -> TargetGroup:
+    numbers: dict[tuple[str, str], int] = {}
+    of = [numbers.setdefault(key, len(numbers)) for key in zip(sessions, ids, strict=True)]
+    named: list[set[str | None]] = [set() for _ in numbers]
+    for number, checkpoint in zip(of, checkpoints, strict=True):
+        named[number].add(checkpoint)
+    common = [names.pop() if len(names) == 1 else None for names in named]
+    own_sessions, own_ids = [key[0] for key in numbers], [key[1] for key in numbers]
+    return TargetGroup(kind, own_sessions, own_ids, common, np.array(of, np.int64))
+
+
+def _columns(groups: Sequence[TargetGroup], horizons_s: Sequence[int]) -> dict[str, pa.Array]:
+    def repeated(name: str, values: Iterable[object]) -> pa.Array:
+        array = pa.array(list(values), REWARD_ROWS.field(name).type)
+        return array.take(pa.array(np.repeat(np.arange(len(array)), len(horizons_s))))
+
+    count = sum(group.count for group in groups)
+    rows = {
+        "session_id": (session for group in groups for session in group.sessions),
+        "target_kind": (group.kind for group in groups for _ in group.ids),
+        "target_id": (target for group in groups for target in group.ids),
+        "checkpoint": (checkpoint for group in groups for checkpoint in group.checkpoints),
+    }
+    columns = {name: repeated(name, values) for name, values in rows.items()}
+    return columns | {"horizon_s": pa.array(np.tile(np.array(horizons_s, np.int32), count))}
+
+
+# Wholes, for all parts of a bucket at once
+
+
+class StateReasons(NamedTuple):
+    """States with their reasons, by number. After the first two they are in their order, so that
+    of two that are as common the first is taken."""
+
+    states: list[str]
+    reasons: list[str | None]
+
+    @classmethod
+    def of(cls, standings: Sequence[StateReason]) -> "StateReasons":
+        first: list[StateReason] = [("scored", None), ("pending", None)]
+        rest = sorted(set(standings).difference(first), key=str)
+        states, reasons = zip(*first, *rest, strict=True)
+        return cls(list(states), list(reasons))
+
+    def numbers(self) -> dict[StateReason, int]:
+        return {key: at for at, key in enumerate(zip(self.states, self.reasons, strict=True))}
+
+
+class TargetScores(NamedTuple):
+    """A row a target, a column a horizon."""
+
+    #: NaN where there is none.
+    value: Floats
+    #: The number of the state and reason.
+    standing: Numbers
+    weight: Floats
+    #: By when it is pending no more; else NOT_DUE.
+    due_us: Numbers
+
+
+def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
+    """`of` says which of the `count` wholes each target belongs to. Sums are added up in the
+    order of the targets."""
+    horizons = parts.value.shape[1]
+    size = count * horizons
+    place = (of[:, np.newaxis] * horizons + np.arange(horizons)).ravel()
+    value, standing = parts.value.ravel(), parts.standing.ravel()
+    weight, due_us = parts.weight.ravel(), parts.due_us.ravel()
+
+    scored = standing == SCORED
+    counted = np.where(scored, weight, 0.0)
+    worth = np.where(scored, value, 0.0)
+    all_weight = np.bincount(place, weight, size)
+    scored_weight = np.bincount(place, counted, size)
+    scored_parts = np.bincount(place, scored, size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.bincount(place, counted * worth, size) / scored_weight
+        plain = np.bincount(place, worth, size) / scored_parts
+    latest = np.full(size, NOT_DUE)
+    np.maximum.at(latest, place, due_us)
+
+    waits = np.bincount(place, standing == PENDING, size) > 0
+    is_scored = (scored_parts > 0) & ~waits
+    other = np.where(waits, PENDING, _commonest(place, standing, size))
+    whole = TargetScores(
+        np.where(is_scored, np.where(scored_weight != 0, mean, plain), np.nan),
+        np.where(is_scored, SCORED, other),
+        np.where(is_scored, scored_weight, all_weight),
+        latest,
+    )
+    alone = np.bincount(place, minlength=size) == 1
+    only = np.zeros(size, np.int64)
+    only[place] = np.arange(len(place))
+    flat = (value, standing, weight, due_us)
+    columns = [
+        np.where(alone, part[only], one).reshape(count, horizons)
+        for part, one in zip(flat, whole, strict=True)
+    ]
+    return TargetScores(*columns)
+
+
+def _commonest(place: Numbers, standing: Numbers, size: int) -> Numbers:
+    """Of the standings without a value."""
+    numbers = int(standing.max(initial=PENDING)) + 1
+    counts = np.bincount(place * numbers + standing, minlength=size * numbers)
+    counts = counts.reshape(size, numbers)
+    counts[:, : PENDING + 1] = 0
+    found: Numbers = counts.argmax(axis=1)
+    return found

@@ -1,1 +1,0 @@
-"""The judge that asks a language model behind an OpenAI-compatible address."""

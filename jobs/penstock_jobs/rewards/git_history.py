@@ -1,0 +1,437 @@
+"""What a Git repository says about the edits of a bucket, with nothing installed anywhere.
+
+The commits of a branch are later states of the files that were edited. Each becomes a
+`vcs_commit` event of the session with the files that it changed, so that all rewards read it as
+they read commits that somebody sent. The committer's time is the moment: that is when the branch
+had the text. A commit is never earlier than its parents, whatever its clock said.
+
+An edit's path is absolute, relative to the repository, or relative to something else: it is the
+repository's path that it ends with, the longest one, or the only one that ends with it. Where two
+paths of a session would be the same file, only the one that is spelled like the repository's is.
+Renames are those that Git detects (`-M`).
+
+Between two commits the branch stands still, but the working copy does not. With `horizons_s`, the
+branch also answers at each edit's horizons, as of `as_of_us`, wherever the latest thing known about
+the file is a commit: nothing is said about an edit that no commit has followed yet. What was never
+committed is not seen, and a commit that leaves the edit out on purpose looks like one that took it
+back.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from penstock.errors import InvalidInput
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.texts.trail import SECOND
+
+_REGULAR = ("100644", "100755", "100664")
+#: Instead of the blob of a link or another repository.
+_NO_TEXT = ""
+#: So many files of one commit are compared with as many; with more, only equal ones are renames.
+_RENAMES = "-l1000"
+#: No configuration of the machine may change what a repository says.
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+_EVENTS = pa.schema(
+    [
+        pa.field("session_id", pa.string()),
+        pa.field("ts", pa.timestamp("us", tz="UTC")),
+        pa.field("seq", pa.int64()),
+        pa.field("type", pa.string()),
+        pa.field("event_id", pa.string()),
+        pa.field("payload", pa.string()),
+    ]
+)
+# What happens at one moment, in this order.
+_EDIT, _LOOK, _COMMIT, _HORIZON = range(4)
+#: After all other events of the same moment. Commits of one moment have to stay in their order.
+_SEQ_FIRST = 2**62
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A branch of a Git repository, bare or not. Along first parents, a merge is one change at the
+    moment of the merge; else commits of merged branches are states of the files as well, although
+    they were never there one after the other. No run of git takes longer than `seconds_max`."""
+
+    directory: Path
+    branch: str = "HEAD"
+    first_parent: bool = True
+    seconds_max: float = 300.0
+
+
+class ChangedFile(NamedTuple):
+    """A file as a commit left it. Without `blob` it was deleted."""
+
+    path: str
+    blob: str | None
+    renamed_from: str | None = None
+
+
+class Commit(NamedTuple):
+    name: str
+    parent: str | None
+    ts_us: int
+    changed: tuple[ChangedFile, ...] = ()
+
+
+def with_history(
+    bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
+) -> Bucket:
+    """The bucket and what the repository says about its edits. Raises InvalidInput."""
+    events = history_events(bucket, repository, horizons_s=horizons_s)
+    if bucket.events.num_columns:
+        events = pa.concat_tables([bucket.events, events], promote_options="permissive")
+    return replace(bucket, events=events)
+
+
+def history_events(
+    bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
+) -> pa.Table:
+    """The `vcs_commit` events alone, in the order of their moments. Raises InvalidInput."""
+    edits = _rows(bucket.edits)
+    if not edits:
+        return _EVENTS.empty_table()
+    commits, paths = _commits(repository, min(ts for _, ts, _ in edits))
+    sessions: dict[str, set[str]] = {}
+    for session, _, path in edits:
+        sessions.setdefault(session, set()).add(path)
+    matcher = _PathMatcher(paths, commits, repository.directory)
+    followed = {
+        session: _FollowedFiles(matcher.matched(names)) for session, names in sessions.items()
+    }
+    moments: list[tuple[int, int, int, Any]] = [
+        (commit.ts_us, _COMMIT, number, commit) for number, commit in enumerate(commits)
+    ]
+    for session, ts, path in edits:
+        moments.append((ts, _EDIT, 0, (session, path)))
+        dues = [ts + horizon * SECOND for horizon in horizons_s if horizon]
+        moments += [(due, _HORIZON, 0, (session, path)) for due in dues if due <= bucket.as_of_us]
+    moments += [
+        (ts, _LOOK, 0, (session, path))
+        for session, ts, path in _rows(bucket.observations)
+        if session in followed
+    ]
+    moments.sort(key=lambda moment: moment[:3])
+    commit_events = list(_commit_events(moments, followed))
+    texts = _texts(repository, (blob for event in commit_events for blob in event.blobs))
+    rows = []
+    for number, event in enumerate(commit_events, start=_SEQ_FIRST):
+        row = event.row(texts, repository.branch)
+        if row is not None:
+            rows.append({**row, "seq": number})
+    return pa.Table.from_pylist(rows, schema=_EVENTS)
+
+
+# Following files
+
+
+class _CommitEvent(NamedTuple):
+    """What the branch says to a session at a moment."""
+
+    session: str
+    ts_us: int
+    commit: str
+    files: tuple[ChangedFile, ...]
+
+    @property
+    def blobs(self) -> list[str]:
+        return [file.blob for file in self.files if file.blob is not None]
+
+    def row(self, texts: Mapping[str, str], branch: str) -> dict[str, Any] | None:
+        files: list[dict[str, Any]] = []
+        for path, blob, renamed_from in self.files:
+            if blob is None:
+                files.append({"path": path, "deleted": True})
+            elif blob in texts:
+                more = {} if renamed_from is None else {"renamed_from": renamed_from}
+                files.append({"path": path, "text": texts[blob], **more})
+        if not files:
+            return None
+        payload = {"commit": self.commit, "branch": branch, "files": files}
+        return {
+            "session_id": self.session,
+            "ts": self.ts_us,
+            "type": "vcs_commit",
+            "event_id": f"git-{self.commit}-{self.ts_us}",
+            "payload": msgspec.json.encode(payload).decode(),
+        }
+
+
+@dataclass(eq=False)
+class _FollowedFiles:
+    """The edited files of one session, through the commits."""
+
+    #: The session's path → the repository's.
+    matched: Mapping[str, str]
+    #: The repository's path now → the session's.
+    names: dict[str, str] = field(default_factory=dict)
+    #: The path that the edits named → the session's name of that file now.
+    renamed: dict[str, str] = field(default_factory=dict)
+    #: The session's path → the commit that says what the file is, as long as nothing later does.
+    latest: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+
+    def touched(self, path: str) -> None:
+        """An edit or an observation, of which the branch knows nothing."""
+        self.latest.pop(path, None)
+
+    def edited(self, path: str) -> None:
+        self.touched(path)
+        if path in self.matched:
+            self.names.setdefault(self.matched[path], path)
+            self.renamed[path] = path
+
+    def committed(self, commit: Commit) -> Iterator[ChangedFile]:
+        # Renames first: what a commit puts at the old path is another file.
+        for change in sorted(commit.changed, key=lambda one: one.renamed_from is None):
+            name = self.names.get(change.path)
+            old = change.renamed_from
+            if old is not None and old in self.names:
+                yield from self._rename(commit.name, change, self.names.pop(old), name)
+            elif name is not None:
+                self.latest[name] = (commit.name, change.blob)
+                yield ChangedFile(name, change.blob)
+
+    def _rename(
+        self, commit: str, change: ChangedFile, before: str, known: str | None
+    ) -> Iterator[ChangedFile]:
+        name = known or _renamed(before, str(change.renamed_from), change.path)
+        self.names[change.path] = name
+        for path, now in self.renamed.items():
+            if now == before:
+                self.renamed[path] = name
+        self.latest.pop(before, None)
+        self.latest[name] = (commit, change.blob)
+        if known is None:
+            yield ChangedFile(name, change.blob, before)
+        else:
+            yield ChangedFile(before, None)
+            yield ChangedFile(name, change.blob)
+
+    def standing(self, path: str) -> tuple[str, ChangedFile] | None:
+        """What the branch says about the file, if nothing has happened to it since."""
+        now = self.renamed.get(path, path)
+        if now not in self.latest:
+            return None
+        commit, blob = self.latest[now]
+        return commit, ChangedFile(now, blob)
+
+
+def _commit_events(
+    moments: Iterable[tuple[int, int, int, Any]], followed: Mapping[str, _FollowedFiles]
+) -> Iterator[_CommitEvent]:
+    said: set[tuple[str, int, str]] = set()
+    for ts, kind, _, happened in moments:
+        if kind == _COMMIT:
+            for session, files in followed.items():
+                entries = tuple(files.committed(happened))
+                if entries:
+                    yield _CommitEvent(session, ts, happened.name, entries)
+            continue
+        session, path = happened
+        if kind == _EDIT:
+            followed[session].edited(path)
+        elif kind == _LOOK:
+            followed[session].touched(path)
+        else:
+            standing = followed[session].standing(path)
+            if standing is not None and (session, ts, standing[1].path) not in said:
+                said.add((session, ts, standing[1].path))
+                yield _CommitEvent(session, ts, standing[0], (standing[1],))
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    """What the session would call the new path, by how it called the old one."""
+    plain = _plain(name)
+    if plain.endswith(old):
+        return plain[: len(plain) - len(old)] + new
+    left_out = old[: len(old) - len(plain)]
+    return new.removeprefix(left_out)
+
+
+def _plain(path: str) -> str:
+    return path.replace("\\", "/").removeprefix("./")
+
+
+class _PathMatcher:
+    """Which of a repository's paths the paths of a session are."""
+
+    def __init__(self, first: Iterable[str], commits: Iterable[Commit], directory: Path) -> None:
+        self._first = set(first)
+        self._all = self._first | {file.path for commit in commits for file in commit.changed}
+        self._root = directory.resolve().as_posix().removesuffix("/") + "/"
+        self._by_name: dict[str, list[str]] = {}
+        for path in self._all:
+            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
+
+    def matched(self, paths: Iterable[str]) -> dict[str, str]:
+        """By the session's path; without those that are no file of the repository for certain."""
+        by_path: dict[str, list[str]] = {}
+        for name in sorted(paths):
+            path = self._match(name)
+            if path is not None:
+                by_path.setdefault(path, []).append(name)
+        found = {}
+        for path, names in by_path.items():
+            spelled = [name for name in names if self._spelled(name) == path]
+            chosen = names if len(names) == 1 else spelled
+            if len(chosen) == 1:
+                found[chosen[0]] = path
+        return found
+
+    def _spelled(self, name: str) -> str:
+        return _plain(name).removeprefix(self._root)
+
+    def _match(self, name: str) -> str | None:
+        path = self._spelled(name)
+        if path in self._all:
+            return path
+        same = self._by_name.get(path.rpartition("/")[2], [])
+        shorter = [candidate for candidate in same if path.endswith("/" + candidate)]
+        if shorter:
+            return max(shorter, key=len)
+        longer = [candidate for candidate in same if candidate.endswith("/" + path)]
+        first = [candidate for candidate in longer if candidate in self._first] or longer
+        return first[0] if len(first) == 1 else None
+
+
+# Running git
+
+
+def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[str]]:
+    """The commits from a moment on, parents first, and the files that there were before them."""
+    later = [commit for commit in _walk(repository) if commit.ts_us >= since_us]
+    if not later:
+        return [], []
+    # Each beside its first parent, so that a merge is the change of the branch.
+    pairs = "".join(f"{commit.name} {commit.parent or ''}".strip() + "\n" for commit in later)
+    raw = _git(
+        repository, "diff-tree", "--stdin", "--root", "-r", "-M", "-z", "--raw", "--no-abbrev",
+        _RENAMES, stdin=pairs.encode(),
+    )  # fmt: skip
+    changed = _changes(raw, {commit.name for commit in later})
+    before = []
+    if later[0].parent is not None:
+        names = _git(
+            repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", later[0].parent
+        )
+        before = [os.fsdecode(name) for name in names.split(b"\0") if name]
+    return [
+        commit._replace(changed=tuple(changed.get(commit.name, ()))) for commit in later
+    ], before
+
+
+def _walk(repository: Repository) -> list[Commit]:
+    """All commits of the branch, parents first. None is earlier than its parents."""
+    along = ["--first-parent"] if repository.first_parent else []
+    listed = _git(
+        repository, "rev-list", "--topo-order", "--reverse", "--parents", "--timestamp", *along,
+        "--end-of-options", repository.branch, "--",
+    )  # fmt: skip
+    moments: dict[str, int] = {}
+    commits = []
+    for line in listed.decode().splitlines():
+        seconds, name, *parents = line.split()
+        moment = max([int(seconds) * SECOND, *(moments.get(parent, 0) for parent in parents)])
+        moments[name] = moment
+        commits.append(Commit(name, parents[0] if parents else None, moment))
+    commits.sort(key=lambda commit: commit.ts_us)
+    return commits
+
+
+def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
+    """What `git diff-tree -z --stdin` said, by commit."""
+    found: dict[str, list[ChangedFile]] = {}
+    fields = iter(raw.split(b"\0"))
+    here: list[ChangedFile] = []
+    for part in fields:
+        if not part.startswith(b":"):
+            # The name of a commit stands before its files.
+            name = part.decode("ascii", "replace").strip()
+            if name in names:
+                here = found.setdefault(name, [])
+            continue
+        _, mode, _, blob, status = part[1:].decode().split(" ")
+        path = os.fsdecode(next(fields))
+        old = None
+        if status[0] in "RC":
+            path, old = os.fsdecode(next(fields)), path if status[0] == "R" else None
+        if status[0] == "D":
+            here.append(ChangedFile(path, None))
+        else:
+            here.append(ChangedFile(path, blob if mode in _REGULAR else _NO_TEXT, old))
+    return found
+
+
+def _texts(repository: Repository, blobs: Iterable[str]) -> dict[str, str]:
+    """By blob; without what is no text."""
+    wanted = sorted(set(blobs) - {_NO_TEXT})
+    if not wanted:
+        return {}
+    got = _git(
+        repository, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in wanted).encode()
+    )
+    texts = {}
+    at = 0
+    for blob in wanted:
+        end = got.index(b"\n", at)
+        _, *rest = got[at:end].split(b" ")
+        at = end + 1
+        if rest[0] != b"blob":
+            continue
+        size = int(rest[1])
+        content = got[at : at + size]
+        at += size + 1
+        if b"\0" not in content:
+            with suppress(UnicodeDecodeError):
+                texts[blob] = content.decode()
+    return texts
+
+
+def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
+    """What git printed. Raises InvalidInput with what it said instead."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    what = f"the repository {repository.directory}"
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repository.directory), *arguments],
+            input=stdin,
+            capture_output=True,
+            env={**kept, **_ENVIRONMENT},
+            timeout=repository.seconds_max,
+            check=False,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        why = f"the program git could not be started: {error.strerror}. Install it"
+        raise InvalidInput(what=what, why=why) from error
+    except subprocess.TimeoutExpired as error:
+        why = f"git {arguments[0]} did not end within {repository.seconds_max:g} seconds"
+        raise InvalidInput(what=what, why=why) from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().replace("\n", " ")
+        why = f"git {arguments[0]} said: {said or f'exit status {done.returncode}'}"
+        raise InvalidInput(what=what, why=why.rstrip("."))
+    return done.stdout
+
+
+def _rows(table: pa.Table) -> list[tuple[str, int, str]]:
+    """Session, moment in microseconds, path; without rows that name no path."""
+    if not table.num_rows:
+        return []
+    columns = (table["session_id"], table["ts"].cast(pa.int64()), table["path"])
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return [(session, ts, path) for session, ts, path in rows if path]

@@ -1,0 +1,234 @@
+"""How far each definition has come with the lake, and what its next run has to do.
+
+The metadata database keeps definitions, the commit up to which each is done, and when sessions
+mature. A run computes the sessions that changed or matured since the last, with all others of
+their chains.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy import Connection, bindparam
+
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.errors import InvalidInput
+from penstock.lake.buckets import Bucket, SessionId, read_changes
+from penstock.lake.catalog import Pin
+from penstock.lake.lake import Lake
+from penstock.lake.tables import consent_change
+from penstock_jobs.rewards.chains import chains_of, remember_links
+from penstock_jobs.rewards.credit import ChainPlace
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
+from penstock_jobs.rewards.tables import reward_definition, reward_due
+
+_DUE_KEY = ("definition_version", "tenant", "session_id")
+
+
+class Progress(NamedTuple):
+    """Sessions that changed up to the commit `through_snap` are done."""
+
+    version: str
+    name: str
+    through_snap: int
+    run_at: int
+    text: str
+
+
+_PROGRESS = [reward_definition.c[name] for name in Progress._fields]
+
+
+def begin_run(database: Database, definition: Definition, clock_us: int) -> Progress:
+    """The definition is known from now on. `run_at` belongs to this run alone and is later than
+    that of any before: what this run computes supersedes what they computed."""
+    with database.write() as connection:
+        insert = insert_of(connection)(reward_definition).values(
+            version=definition.version,
+            name=definition.name,
+            text=definition.text,
+            created_at=now_us(),
+            through_snap=0,
+            run_at=0,
+        )
+        connection.execute(insert.on_conflict_do_nothing())
+        last = reward_definition.c.run_at
+        moved = (
+            sa.update(reward_definition)
+            .where(reward_definition.c.version == definition.version)
+            .values(run_at=sa.case((last >= clock_us, last + 1), else_=clock_us))
+            .returning(*_PROGRESS)
+        )
+        return Progress(*connection.execute(moved).one())
+
+
+def finish_run(database: Database, version: str, snap: int) -> None:
+    """All that changed up to this commit is done."""
+    behind = reward_definition.c.through_snap < snap
+    with database.write() as connection:
+        connection.execute(
+            sa.update(reward_definition)
+            .where(reward_definition.c.version == version, behind)
+            .values(through_snap=snap)
+        )
+
+
+def definition_known_as(database: Database, text: str) -> Progress:
+    """By its version, the beginning of it, or a name: of several with that name the one that ran
+    last. Raises InvalidInput."""
+    with database.read() as connection:
+        rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
+        known = [Progress(*row) for row in rows]
+    by_version = [each for each in known if each.version.startswith(text)] if text else []
+    by_name = [each for each in known if each.name == text]
+    if len(by_version) > 1 and not by_name:
+        why = "several versions begin with it: give more of its digits"
+        raise InvalidInput(what=f"The version {text!r}", why=why)
+    if not (matching := by_name or by_version):
+        names = ", ".join(f"{each.name} ({each.version})" for each in known) or "none"
+        raise InvalidInput(what=f"The definition {text!r}", why=f"it has not run; known: {names}")
+    return matching[0]
+
+
+def put_due(
+    connection: Connection,
+    version: str,
+    computed_at: int,
+    sessions: Iterable[SessionId],
+    due: Mapping[SessionId, int],
+) -> None:
+    """Store when these sessions mature, as computed at a moment; what was computed later stays."""
+    keys = [{"v": version, "t": tenant, "s": session} for tenant, session in sessions]
+    if keys:
+        own = [
+            reward_due.c[name] == bindparam(key) for name, key in zip(_DUE_KEY, "vts", strict=True)
+        ]
+        older = reward_due.c.computed_at <= computed_at
+        connection.execute(sa.delete(reward_due).where(*own, older), keys)
+    rows = [
+        dict(zip(_DUE_KEY, (version, *session), strict=True))
+        | {"due_at": moment, "computed_at": computed_at}
+        for session, moment in due.items()
+    ]
+    if rows:
+        connection.execute(insert_of(connection)(reward_due).on_conflict_do_nothing(), rows)
+
+
+# What there is to do
+
+
+@dataclass(frozen=True)
+class SessionFilter:
+    """A run leaves out all other sessions."""
+
+    #: With an event at this time or later, in microseconds since 1970.
+    since_us: int | None = None
+    project: str | None = None
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Chains of sessions to compute, sorted, and the places of sessions in chains of several."""
+
+    chains: list[tuple[SessionId, ...]]
+    places: dict[SessionId, ChainPlace]
+    changed: int
+    matured: int
+
+    @property
+    def sessions(self) -> int:
+        return sum(map(len, self.chains))
+
+    def places_of(self, bucket: Bucket) -> dict[SessionId, ChainPlace]:
+        sessions = bucket.sessions or ()
+        return {session: self.places[session] for session in sessions if session in self.places}
+
+
+def plan_run(lake: Lake, pin: Pin, progress: Progress, wanted: SessionFilter) -> RunPlan:
+    """What changed after `progress.through_snap`, or is due. What a run that was cut off has
+    computed already is left out. Raises LakeDamaged."""
+    changes = _changed_sessions(lake, pin, progress.through_snap, wanted)
+    consents = _consent_changes(lake, pin, progress.through_snap)
+    done = _computed_since(lake, pin, progress)
+    changed = {
+        session
+        for snaps in (changes, consents)
+        for session, snap in snaps.items()
+        if done.get(session, -1) < snap
+    }
+    matured = _matured(lake, progress.version, progress.run_at) - changed
+    return _whole_chains(lake, changed, matured)
+
+
+def plan_backfill(lake: Lake, pin: Pin, version: str, wanted: SessionFilter) -> RunPlan:
+    """All sessions that this definition has never computed. Raises LakeDamaged."""
+    changes = _changed_sessions(lake, pin, -1, wanted)
+    computed = _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
+    return _whole_chains(lake, changes.keys() - computed)
+
+
+def plan_all(lake: Lake, pin: Pin, wanted: SessionFilter) -> RunPlan:
+    """All sessions: for rewards that also read something outside of the lake, which may have
+    changed. Raises LakeDamaged."""
+    return _whole_chains(lake, _changed_sessions(lake, pin, -1, wanted).keys())
+
+
+def _whole_chains(
+    lake: Lake, changed: Collection[SessionId], matured: Collection[SessionId] = ()
+) -> RunPlan:
+    chains, places = chains_of(lake.database, {*changed, *matured})
+    return RunPlan(chains, places, len(changed), len(matured))
+
+
+def _changed_sessions(
+    lake: Lake, pin: Pin, snap: int, wanted: SessionFilter
+) -> dict[SessionId, int]:
+    """The commit that changed each session last, of the commits after `snap`."""
+    changes = read_changes(lake.store, pin, snap)
+    remember_links(lake.database, changes)
+    if wanted.since_us is not None:
+        changes = changes.filter(pc.greater_equal(changes["last_ts"], wanted.since_us))
+    if wanted.project is not None:
+        changes = changes.filter(pc.equal(changes["project"], wanted.project))
+    return dict(zip(_ids(changes), changes["changed_snap"].to_pylist(), strict=True))
+
+
+def _consent_changes(lake: Lake, pin: Pin, snap: int) -> dict[SessionId, int]:
+    added = consent_change.c.added_snap
+    query = sa.select(consent_change.c.tenant, consent_change.c.session_id, added)
+    with lake.database.read() as connection:
+        rows = connection.execute(query.where(added > snap, added <= pin.snap).order_by(added))
+        return {SessionId(tenant, session): changed for tenant, session, changed in rows}
+
+
+def _matured(lake: Lake, version: str, as_of_us: int) -> set[SessionId]:
+    query = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
+        reward_due.c.definition_version == version, reward_due.c.due_at <= as_of_us
+    )
+    with lake.database.read() as connection:
+        return {SessionId(*row) for row in connection.execute(query)}
+
+
+def _computed_since(lake: Lake, pin: Pin, progress: Progress) -> dict[SessionId, int]:
+    """What a run that did not come to its end has computed, and from which commit."""
+    computed: dict[SessionId, int] = {}
+    for file in rewards_at(lake.database, pin.snap, progress.version):
+        if file.lake_snap > progress.through_snap:
+            for session in _sessions_in(lake, [file]):
+                computed[session] = max(computed.get(session, -1), file.lake_snap)
+    return computed
+
+
+def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:
+    sessions: set[SessionId] = set()
+    for file in files:
+        sessions.update(_ids(read_outcomes(lake.store, file.name, ["tenant", "session_id"])))
+    return sessions
+
+
+def _ids(rows: pa.Table) -> list[SessionId]:
+    columns = (rows[name].to_pylist() for name in ("tenant", "session_id"))
+    return [SessionId(*key) for key in zip(*columns, strict=True)]

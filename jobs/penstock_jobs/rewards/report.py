@@ -1,0 +1,247 @@
+"""What runs, sessions, checkpoints and judges came to, as a person reads it in a terminal."""
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import unified_diff
+from textwrap import shorten
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.terminal.output import say, show_table, time_of
+from penstock_jobs.rewards.bucket import Bucket, by_session
+from penstock_jobs.rewards.credit import ChainPlace, rewards_of, score_bucket
+from penstock_jobs.rewards.definition import NAME, Definition, Term
+from penstock_jobs.rewards.followups.evaluation import Evaluation, Quality
+from penstock_jobs.rewards.rates import CheckpointRates
+from penstock_jobs.rewards.reward import all_rewards
+from penstock_jobs.rewards.runs import OutcomeKind, RowKind, RunReport
+from penstock_jobs.rewards.texts.trail import named
+
+_STATES = ("scored", "pending", "censored", "invalid")
+_OUTCOMES = ("scored", "negative_by_rule", "pending", "censored", "excluded")
+#: A reward is counted by the smallest thing that it is about; the rest is made of those.
+_SMALLEST_FIRST = ("edit", "turn", "session")
+_REASONS_MAX = 3
+_REASON_CHARS_MAX = 80
+_DIFF_LINES_MAX = 12
+_LINE_CHARS_MAX = 100
+Row = dict[str, Any]
+
+
+# A run
+
+
+def report_document(report: RunReport) -> dict[str, Any]:
+    """For programs: every count."""
+    return {
+        "definition": report.definition,
+        "version": report.version,
+        "as_of": time_of(report.as_of_us).isoformat(),
+        "sessions": report.sessions,
+        "changed": report.changed,
+        "matured": report.matured,
+        "events": report.events,
+        "rewards": _counts(report.rows.items()),
+        "outcomes": _counts(report.outcomes.items()),
+    }
+
+
+def _counts(counts: Iterable[tuple[RowKind | OutcomeKind, int]]) -> list[Row]:
+    ordered = sorted(counts, key=lambda item: tuple(map(str, item[0])))
+    return [{**kind._asdict(), "count": count} for kind, count in ordered]
+
+
+def show_report(report: RunReport) -> None:
+    """How much is scored, pending, censored, invalid, and why."""
+    say(
+        f"{report.definition} ({report.version}): {report.sessions} sessions,"
+        f" {report.changed} changed and {report.matured} matured, {report.events} events"
+    )
+    if report.rows:
+        show_table(["reward", "of each", *_STATES, "why"], list(_reward_lines(report.rows)))
+        say("")
+        show_table(["outcome", "sessions", "why"], list(_outcome_lines(report.outcomes)))
+
+
+def _reward_lines(rows: Mapping[RowKind, int]) -> Iterable[list[object]]:
+    for name in sorted({row.name for row in rows}, key=lambda name: (name == NAME, name)):
+        kinds = {row.target_kind for row in rows if row.name == name}
+        kind = (
+            "session" if name == NAME else next(each for each in _SMALLEST_FIRST if each in kinds)
+        )
+        states: Counter[str] = Counter()
+        reasons: Counter[str | None] = Counter()
+        for row, count in rows.items():
+            if (row.name, row.target_kind) == (name, kind):
+                states[row.state] += count
+                if row.state != "scored":
+                    reasons[row.reason] += count
+        yield [name, kind, *(states[state] or "" for state in _STATES), _reasons(reasons)]
+
+
+def _outcome_lines(outcomes: Mapping[OutcomeKind, int]) -> Iterable[list[object]]:
+    reasons: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
+    for (outcome, reason), count in outcomes.items():
+        reasons[outcome][reason] += count
+    for outcome in _OUTCOMES:
+        if outcome in reasons:
+            yield [outcome, reasons[outcome].total(), _reasons(reasons[outcome])]
+
+
+def _reasons(counts: Counter[str | None]) -> str:
+    known = [(reason, count) for reason, count in counts.most_common() if reason]
+    shown = [
+        f"{shorten(reason, _REASON_CHARS_MAX, placeholder=' …')} {count}"
+        for reason, count in known[:_REASONS_MAX]
+    ]
+    if (more := sum(count for _, count in known[_REASONS_MAX:])) > 0:
+        shown.append(f"others {more}")
+    return ", ".join(shown)
+
+
+# Checkpoints
+
+
+def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
+    columns = ["checkpoint", "sessions", *(checkpoints[0].rates if checkpoints else ())]
+    names = [each.checkpoint or "(several, or none)" for each in checkpoints]
+    rows = [
+        [name, each.sessions, *(short(rate.value) for rate in each.rates.values())]
+        for name, each in zip(names, checkpoints, strict=True)
+    ]
+    show_table(columns, rows)
+    say("")
+    reasons = [
+        [name, kind, reason or "", count]
+        for name, each in zip(names, checkpoints, strict=True)
+        for (kind, reason), count in sorted(each.outcomes.items(), key=lambda item: -item[1])
+    ]
+    show_table(["checkpoint", "outcome", "why", "sessions"], reasons)
+
+
+def rates_document(rates: CheckpointRates) -> dict[str, object]:
+    return {
+        "checkpoint": rates.checkpoint,
+        "sessions": rates.sessions,
+        "outcomes": [
+            {"outcome": kind, "reason": reason, "sessions": count}
+            for (kind, reason), count in rates.outcomes.items()
+        ],
+        "rates": {
+            name: {"value": rate.value, "hits": rate.hits, "of": rate.of}
+            for name, rate in rates.rates.items()
+        },
+    }
+
+
+def short(value: object) -> object:
+    return f"{value:.3f}" if isinstance(value, float) else value
+
+
+# A session
+
+
+def compute(
+    bucket: Bucket, definition: Definition | None, places: Mapping[str, ChainPlace] | None = None
+) -> pa.Table:
+    """By a definition its rewards, and what it makes of them; without one all rewards that need no
+    settings, with their defaults. Raises InvalidInput, JudgeUnfit."""
+    if definition is None:
+        free = [reward for reward in all_rewards().values() if reward.check is None]
+        return rewards_of(bucket, [Term(reward, reward.parameters()) for reward in free])
+    return score_bucket(bucket, definition, places=places).rewards
+
+
+def show_session(session: str, bucket: Bucket, rows: Sequence[Row]) -> None:
+    """Each edit's text and what became of it, then the turns and the whole."""
+    edits = by_session(bucket.edits, "edit_id", "event_id", "path", "before", "after")
+    texts = dict(named(edits.get(session, ())))
+    for edit in _targets(rows, "edit"):
+        if edit in texts:
+            _show_text(edit, texts[edit])
+        _show_rewards([row for row in rows if row["target_id"] == edit], "edit")
+    for turn in _targets(rows, "turn"):
+        _say(f"turn {turn}")
+        _show_rewards([row for row in rows if row["target_id"] == turn], "turn")
+    _say("session")
+    _show_rewards(rows, "session")
+
+
+def _show_text(edit: str, row: Row) -> None:
+    _say(f"edit {edit}: {row['path']}")
+    before, after = row["before"] or "", row["after"] or ""
+    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
+    for line in lines[:_DIFF_LINES_MAX]:
+        _say("  " + line[:_LINE_CHARS_MAX])
+    if len(lines) > _DIFF_LINES_MAX:
+        _say(f"  … {len(lines) - _DIFF_LINES_MAX} lines more")
+
+
+def _show_rewards(rows: Iterable[Row], kind: str) -> None:
+    """A line a reward, a column a horizon."""
+    rows = [row for row in rows if row["target_kind"] == kind]
+    horizons = sorted({row["horizon_s"] for row in rows if row["horizon_s"] is not None})
+    columns = ["reward", *map(_duration, horizons), "without horizon"]
+    table: dict[str, dict[int | None, str]] = {}
+    for row in rows:
+        value = f"{row['state']}: {row['reason']}" if row["reason"] else str(row["state"])
+        if row["value"] is not None:
+            value = f"{row['value']:.3f}"
+        table.setdefault(row["name"], {})[row["horizon_s"]] = value
+    lines = [
+        [name, *(values.get(horizon, "") for horizon in (*horizons, None))]
+        for name, values in table.items()
+    ]
+    show_table(columns, lines)
+    _say("")
+
+
+def _duration(seconds: int) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _targets(rows: Iterable[Row], kind: str) -> Iterator[str]:
+    yield from dict.fromkeys(row["target_id"] for row in rows if row["target_kind"] == kind)
+
+
+def _say(text: str) -> None:
+    """A line without what moves a terminal's cursor: ids and paths are as producers sent them."""
+    sys.stdout.write("".join(char if char.isprintable() else " " for char in text) + "\n")
+
+
+# A judge
+
+
+def show_evaluation(name: str, evaluation: Evaluation) -> None:
+    _say(
+        f"{name}: {evaluation.examples} examples, {evaluation.accuracy:.0%} of the labels found; "
+        f"calibration error of dissatisfied {evaluation.dissatisfied_calibration_error:.2f}"
+    )
+    qualities: list[tuple[str, Quality]] = [("dissatisfied", evaluation.dissatisfied)]
+    qualities += evaluation.labels.items()
+    show_table(
+        ["label", "precision", "recall", "F1", "examples"],
+        [
+            [label, *map(_share, (each.precision, each.recall, each.f1)), each.support]
+            for label, each in qualities
+        ],
+    )
+    _say("")
+    columns = ["dissatisfied, as the judge sees it", "on average", "it was", "examples"]
+    bins: list[list[object]] = [
+        [f"{low:.1f} to {high:.1f}", _share(each.predicted), _share(each.observed), each.count]
+        for each in evaluation.dissatisfied_reliability
+        for low, high in [(each.low, each.high)]
+        if each.count
+    ]
+    show_table(columns, bins)
+    _say("")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

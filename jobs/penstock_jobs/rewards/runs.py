@@ -1,0 +1,383 @@
+"""A run of a definition over the lake: buckets on the executor, each result committed once.
+
+A worker reads a bucket of sessions, scores it and writes a file of rewards. The file is committed
+together with the moments when its sessions mature. A run that is cut off leaves what it committed,
+and the next does only the rest. Two runs at once do some work twice and harm nothing: of two
+computations of a session the one as of a later moment counts.
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.clock import SystemClock
+from penstock.execution import Executor
+from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
+from penstock.lake.catalog import Pin, pinned
+from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
+from penstock.settings import Settings
+from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
+from penstock_jobs.rewards.credit import ChainPlace, ScoredBucket, score_bucket
+from penstock_jobs.rewards.definition import Definition, parse_definition
+from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
+from penstock_jobs.rewards.git_history import Repository, with_history
+from penstock_jobs.rewards.merging import merge_small
+from penstock_jobs.rewards.outcomes import Outcome
+from penstock_jobs.rewards.progress import (
+    Progress,
+    RunPlan,
+    SessionFilter,
+    begin_run,
+    finish_run,
+    plan_all,
+    plan_backfill,
+    plan_run,
+    put_due,
+)
+from penstock_jobs.rewards.rates import Tally
+from penstock_jobs.rewards.reward import columns_of
+from penstock_jobs.rewards.reward_files import (
+    OUTCOME_FILE_ROWS,
+    REWARD_FILE_ROWS,
+    MadeBy,
+    RewardFile,
+    add_rewards,
+    write_rewards,
+)
+from penstock_jobs.rewards.settings import RewardSettings
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a run is to do."""
+
+    definition: Definition
+    sessions: SessionFilter = field(default_factory=SessionFilter)
+    #: Sessions that the definition has never computed, instead of those that changed or matured.
+    backfill: bool = False
+    #: Its commits are later states of the edited files, beside what the lake holds.
+    repository: Repository | None = None
+
+
+class RowKind(NamedTuple):
+    """Rows of a reward that are counted together."""
+
+    name: str
+    target_kind: str
+    state: str
+    reason: str | None
+
+
+class OutcomeKind(NamedTuple):
+    """Sessions that are counted together."""
+
+    outcome: str
+    reason: str | None
+
+
+@dataclass
+class RunReport:
+    """What a run did."""
+
+    definition: str
+    version: str
+    as_of_us: int
+    #: All sessions to compute; of them those that changed and those that matured. The rest is in
+    #: a chain with one of these.
+    sessions: int
+    changed: int
+    matured: int
+    events: int = 0
+    buckets: int = 0
+    rows: Counter[RowKind] = field(default_factory=Counter)
+    outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
+
+    def add(self, result: "BucketResult") -> None:
+        self.events += result.events
+        self.buckets += 1
+        self.rows += result.rows
+        self.outcomes += result.outcomes
+
+
+#: Called after each bucket with the number of sessions that are done, and of all.
+Follow = Callable[[int, int], None]
+
+
+def run(
+    lake: Lake,
+    executor: Executor,
+    request: RunRequest,
+    *,
+    now_us: int | None = None,
+    follow: Follow = lambda _done, _of: None,
+) -> RunReport:
+    """Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise; what
+    was committed before stays."""
+    check_judge(request.definition, lake.settings)
+    definition = _with_repository(request)
+    clock_us = SystemClock().now_us() if now_us is None else now_us
+    bucket_bytes = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
+    with pinned(
+        lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True
+    ) as pin:
+        progress = begin_run(lake.database, definition, clock_us)
+        plan = _plan(lake, pin, progress, request)
+        report = RunReport(
+            definition.name,
+            definition.version,
+            progress.run_at,
+            plan.sessions,
+            plan.changed,
+            plan.matured,
+        )
+        tasks = (
+            BucketTask(lake.settings, progress, bucket, plan.places_of(bucket), request.repository)
+            for bucket in plan_sessions(lake, pin, plan.chains, bucket_bytes)
+        )
+        done = 0
+        for finished in executor.run(compute_bucket, tasks):
+            commit(lake, finished.task, finished.result)
+            report.add(finished.result)
+            done += len(finished.task.bucket.sessions or ())
+            follow(done, plan.sessions)
+        if not request.backfill:
+            finish_run(lake.database, definition.version, pin.snap)
+    merge_small(lake, definition.version)
+    return report
+
+
+def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
+    """One transaction. Raises FileLost."""
+    with lake.database.write() as connection:
+        version, run_at = task.progress.version, task.progress.run_at
+        put_due(connection, version, run_at, task.bucket.sessions or (), result.due_us)
+        if result.file is not None:
+            add_rewards(connection, result.file)  # the last: from here on other commits wait
+
+
+def _plan(lake: Lake, pin: Pin, progress: Progress, request: RunRequest) -> RunPlan:
+    if request.backfill:
+        return plan_backfill(lake, pin, progress.version, request.sessions)
+    if request.repository is not None:
+        return plan_all(lake, pin, request.sessions)
+    return plan_run(lake, pin, progress, request.sessions)
+
+
+def _with_repository(request: RunRequest) -> Definition:
+    """Commits are not in the lake, so they make another version of the definition: numbers with
+    them and without stand side by side."""
+    definition, repository = request.definition, request.repository
+    if repository is None:
+        return definition
+    facts = [definition.version, "git", repository.branch, str(repository.first_parent)]
+    version = sha256("\0".join(facts).encode()).hexdigest()[: len(definition.version)]
+    return replace(definition, name=f"{definition.name}+git", version=version)
+
+
+# On a worker
+
+
+@dataclass(frozen=True)
+class BucketTask:
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    progress: Progress = field(repr=False)
+    bucket: Bucket
+    #: Of sessions that are in a chain with others.
+    places: Mapping[SessionId, ChainPlace] = field(repr=False)
+    repository: Repository | None = None
+
+
+@dataclass(frozen=True)
+class BucketResult:
+    """Its file is not committed yet. There is none if there are no rows."""
+
+    file: RewardFile | None
+    due_us: dict[SessionId, int]
+    events: int
+    rows: Counter[RowKind]
+    outcomes: Counter[OutcomeKind]
+
+
+def compute_bucket(task: BucketTask) -> BucketResult:
+    """A second attempt writes another file. Raises what reading and rewards raise."""
+    definition = parse_definition(task.progress.text, task.progress.name)
+    with Lake(task.settings) as lake, without_garbage_collection():
+        events = read_bucket(lake, task.bucket)
+        scored = {
+            tenant: _score_tenant(
+                lake, task, definition, tenant, events.filter(pc.equal(events["tenant"], tenant))
+            )
+            for tenant in events["tenant"].unique().to_pylist()
+        }
+        due_us = _due(scored, later(events, task.progress.run_at))
+        file = _write(lake, task, scored, due_us=due_us, spans=_spans(events)) if scored else None
+    outcomes = Counter(
+        OutcomeKind(outcome.kind, outcome.reason)
+        for bucket in scored.values()
+        for outcome, _ in bucket.outcomes
+    )
+    rows = _count_rows(bucket.rewards for bucket in scored.values())
+    return BucketResult(file, due_us, events.num_rows, rows, outcomes)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """A bucket makes millions of small objects that stay until it is done, and hardly any cycles:
+    looking through them again and again costs a sixth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _score_tenant(
+    lake: Lake, task: BucketTask, definition: Definition, tenant: str, events: pa.Table
+) -> ScoredBucket:
+    run_name = f"{task.progress.version}-{task.progress.run_at}"
+    columns = columns_of(term.reward for term in definition.terms)
+    bucket = as_bucket(events, tenant, task.progress.run_at, columns)
+    bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run_name))
+    if task.repository is not None:
+        bucket = with_history(bucket, task.repository, horizons_s=_horizons(definition))
+    consents = {
+        known.session_id: known.consent for known in task.bucket.consents if known.tenant == tenant
+    }
+    places = {
+        session.session_id: place
+        for session, place in task.places.items()
+        if session.tenant == tenant
+    }
+    scored = score_bucket(bucket, definition, places=places, consents=consents)
+    return replace(scored, outcomes=[*scored.outcomes, *_without_agent(events, scored)])
+
+
+def _without_agent(events: pa.Table, scored: ScoredBucket) -> Iterator[tuple[Outcome, Tally]]:
+    """Sessions in which no rule finds an event to look at. They have an outcome too."""
+    decided = {outcome.session_id for outcome, _ in scored.outcomes}
+    for session in events["session_id"].unique().to_pylist():
+        if session not in decided:
+            outcome = Outcome(session, "excluded", "no_agent")
+            yield outcome, Tally(None, outcome.kind, outcome.reason)
+
+
+def _horizons(definition: Definition) -> tuple[int, ...]:
+    parameters = [term.parameters for term in definition.terms]
+    of_edits = [each for each in parameters if isinstance(each, EditParameters)]
+    return tuple(sorted({horizon for each in of_edits for horizon in each.horizons_s}))
+
+
+def _due(
+    scored: Mapping[str, ScoredBucket], first_later: Mapping[SessionId, int]
+) -> dict[SessionId, int]:
+    due_us = {
+        SessionId(tenant, session): moment
+        for tenant, bucket in scored.items()
+        for session, moment in bucket.due_us.items()
+    }
+    for session, moment in first_later.items():
+        due_us[session] = min(due_us.get(session, moment), moment)
+    return due_us
+
+
+def _count_rows(tables: Iterator[pa.Table]) -> Counter[RowKind]:
+    counts: Counter[RowKind] = Counter()
+    for table in tables:
+        groups = table.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
+        columns = (groups[name].to_pylist() for name in (*RowKind._fields, "count_all"))
+        for *kind, count in zip(*columns, strict=True):
+            counts[RowKind(*kind)] += count
+    return counts
+
+
+# The rows of the lake's files
+
+
+_SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
+
+
+class SessionSpan(NamedTuple):
+    """The moments of a session's first and last event, in microseconds."""
+
+    first_us: int
+    last_us: int
+
+
+def _spans(events: pa.Table) -> dict[SessionId, SessionSpan]:
+    spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
+    sessions = (spans[name].to_pylist() for name in ("tenant", "session_id"))
+    times = (spans[name].cast(pa.int64()).to_pylist() for name in ("ts_min", "ts_max"))
+    return {
+        SessionId(tenant, session): SessionSpan(first, last)
+        for tenant, session, first, last in zip(*sessions, *times, strict=True)
+    }
+
+
+def _write(
+    lake: Lake,
+    task: BucketTask,
+    scored: Mapping[str, ScoredBucket],
+    *,
+    due_us: Mapping[SessionId, int],
+    spans: Mapping[SessionId, SessionSpan],
+) -> RewardFile:
+    rewards, outcomes = [], []
+    for tenant, bucket in scored.items():
+        names = ["due_at" if name == "due_us" else name for name in bucket.rewards.column_names]
+        rows = bucket.rewards.rename_columns(names)
+        rewards.append(_stored(rows, REWARD_FILE_ROWS, tenant, task.progress))
+        rows = _outcome_rows(bucket, tenant, task.places, due_us=due_us, spans=spans)
+        outcomes.append(_stored(rows, OUTCOME_FILE_ROWS, tenant, task.progress))
+    return write_rewards(
+        lake.database,
+        lake.store,
+        MadeBy(task.progress.version, task.bucket.snap),
+        rewards=pa.concat_tables(rewards),
+        outcomes=pa.concat_tables(outcomes),
+    )
+
+
+def _outcome_rows(
+    bucket: ScoredBucket,
+    tenant: str,
+    places: Mapping[SessionId, ChainPlace],
+    *,
+    due_us: Mapping[SessionId, int],
+    spans: Mapping[SessionId, SessionSpan],
+) -> pa.Table:
+    """A row a session. It is due when any of its rewards is."""
+    rows = []
+    for outcome, tally in bucket.outcomes:
+        session = SessionId(tenant, outcome.session_id)
+        first_us, last_us = spans[session]
+        rows.append(
+            {
+                **tally._asdict(),
+                "session_id": session.session_id,
+                "value": outcome.value,
+                "chain": places[session].chain if session in places else session.session_id,
+                "first_ts": first_us,
+                "last_ts": last_us,
+                "due_at": due_us.get(session),
+            }
+        )
+    schema = pa.schema([column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL])
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _stored(rows: pa.Table, schema: pa.Schema, tenant: str, progress: Progress) -> pa.Table:
+    """With the columns that are the same in every row of a file."""
+    values = (tenant, progress.name, progress.version, progress.run_at)
+    for name, value in zip(_SAME_IN_ALL, values, strict=True):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))
+    return rows.select(schema.names)

@@ -1,0 +1,133 @@
+"""Migrations: which revision the database has, and moving it to the newest.
+
+A migration only adds, so that code of the revision before keeps working beside it, and a new
+version may be rolled out process by process. `supported_revision` lists the revisions whose
+code suits the database. A migration after which older code would fail sets
+`breaks_older_code = True`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from penstock.database.engine import Database
+from penstock.database.errors import DatabaseOutdated
+from penstock.database.tables import supported_revision
+
+_LOCK = 0x70656E73746F636B  # a number that no other program's advisory lock has
+
+
+def upgrade(database: Database, revision: str = "head") -> None:
+    """Bring the database to `revision`; several processes may try at once. Changes nothing
+    where a newer Penstock upgraded it and it still suits this one. Raises DatabaseOutdated
+    where it does not suit, and DatabaseUnreachable, with nothing changed, where others use the
+    tables so much that a change has to wait too long."""
+    with exclusive_transaction(database) as connection:
+        current = _current(connection)
+        if current in _known():
+            command.upgrade(_config(connection), revision)
+        elif newest_revision() not in _supported(connection):
+            raise DatabaseOutdated(found=current, needed=newest_revision())
+
+
+def downgrade(database: Database, revision: str) -> None:
+    with exclusive_transaction(database) as connection:
+        current = _current(connection)
+        if current not in _known():
+            raise DatabaseOutdated(found=current, needed=newest_revision())
+        command.downgrade(_config(connection), revision)
+
+
+def check(database: Database) -> str:
+    """The database's revision: that of this code, or a newer one that suits this code. Raises
+    DatabaseOutdated."""
+    with database.read() as connection:
+        current, needed = _current(connection), newest_revision()
+        newer = current not in _known() and needed in _supported(connection)
+    if current != needed and not newer:
+        raise DatabaseOutdated(found=current or "none", needed=needed)
+    return str(current)
+
+
+def revision_of(database: Database) -> str | None:
+    with database.read() as connection:
+        return _current(connection)
+
+
+def newest_revision() -> str:
+    return _scripts().get_current_head() or "none"
+
+
+@contextmanager
+def exclusive_transaction(database: Database) -> Iterator[Connection]:
+    """A transaction for changing tables, one at a time. A change takes the time that it needs,
+    but waits for others' locks no longer than any transaction, because everybody who uses the
+    table waits behind it."""
+    with database.write() as connection:
+        if not database.is_sqlite:
+            lock_timeout = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
+            for name in ("statement_timeout", "lock_timeout"):
+                connection.exec_driver_sql(f"SET LOCAL {name} = 0")
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{lock_timeout}'")
+        yield connection
+
+
+def note_supported(connection: Connection, revision: str | None) -> None:
+    """Write down whose code suits the database at `revision`. Called with every migration."""
+    if not _has_supported(connection):
+        return
+    connection.execute(sa.delete(supported_revision))
+    suited = []
+    # Back to the last migration that broke older code.
+    for script in _scripts().iterate_revisions(revision, "base") if revision else ():
+        suited.append({"revision": script.revision})
+        if getattr(script.module, "breaks_older_code", False):
+            break
+    if suited:
+        connection.execute(sa.insert(supported_revision), suited)
+
+
+def _supported(connection: Connection) -> set[str]:
+    if not _has_supported(connection):
+        return set()
+    return set(connection.scalars(sa.select(supported_revision.c.revision)))
+
+
+def _has_supported(connection: Connection) -> bool:
+    return sa.inspect(connection).has_table(supported_revision.name)
+
+
+def _current(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _known() -> set[str | None]:
+    """The revisions that this code can upgrade; None is an empty database."""
+    return {None, *(script.revision for script in _scripts().walk_revisions())}
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_migrations()))
+    if connection is not None:
+        config.attributes["connection"] = connection
+    return config
+
+
+def _migrations() -> Path:
+    """Beside the code in an installed wheel, at the top of a checkout otherwise."""
+    checkout = Path(__file__).parents[3] / "migrations"
+    shipped = Path(__file__).parents[1] / "_migrations"
+    return checkout if (checkout / "env.py").exists() else shipped

@@ -1,0 +1,364 @@
+"""One partition of a local log: its files, and the blocks in them.
+
+A block is a checksummed group of values, written and synced as one. A block that does not
+check out can only be the last one, torn by a crash before its sync returned: nothing is written
+behind a block before that. An intact block behind it means damage.
+
+A header checks out only in its own log and at its own offset. Neither bytes inside a value that
+look like a block nor what the disk held before are taken for one.
+"""
+
+import fcntl
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.directories import sync_directory
+from penstock.eventlog import Entry, OffsetBounds
+from penstock.eventlog.errors import LogCorrupt
+
+_POSITION_BITS = 32
+_POSITION_MASK = (1 << _POSITION_BITS) - 1
+_FIRST_FILE = 1
+
+
+def make_offset(file: int, position: int) -> int:
+    return file << _POSITION_BITS | position
+
+
+def split_offset(offset: int) -> tuple[int, int]:
+    return offset >> _POSITION_BITS, offset & _POSITION_MASK
+
+
+class LocalPartition:
+    """The files of one partition, and the offset up to which they are known to be intact and on
+    disk.
+
+    That offset is one number, so that readers need no lock. They read nothing beyond it: bytes
+    there may be torn, or taken back by the process that writes them."""
+
+    def __init__(self, path: Path, log_id: str, file_bytes_max: int) -> None:
+        self._path = path
+        self._log = zlib.crc32(log_id.encode())
+        self._file_bytes_max = min(file_bytes_max, _POSITION_MASK)
+        self._durable = make_offset(_FIRST_FILE, 0)
+        self._descriptor = -1
+        self._written = 0
+        self._sealed_bytes = 0
+        self._writer_lock = -1
+        path.mkdir(exist_ok=True)
+
+    # Appending; the caller holds the log's lock
+
+    def catch_up(self) -> None:
+        """Learn what other processes appended, and cut off what one of them left torn."""
+        try:
+            if self._descriptor < 0 or self._is_rolled():
+                self._open(self._newest())
+            file, good = split_offset(self._durable)
+            if os.fstat(self._descriptor).st_size != good:
+                good = self._check(good)
+                os.ftruncate(self._descriptor, good)
+                os.fdatasync(self._descriptor)
+                self._durable = make_offset(file, good)
+        except OSError:
+            self.close()  # the next call looks at the disk afresh
+            raise
+        self._written = good
+
+    def write(self, block: bytearray) -> None:
+        file, good = split_offset(self._durable)
+        if good and good + len(block) > self._file_bytes_max:
+            self._open(file + 1)
+        _seal_block(block, self._log, self._durable)
+        view = memoryview(block)
+        while view:
+            count = os.pwrite(self._descriptor, view, self._written)
+            view, self._written = view[count:], self._written + count
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+        file, _ = split_offset(self._durable)
+        self._durable = make_offset(file, self._written)
+
+    def abandon(self) -> None:
+        """After a failed write or sync the descriptor is not trusted again: a later sync could
+        succeed without the lost pages. Intact blocks stay; appends go on in a new file."""
+        file, good = split_offset(self._durable)
+        if self._written == good:
+            return
+        try:
+            self._open(file)
+            os.ftruncate(self._descriptor, good)
+            os.fdatasync(self._descriptor)
+            if good:
+                self._open(file + 1)
+        except OSError:
+            self.close()  # the next append looks at the disk afresh
+
+    def roll_if_before(self, before: int) -> None:
+        """Begin a new file if everything lies before this offset."""
+        file, good = split_offset(self._durable)
+        if good and self._durable <= before:
+            self._open(file + 1)
+
+    def covered(self, before: int) -> list[Path]:
+        """The files, without the newest, that hold nothing at or beyond this offset. The first
+        one comes first, so that at no time a file between others is missing."""
+        return [
+            self._name(file)
+            for file in self._files()[:-1]
+            if make_offset(file, self._size(file)) <= before
+        ]
+
+    def bytes_held(self) -> int:
+        return self._sealed_bytes + split_offset(self._durable)[1]
+
+    def recount(self) -> None:
+        newest, _ = split_offset(self._durable)
+        self._sealed_bytes = sum(self._size(file) for file in self._files() if file < newest)
+
+    def hold(self) -> bool:
+        """Whether this process is the partition's writer now."""
+        if self._writer_lock >= 0:
+            return True
+        descriptor = os.open(self._path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._writer_lock = descriptor
+        return True
+
+    def let_go(self) -> None:
+        if self._writer_lock >= 0:
+            os.close(self._writer_lock)
+            self._writer_lock = -1
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _is_rolled(self) -> bool:
+        """Whether another process began a newer file; the one here may be gone since."""
+        file, _ = split_offset(self._durable)
+        return self._name(file + 1).exists() or os.fstat(self._descriptor).st_nlink == 0
+
+    def _newest(self) -> int:
+        file, good = split_offset(self._durable)
+        newest = max(self._files(), default=_FIRST_FILE)
+        if newest < file:
+            raise LogCorrupt(path=self._name(file), position=good, why="the file is gone")
+        return newest
+
+    def _open(self, file: int) -> None:
+        """Open this file, which is the newest from now on, with a fresh descriptor."""
+        descriptor = os.open(self._name(file), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            sync_directory(self._path)  # the process that made the file may have died before
+        except OSError:
+            os.close(descriptor)
+            raise
+        self.close()
+        self._descriptor = descriptor
+        self._durable = max(self._durable, make_offset(file, 0))
+        _, self._written = split_offset(self._durable)
+        self.recount()
+
+    def _check(self, start: int) -> int:
+        """The end of the last intact block. Raises LogCorrupt when intact blocks lie behind a
+        damaged one."""
+        file, good = split_offset(self._durable)
+        size = os.fstat(self._descriptor).st_size
+        if size < good:
+            raise LogCorrupt(
+                path=self._name(file), position=size, why="it is shorter than it was before"
+            )
+        data = os.pread(self._descriptor, size - start, start)
+        offset = end = make_offset(file, start)
+        for block in _scan_blocks(data, self._log, offset):
+            end = block.next_offset
+        if _has_block_behind(data, end - offset, self._log, offset):
+            raise LogCorrupt(
+                path=self._name(file),
+                position=split_offset(end)[1],
+                why="its checksum does not match, and intact events lie behind it",
+            )
+        return split_offset(end)[1]
+
+    # Reading; needs no lock
+
+    def is_behind(self) -> bool:
+        """Whether there is something beyond what is known to be durable."""
+        file, good = split_offset(self._durable)
+        try:
+            size = self._name(file).stat().st_size
+        except FileNotFoundError:
+            return True
+        return size != good or self._name(file + 1).exists()
+
+    def read(self, offset: int, bytes_max: int) -> list[Entry]:
+        newest, good = split_offset(self._durable)
+        first, position = split_offset(offset)
+        entries: list[Entry] = []
+        for file in self._files():
+            if not first <= file <= newest:
+                continue
+            start = position if file == first else 0
+            end = good if file == newest else None
+            more, complete = self._read_file(file, start, end, bytes_max)
+            entries += more
+            bytes_max -= sum(entry.next_offset - entry.offset for entry in more)
+            if not complete or bytes_max <= 0:
+                break
+        return entries
+
+    def _read_file(
+        self, file: int, start: int, end: int | None, bytes_max: int
+    ) -> tuple[list[Entry], bool]:
+        """Entries from `start` on, and whether they reach the `end` of the file. Raises
+        LogCorrupt if the first one is damaged."""
+        try:
+            descriptor = os.open(self._name(file), os.O_RDONLY)
+        except FileNotFoundError:
+            return [], True  # trimmed meanwhile
+        try:
+            end = os.fstat(descriptor).st_size if end is None else end
+            if start >= end:
+                return [], True
+            data = _read_blocks(descriptor, start, end, bytes_max)
+        finally:
+            os.close(descriptor)
+        entries = [
+            Entry(block.offset, block.next_offset, block.values())
+            for block in _scan_blocks(data, self._log, make_offset(file, start))
+        ]
+        if not entries:
+            raise LogCorrupt(
+                path=self._name(file), position=start, why="its checksum does not match"
+            )
+        return entries, entries[-1].next_offset == make_offset(file, end)
+
+    def bounds(self) -> OffsetBounds:
+        files = self._files()
+        first = make_offset(files[0], 0) if files else self._durable
+        return OffsetBounds(first, max(first, self._durable))
+
+    def bytes_beyond(self, offset: int) -> int:
+        first, position = split_offset(offset)
+        newest, end = split_offset(self._durable)
+        between = sum(self._size(file) for file in self._files() if first <= file < newest)
+        return max(0, between + end - position)
+
+    def _files(self) -> list[int]:
+        paths = (path for path in self._path.iterdir() if path.suffix == ".log")
+        return sorted(int(path.stem) for path in paths if path.stem.isdecimal())
+
+    def _name(self, file: int) -> Path:
+        return self._path / f"{file:010d}.log"
+
+    def _size(self, file: int) -> int:
+        try:
+            return self._name(file).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+
+# Blocks
+
+_HEADER = struct.Struct("<4sIII")  # magic, bytes of the body, values in it, checksum of the body
+_SEAL = struct.Struct("<I")  # checksum of the header and of its offset
+_OFFSET = struct.Struct("<Q")
+_LENGTH = struct.Struct("<I")
+_MAGIC = b"PSK1"
+HEADER_BYTES = _HEADER.size + _SEAL.size
+
+
+class _Block(NamedTuple):
+    """An intact block, with the offsets where it begins and ends."""
+
+    offset: int
+    next_offset: int
+    values_count: int
+    body: memoryview
+
+    def values(self) -> list[bytes]:
+        values, position = [], 0
+        for _ in range(self.values_count):
+            (length,) = _LENGTH.unpack_from(self.body, position)
+            position += _LENGTH.size
+            values.append(bytes(self.body[position : position + length]))
+            position += length
+        return values
+
+
+def encode_block(values: Sequence[bytes]) -> bytearray:
+    """A block without its seal, which `LocalPartition.write` adds."""
+    parts: list[bytes] = [bytes(HEADER_BYTES)]
+    for value in values:
+        parts += (_LENGTH.pack(len(value)), value)
+    block = bytearray().join(parts)
+    body = memoryview(block)[HEADER_BYTES:]
+    _HEADER.pack_into(block, 0, _MAGIC, len(body), len(values), zlib.crc32(body))
+    return block
+
+
+def _seal_block(block: bytearray, log: int, offset: int) -> None:
+    """Make the block valid at this offset of this log, and nowhere else."""
+    _SEAL.pack_into(block, _HEADER.size, _seal_of(memoryview(block), log, offset))
+
+
+def _seal_of(block: memoryview, log: int, offset: int) -> int:
+    return zlib.crc32(_OFFSET.pack(offset), zlib.crc32(block[: _HEADER.size], log))
+
+
+def _read_blocks(descriptor: int, start: int, end: int, bytes_max: int) -> bytes:
+    """About `bytes_max`, but never less than the first block."""
+    data = os.pread(descriptor, min(max(bytes_max, HEADER_BYTES), end - start), start)
+    if len(data) < HEADER_BYTES:
+        return data
+    magic, length, _, _ = _HEADER.unpack_from(data)
+    block_bytes = min(HEADER_BYTES + length, end - start) if magic == _MAGIC else 0
+    return os.pread(descriptor, block_bytes, start) if block_bytes > len(data) else data
+
+
+def _scan_blocks(data: bytes, log: int, offset: int) -> Iterator[_Block]:
+    """The blocks one behind the other in the data that stands at `offset`, up to the first that
+    is incomplete or damaged."""
+    view = memoryview(data)
+    start = 0
+    while (block := _block_at(view, start, log, offset)) is not None:
+        yield block
+        start = block.next_offset - offset
+
+
+def _has_block_behind(data: bytes, start: int, log: int, offset: int) -> bool:
+    """Whether an intact block lies anywhere behind the damaged one at `start`."""
+    view = memoryview(data)
+    at = data.find(_MAGIC, start + 1)
+    while at >= 0:
+        if _block_at(view, at, log, offset) is not None:
+            return True
+        at = data.find(_MAGIC, at + 1)
+    return False
+
+
+def _block_at(view: memoryview, start: int, log: int, offset: int) -> _Block | None:
+    if len(view) - start < HEADER_BYTES:
+        return None
+    magic, length, count, checksum = _HEADER.unpack_from(view, start)
+    (seal,) = _SEAL.unpack_from(view, start + _HEADER.size)
+    end = start + HEADER_BYTES + length
+    if magic != _MAGIC or end > len(view):
+        return None
+    if seal != _seal_of(view[start:], log, offset + start):
+        return None
+    body = view[start + HEADER_BYTES : end]
+    if zlib.crc32(body) != checksum:
+        return None
+    return _Block(offset + start, offset + end, count, body)

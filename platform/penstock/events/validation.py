@@ -1,0 +1,330 @@
+"""Which of the lines that a producer sent are events.
+
+`validate_line` defines what is accepted, and why the rest is not. `validate_lines` gives the
+same answers for many lines at once: it proves whole chunks valid with a few calls into C, and
+goes line by line only through chunks where that proof fails.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from itertools import compress
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from penstock.events.event import (
+    FIELDS,
+    TS_MAX,
+    TS_MAX_US,
+    TS_MIN,
+    TS_MIN_US,
+    Envelope,
+    EventFields,
+    Id,
+    microseconds,
+)
+from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS, Payload
+
+#: Deeper than any real payload; JSON readers downstream recurse.
+NESTING_MAX = 200
+REASON_CHARS_MAX = 300
+
+
+class Rejection(NamedTuple):
+    """A rejected line; `line` counts from 1, as an editor does."""
+
+    line: int
+    reason: str
+    raw: bytes
+    source: str | None
+
+
+class ValidatedLines(NamedTuple):
+    """In the order of the lines."""
+
+    #: Each one line of JSON, in the form that the log keeps.
+    lines: list[bytes]
+    sessions: list[str]
+    sources: list[str | None]
+    rejections: list[Rejection]
+
+
+class EventInvalid(ValueError):
+    """Why a line is not an event; the text is for the producer."""
+
+
+def validate_lines(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
+    """Validate consecutive lines; blank ones are skipped but counted."""
+    valid = _prove_all_valid(lines, event_bytes_max)
+    return valid or _validate_each(lines, first_line, event_bytes_max)
+
+
+def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
+    """The line as the log keeps it, and its envelope. Raises EventInvalid."""
+    if len(line) > event_bytes_max:
+        raise EventInvalid(f"the event has {len(line)} bytes, over the limit of {event_bytes_max}")
+    value = _decode(line)
+    if not isinstance(value, dict):
+        raise EventInvalid("an event is a JSON object")
+    if line.count(b"[") + line.count(b"{") > NESTING_MAX and _depth(value) > NESTING_MAX:
+        raise EventInvalid(f"nested deeper than {NESTING_MAX} levels")
+    _refuse_duplicate_keys(line, value)
+    envelope = _convert(line, value)
+    if unknown := value.keys() - FIELDS:
+        raw_fields = _fields_decoder.decode(line)  # as they were sent: numbers keep their digits
+        extra = {name: raw for name, raw in raw_fields.items() if name in unknown}
+        envelope.extra = msgspec.Raw(_encoder.encode(extra))
+        line = _encoder.encode(envelope)
+    return line, envelope
+
+
+# The proof for many lines at once
+
+
+class _KnownEvent(EventFields, kw_only=True, gc=False, tag_field="type"):
+    """An event of a known type; a subclass for each type has the structure of its payload."""
+
+
+class _CustomEvent(EventFields, kw_only=True, gc=False):
+    """An event of a producer's own type."""
+
+    type: Annotated[Id, Meta(pattern=f"^{CUSTOM_PREFIX}")]
+    payload: dict[str, Any]
+
+
+def _event_structure(name: str, payload: type[Payload]) -> type[Struct]:
+    return msgspec.defstruct(
+        f"{payload.__name__}Event",
+        [("payload", payload)],
+        bases=(_KnownEvent,),
+        tag=name,
+        kw_only=True,
+        gc=False,
+    )
+
+
+_structures = [_event_structure(name, payload) for name, payload in PAYLOADS.items()]
+_AnyEvent: Any = _structures[0]
+for _structure in _structures[1:]:
+    _AnyEvent |= _structure
+
+_decoder = msgspec.json.Decoder()
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder = msgspec.json.Encoder()
+
+#: Escapes that could hide a NUL in an id, or a colon from the count of colons.
+_HIDING_ESCAPES = re.compile(rb"\\u00(?:00|3[aA])")
+
+
+def _prove_all_valid(lines: Sequence[bytes], event_bytes_max: int) -> ValidatedLines | None:
+    """All lines, accepted as they are; None when that is not certain."""
+    lines = [line for line in lines if line.strip()]
+    if not lines:
+        return ValidatedLines([], [], [], [])
+    chunk = b"\n".join(lines)
+    if max(map(len, lines)) > event_bytes_max or _HIDING_ESCAPES.search(chunk):
+        return None
+    try:
+        values = _decoder.decode_lines(chunk)
+        events = _convert_all(values)
+    except (ValueError, RecursionError):
+        return None
+    certain = (
+        len(values) == len(lines)
+        and _one_object_each(lines)
+        and all(map(FIELDS.issuperset, values))
+        and _nested_flat(chunk, lines)
+        and _count(chunk, b":") == _count(_encoder.encode(values), b":")
+        and _timestamps_plausible([event.ts for event in events])
+    )
+    if not certain:
+        return None
+    return ValidatedLines(lines, [e.session_id for e in events], [e.source for e in events], [])
+
+
+def _convert_all(values: list[Any]) -> list[Any]:
+    """The values as structures, in their order. Custom types are converted apart from the known
+    ones, because all of a kind at once is much faster than one by one."""
+    known = [_type_of(value) in PAYLOADS for value in values]
+    events = iter(msgspec.convert(list(compress(values, known)), list[_AnyEvent]))
+    if all(known):
+        return list(events)
+    others = [value for value, is_known in zip(values, known, strict=True) if not is_known]
+    custom = iter(msgspec.convert(others, list[_CustomEvent]))
+    return [next(events) if is_known else next(custom) for is_known in known]
+
+
+def _type_of(value: Any) -> str:
+    name = value.get("type") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _one_object_each(lines: Sequence[bytes]) -> bool:
+    """Whether each line is one value; the decoder only counts values. Inside a value, no line
+    that ends with a brace is followed by one that begins with a brace."""
+    return all(line.startswith(b"{") and line.endswith((b"}", b"}\r")) for line in lines)
+
+
+def _count(data: bytes, mark: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord(mark)))
+
+
+def _nested_flat(chunk: bytes, lines: Sequence[bytes]) -> bool:
+    """Whether no line has more opening brackets, inside texts or out, than may be nested."""
+    folded = np.frombuffer(chunk, np.uint8) & 0xDF  # makes one mark of "{" and "["
+    opening = np.flatnonzero(folded == ord("["))
+    ends = np.cumsum([len(line) + 1 for line in lines])
+    by_line = np.diff(np.searchsorted(opening, ends), prepend=0)
+    return int(by_line.max()) <= NESTING_MAX
+
+
+def _timestamps_plausible(stamps: list[Any]) -> bool:
+    try:
+        return bool(min(stamps) >= TS_MIN and max(stamps) < TS_MAX)
+    except TypeError:  # integers, or a mixture
+        return all(TS_MIN_US <= microseconds(ts) < TS_MAX_US for ts in stamps)
+
+
+# One line
+
+
+def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
+    validated = ValidatedLines([], [], [], [])
+    for number, line in enumerate(lines, first_line):
+        if not line.strip():
+            continue
+        try:
+            kept, envelope = validate_line(line, event_bytes_max)
+        except EventInvalid as error:
+            reason = str(error)[:REASON_CHARS_MAX]
+            validated.rejections.append(Rejection(number, reason, line, _source_of(line)))
+            continue
+        validated.lines.append(kept)
+        validated.sessions.append(envelope.session_id)
+        validated.sources.append(envelope.source)
+    return validated
+
+
+def _decode(line: bytes) -> Any:
+    try:
+        return _decoder.decode(line)
+    except UnicodeDecodeError as error:
+        raise EventInvalid(
+            f"not valid UTF-8: {error.reason} at byte {error.start} of a text"
+        ) from None
+    except RecursionError:
+        raise EventInvalid(f"nested deeper than {NESTING_MAX} levels") from None
+    except msgspec.ValidationError as error:
+        raise EventInvalid(f"not valid JSON: {error}") from None  # a number out of range
+    except msgspec.DecodeError as error:
+        if b"\\ud" in line.lower() and _has_lone_surrogate(line):
+            raise EventInvalid("not valid Unicode: a lone surrogate escape") from None
+        why = str(error).removeprefix("JSON is malformed: ")
+        raise EventInvalid(f"not valid JSON: {why}") from None
+
+
+def _has_lone_surrogate(line: bytes) -> bool:
+    try:
+        json.dumps(json.loads(line), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [
+        inner
+        for outer in level
+        for inner in (outer.values() if isinstance(outer, dict) else outer)
+        if isinstance(inner, dict | list)
+    ]:
+        depth += 1
+    return depth + 1
+
+
+def _refuse_duplicate_keys(line: bytes, value: dict[str, Any]) -> None:
+    """The decoder keeps one of two equal keys; the other one shows as missing colons."""
+    same_colons = line.count(b":") == _encoder.encode(value).count(b":")
+    if same_colons and b"\\u003a" not in line and b"\\u003A" not in line:
+        return
+
+    def refuse(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise EventInvalid(f"the key {name[:64]!r} stands twice in one object")
+            seen.add(name)
+
+    json.loads(line, object_pairs_hook=refuse, parse_int=str, parse_float=str)
+
+
+_TS_FORMS = "it is RFC 3339 with a zone, or integer microseconds since 1970"
+_envelope_decoder = msgspec.json.Decoder(Envelope)
+_IDS = ("session_id", "type", "event_id", "source", "source_key", "checkpoint", "user", "project")
+
+
+def _convert(line: bytes, value: dict[str, Any]) -> Envelope:
+    _check_payload(_checked_type(value), value.get("payload"))
+    try:
+        envelope = _envelope_decoder.decode(line)
+    except msgspec.ValidationError as error:
+        why = str(error)
+        hint = f"; {_TS_FORMS}" if why.endswith("`$.ts`") else ""
+        raise EventInvalid(why + hint) from None
+    envelope.extra = msgspec.UNSET
+    for name in _IDS:
+        if "\0" in (getattr(envelope, name) or ""):
+            raise EventInvalid(f"`{name}` holds a NUL character")
+    if not TS_MIN_US <= microseconds(envelope.ts) < TS_MAX_US:
+        hint = "; integers are microseconds since 1970" if isinstance(envelope.ts, int) else ""
+        raise EventInvalid(f"`ts` is not between the years 2000 and 2099{hint}")
+    return envelope
+
+
+def _checked_type(value: dict[str, Any]) -> str:
+    name = value.get("type")
+    if not isinstance(name, str):
+        raise EventInvalid("`type` is missing" if name is None else "`type` is not a text")
+    if name not in PAYLOADS and not name.startswith(CUSTOM_PREFIX):
+        known = ", ".join(PAYLOADS)
+        raise EventInvalid(
+            f"unknown type {name[:64]!r}; known are {known}; own types begin with x_"
+        )
+    return name
+
+
+def _check_payload(event_type: str, payload: object) -> None:
+    if not isinstance(payload, dict):
+        missing = payload is None
+        raise EventInvalid("`payload` is missing" if missing else "`payload` is not an object")
+    try:
+        if structure := PAYLOADS.get(event_type):
+            msgspec.convert(payload, structure)
+    except msgspec.ValidationError as error:
+        why = str(error)  # its path begins at the payload
+        at_payload = (
+            why.replace("`$", "`$.payload", 1) if "`$" in why else f"{why} - at `$.payload`"
+        )
+        raise EventInvalid(at_payload) from None
+
+
+class _Source(Struct):
+    source: Id | None = None
+
+
+_source_decoder = msgspec.json.Decoder(_Source)
+
+
+def _source_of(line: bytes) -> str | None:
+    """The source that a rejected line names, for the ledger; None when it names none."""
+    try:
+        source = _source_decoder.decode(line).source
+    except (ValueError, RecursionError):
+        return None
+    return source if source is None or "\0" not in source else None

@@ -1,0 +1,107 @@
+"""The executor of many machines: tasks on a Ray cluster that somebody runs.
+
+This process becomes a driver of the cluster, so its machine has to be one of the cluster's
+nodes. Ray's own retries are off: attempts are counted as for processes.
+"""
+
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from penstock.errors import ExtraMissing
+from penstock.execution import Executor, Result, Task, TaskResult
+from penstock.execution.calls import WorkerLoss, perform, run_on
+from penstock.execution.errors import ExecutorUnreachable, TaskFailed
+
+_CONNECT_SECONDS_MAX = 10.0
+
+
+class RayExecutor(Executor):
+    """An Executor on the cluster at `address`: HOST:PORT of its head, or `auto`."""
+
+    def __init__(
+        self, address: str, *, attempts_max: int, inflight_max: int, task_memory_bytes: int
+    ) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ExtraMissing(what="The executor on Ray", extra="ray") from error
+
+        self._attempts_max = attempts_max
+        self._inflight_max = inflight_max
+        #: A process has one connection; the code that made it closes it.
+        self._connected = not ray.is_initialized()
+        if self._connected:
+            _connect(ray, address)
+        self._perform = ray.remote(perform).options(
+            num_cpus=1, memory=task_memory_bytes, max_retries=0, name="penstock"
+        )
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[TaskResult[Task, Result]]:
+        workers = _ClusterWorkers(self._perform, self._inflight_max)
+        return run_on(workers, function, tasks, self._attempts_max)
+
+    def close(self) -> None:
+        if self._connected:
+            import ray
+
+            self._connected = False
+            ray.shutdown()  # cancels the tasks under way
+
+
+def _connect(ray: Any, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        if host and port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS_MAX).close()
+        ray.init(
+            address=address, namespace="penstock", configure_logging=False, log_to_driver=False
+        )
+    except (OSError, RuntimeError, ValueError) as error:  # Ray has no error of its own for this
+        why = (
+            f"{' '.join(str(error).split())}; it is the address of the cluster's head, usually "
+            "with port 6379, and this machine has to be a node of the cluster"
+        )
+        raise ExecutorUnreachable(address=f"ray://{address}", why=why) from error
+
+
+class _ClusterWorkers:
+    def __init__(self, perform: Any, inflight_max: int) -> None:
+        self._perform = perform
+        self._inflight_max = inflight_max
+        self._numbers: dict[Any, int] = {}
+
+    def has_room(self) -> bool:
+        return len(self._numbers) < self._inflight_max
+
+    def give(self, number: int, call: bytes) -> None:
+        self._numbers[self._perform.remote(call)] = number
+
+    def wait(self) -> Iterator[tuple[int, bytes | WorkerLoss]]:
+        import ray
+
+        under_way = list(self._numbers)
+        ray.wait(under_way, num_returns=1)
+        for ready in ray.wait(under_way, num_returns=len(under_way), timeout=0)[0]:
+            yield self._numbers.pop(ready), _outcome(ready)
+
+    def drop(self) -> None:
+        """The tasks run to their end, for nobody. Cancelling one in the moment in which it ends
+        would end this whole process (seen with Ray 2.60)."""
+        self._numbers.clear()
+
+
+def _outcome(ready: Any) -> bytes | WorkerLoss:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    try:
+        outcome: bytes = ray.get(ready)
+    except RayTaskError as error:  # before our own code began: it is not installed there
+        why = str(error).strip().splitlines()[-1]
+        raise TaskFailed(function="penstock", task="on Ray", why=why) from error
+    except RayError as error:
+        return WorkerLoss(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+    return outcome

@@ -1,0 +1,210 @@
+"""`penstock import`, `penstock ledger` and `penstock rejected`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from penstock.clock import SystemClock
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.ingest.file_import import FileImporter, find_files
+from penstock.ingest.ledger import LedgerReport, read_ledger
+from penstock.ingest.rejected import list_rejected, read_rejected, replay_rejected
+from penstock.lake.lake import open_existing, open_or_make
+from penstock.lake.partitions import accept_gap as enter_acceptance
+from penstock.settings import load_settings
+from penstock.terminal import options
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.times import since_us
+
+_COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
+#: The largest number that the database has room for.
+_ID_MAX = 2**63 - 1
+
+
+def import_(
+    paths: Annotated[
+        list[Path], typer.Argument(parser=options.path, help="Files, or folders of files.")
+    ],
+    data: options.Data = None,
+    form: Annotated[
+        Literal["auto", "events"],
+        typer.Option("--format", help="events: one event a line, or an array; .gz and .zst too."),
+    ] = "auto",
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Take events from files. A second run of the same files adds nothing.
+
+    Example: penstock import sessions.jsonl.gz
+    """
+    files = find_files(paths)
+    console = Console(stderr=True)
+    with open_or_make(load_settings(data)) as lake:
+        importer = FileImporter(lake, tenant)
+        with Progress(console=console, disable=not console.is_terminal) as progress:
+            for path in files:
+                task = progress.add_task(path.name, total=path.stat().st_size)
+                for position in importer.take(path):
+                    progress.update(task, completed=position)
+        summary = importer.finish()
+    if json:
+        show_json(summary)
+        return
+    say(
+        f"{summary.files} files: {summary.accepted} events accepted, "
+        f"{summary.rejected} lines rejected"
+    )
+    if summary.waiting:
+        say("The running server has not stored them yet. Queries see them now, rewards do then.")
+    elif summary.by_server:
+        say("The running server has stored them.")
+    else:
+        say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
+    if summary.rejected:
+        say("`penstock rejected list` shows why")
+
+
+def ledger(
+    data: options.Data = None,
+    since: Annotated[
+        str | None, typer.Option(help="A time, or an age such as 24h or 7d; all by default.")
+    ] = None,
+    accept_gap: Annotated[
+        int | None, typer.Option(help="The number of a gap that somebody has looked into.")
+    ] = None,
+    reason: Annotated[
+        str, typer.Option(help="Why the gap is acceptable; it is stored with the gap.")
+    ] = "",
+    json: options.Json = False,
+) -> None:
+    """What came in, per source and hour, and what became of it. Exit 1 when it does not add up.
+
+    A gap is what the event log lost before the lake had it. It counts until it is accepted.
+
+    Example: penstock ledger --since 24h
+    """
+    with open_existing(data) as lake:
+        if accept_gap is not None:
+            what = f"--accept-gap {accept_gap}"
+            if not reason.strip():
+                raise InvalidInput(what=what, why="it needs --reason, which is stored")
+            if not enter_acceptance(lake.database, accept_gap, reason):
+                raise InvalidInput(what=what, why="there is no such gap")
+        report = read_ledger(lake, since_us(since) if since else 0)
+    totals = {name: sum(getattr(row, name) for row in report.rows) for name in _COUNTS}
+    if json:
+        show_json(
+            {
+                "rows": [facts(row) for row in report.rows],
+                "totals": totals,
+                "gaps": [facts(gap) for gap in report.gaps],
+                "discrepancies": report.discrepancies,
+            }
+        )
+    else:
+        _show_report(report, totals)
+    if report.discrepancies:
+        raise typer.Exit(1)
+
+
+def _show_report(report: LedgerReport, totals: dict[str, int]) -> None:
+    rows: list[list[object]] = [
+        [f"{time_of(row.hour):%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
+        + [getattr(row, name) for name in _COUNTS]
+        for row in report.rows
+    ]
+    columns = ["hour (UTC)", "tenant", "source", *_COUNTS]
+    show_table(columns, [*rows, ["total", "", "", *totals.values()]])
+    for gap in report.gaps:
+        if gap.accepted_at is not None:
+            say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
+    for sentence in report.discrepancies:
+        say(f"does not add up: {sentence}")
+    if not report.discrepancies:
+        say("It adds up: accepted = stored + duplicate + waiting in the log.")
+
+
+rejected_app = typer.Typer(
+    help="Rejected lines: why, and sending them again.", no_args_is_help=True
+)
+
+
+@rejected_app.command("list")
+def list_(
+    data: options.Data = None,
+    limit: Annotated[int, typer.Option(help="How many, the newest first.", min=1)] = 100,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Also those that were sent again meanwhile.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """The rejected lines with their reasons.
+
+    Example: penstock rejected list --limit 20
+    """
+    with open_existing(data) as lake:
+        entries = list_rejected(lake, limit, replayed=all_)
+    if json:
+        show_json([facts(entry) for entry in entries])
+        return
+    columns = ["id", "received (UTC)", "tenant", "source", "line", "reason"]
+    show_table(
+        columns,
+        [
+            [e.id, time_of(e.received_at), e.tenant, e.source or "(none)", e.line, e.reason]
+            for e in entries
+        ],
+    )
+
+
+@rejected_app.command("show")
+def show(
+    entry_id: Annotated[
+        int,
+        typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`."),
+    ],
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """One rejected line, whole.
+
+    Example: penstock rejected show 17
+    """
+    with open_existing(data) as lake:
+        entry = read_rejected(lake, entry_id)
+    if json:
+        show_json(facts(entry))
+        return
+    say(f"{entry.reason} (line {entry.line} of a request of {time_of(entry.received_at)})")
+    if entry.truncated:
+        say("Only the beginning was kept:")
+    typer.echo(entry.raw.decode(errors="backslashreplace"))
+
+
+@rejected_app.command("replay")
+def replay(
+    ids: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="[ID]…", min=1, max=_ID_MAX, help="All that wait, by default."),
+    ] = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Check rejected lines again, and take those that are accepted now. Exit 1 when any is not.
+
+    Example: penstock rejected replay 17 18
+    """
+    with open_existing(data) as lake:
+        outcome = replay_rejected(lake, SystemClock(), ids)
+    if json:
+        show_json(outcome)
+    else:
+        say(f"{outcome.accepted} accepted now, {len(outcome.refused)} rejected again")
+        for entry_id, reason in outcome.refused.items():
+            say(f"  {entry_id}: {reason}")
+    if outcome.refused:
+        raise typer.Exit(1)

@@ -1,0 +1,179 @@
+"""Importing files of events: past HTTP, but through the same log and writer."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.clock import SystemClock
+from penstock.errors import Backlogged, InvalidInput
+from penstock.ingest.errors import BodyUnreadable
+from penstock.ingest.gateway import Acceptance, Acceptor
+from penstock.ingest.partition_writer import WriterParts
+from penstock.ingest.settings import IngestSettings
+from penstock.ingest.writer import Writer
+from penstock.lake.catalog import read_next_offsets
+from penstock.lake.fresh_events import start_of
+from penstock.lake.lake import Lake
+from penstock.metrics import Metrics
+
+_READ_BYTES = 8 * 1024 * 1024
+#: How long a running server may take to make room in the log.
+_ROOM_SECONDS_MAX = 120
+#: How long storing may make no progress, beyond the age at which a flush is due.
+_STORE_SECONDS_MAX = 10
+_POLL_SECONDS = 0.05
+_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+
+
+@dataclass
+class ImportSummary:
+    """`stored` and `duplicate` stay 0 where a running server stores the events; `waiting` says
+    that it has not done so yet."""
+
+    files: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    stored: int = 0
+    duplicate: int = 0
+    by_server: bool = False
+    waiting: bool = False
+
+
+class FileImporter:
+    """Imports files of one tenant."""
+
+    def __init__(self, lake: Lake, tenant: str) -> None:
+        self._lake = lake
+        self._clock = SystemClock()
+        self._metrics = Metrics()
+        self._tenant = tenant
+        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log)
+        self._writer = Writer(
+            WriterParts(
+                settings=lake.settings,
+                database=lake.database,
+                store=lake.store,
+                log=lake.log,
+                clock=self._clock,
+                metrics=self._metrics,
+                summariser=lake.summariser,
+            )
+        )
+        self.summary = ImportSummary()
+
+    def take(self, path: Path) -> Iterator[int]:
+        """Append the events of a file to the log; yields how many bytes of it were read so far.
+        Raises InvalidInput, Backlogged. Events that were appended before stay, and may be
+        imported again."""
+        first_line = 1
+        for body, position in _bodies(path):
+            try:
+                for piece in self._acceptor.accept(body, self._clock.now_us(), first_line):
+                    self._append(piece)
+            except BodyUnreadable as error:
+                raise InvalidInput(what=f"The file {path}", why=error.facts["why"]) from error
+            first_line += body.count(b"\n")
+            yield position
+        self.summary.files += 1
+
+    def finish(self) -> ImportSummary:
+        """Store the events in the log, or wait for a running server that does: the next command
+        may need segments, as rewards do."""
+        summary, metrics = self.summary, self._metrics
+        summary.by_server = not self._writer.drain()
+        if summary.by_server:
+            patience_s = (
+                self._lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
+            )
+            summary.waiting = not wait_until_stored(self._lake, patience_s)
+        summary.stored = int(metrics.value("events_stored_total", tenant=self._tenant))
+        summary.duplicate = int(metrics.value("events_duplicate_total", tenant=self._tenant))
+        return summary
+
+    def _append(self, piece: Acceptance) -> None:
+        waited_s, drained = 0, False
+        while piece.values:
+            try:
+                self._lake.log.append(piece.values)
+                break
+            except Backlogged as full:
+                if drained or waited_s > _ROOM_SECONDS_MAX:
+                    raise  # storing made no room
+                drained = self._writer.drain()
+                if not drained:  # a running server stores them
+                    time.sleep(full.retry_after_s)
+                    waited_s += full.retry_after_s
+        self.summary.accepted += piece.accepted
+        self.summary.rejected += len(piece.rejections)
+
+
+def find_files(paths: list[Path]) -> list[Path]:
+    """These files, and those with events in these folders. Raises InvalidInput."""
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = [file for file in sorted(path.rglob("*")) if _holds_events(file)]
+            if not inside:
+                kinds = ", ".join(_SUFFIXES)
+                raise InvalidInput(what=f"The folder {path}", why=f"it holds no file of {kinds}")
+            files += inside
+        elif path.exists():
+            files.append(path)
+        else:
+            raise InvalidInput(what=f"The file {path}", why="it does not exist")
+    return files
+
+
+def wait_until_stored(lake: Lake, patience_s: float) -> bool:
+    """Wait until another process has stored the events that the log holds now. False once it
+    made no progress for so long."""
+    ends = lake.log.ends()
+    left, until_s = _unstored(lake, ends), time.monotonic() + patience_s
+    while any(left) and time.monotonic() < until_s:
+        time.sleep(_POLL_SECONDS)
+        before, left = left, _unstored(lake, ends)
+        if left != before:
+            until_s = time.monotonic() + patience_s
+    return not any(left)
+
+
+def _unstored(lake: Lake, ends: list[int]) -> list[int]:
+    """By partition, how far the lake is from its end."""
+    with lake.database.read() as connection:
+        covered = read_next_offsets(connection)
+    return [max(end - start_of(lake.log, at, covered), 0) for at, end in enumerate(ends)]
+
+
+def _holds_events(path: Path) -> bool:
+    plain = path.with_suffix("") if path.suffix in _CODECS else path
+    return path.is_file() and plain.suffix in _SUFFIXES
+
+
+def _bodies(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Whole lines, or the one array of the file, and how far the file was read."""
+    with path.open("rb") as file:
+        source = pa.PythonFile(file, mode="r")
+        codec = _CODECS.get(path.suffix)
+        stream = pa.CompressedInputStream(source, codec) if codec else source
+        try:
+            yield from _whole_lines(stream, file.tell)
+        except OSError as error:
+            raise InvalidInput(what=f"The file {path}", why=str(error)) from error
+
+
+def _whole_lines(stream: pa.NativeFile, position: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
+    rest = b""
+    while part := stream.read(_READ_BYTES):
+        rest += part
+        if rest.lstrip()[:1] == b"[":  # an array cannot be cut into lines
+            continue
+        cut = rest.rfind(b"\n") + 1
+        if cut:
+            yield rest[:cut], position()
+            rest = rest[cut:]
+    if rest:
+        yield rest, position()

@@ -1,0 +1,276 @@
+"""The gateway: from a request body to values of the event log, durable before the answer."""
+
+import asyncio
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pyarrow as pa
+
+from penstock.errors import Backlogged, TooManyRequests
+from penstock.eventlog import EventLog
+from penstock.eventlog.settings import EventLogSettings
+from penstock.events.bodies import split_body
+from penstock.events.frames import (
+    HEADER_BYTES_MAX,
+    REJECTED_LINE_BYTES_MAX,
+    FramePacker,
+    encode_values,
+)
+from penstock.events.validation import Rejection, validate_lines
+from penstock.http.errors import BodyTooLarge
+from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
+from penstock.metrics import Metrics
+from penstock.settings import Settings
+
+#: Lines are validated in pieces of this size, so that other requests get their turn in between.
+CHUNK_BYTES = 256 * 1024
+#: A body with more lines that are no events is something else. Stored one by one, and listed in
+#: the answer, the lines would take many times its size.
+REJECTED_LINES_MAX = 100_000
+#: So much is decompressed at once, so that other requests get their turn in between.
+_DECOMPRESSED_BYTES = 1024 * 1024
+_CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+#: How long a failed append counts as the log's state. A balancer sends requests only to gateways
+#: that are ready, so that without an end no request would show that the log is back.
+_FAILURE_SECONDS = 5.0
+
+
+def decompress(body: bytes, encoding: str, bytes_max: int) -> Iterator[bytes]:
+    """The body before its `Content-Encoding`, a part at a time, and no further than the limit.
+    Raises EncodingUnknown, BodyUnreadable, BodyTooLarge."""
+    if encoding in ("", "identity"):
+        parts = iter((body,))
+    elif codec := _CODECS.get(encoding):
+        parts = _inflate(body, codec)
+    else:
+        raise EncodingUnknown(encoding=encoding[:64])
+    size = 0
+    for part in parts:
+        size += len(part)
+        if size > bytes_max:
+            raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
+        yield part
+
+
+def _inflate(body: bytes, codec: str) -> Iterator[bytes]:
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
+            while part := stream.read(_DECOMPRESSED_BYTES):
+                yield part
+    except OSError as error:
+        raise BodyUnreadable(why=f"not valid {codec}: {error}") from None
+
+
+@dataclass
+class Acceptance:
+    """What became of a piece of a body, or of several added up."""
+
+    accepted: int = 0
+    rejections: list[Rejection] = field(default_factory=list)
+    values: defaultdict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, other: "Acceptance") -> None:
+        self.accepted += other.accepted
+        self.rejections += other.rejections
+        for partition, values in other.values.items():
+            self.values[partition] += values
+
+    def answer(self) -> dict[str, Any]:
+        """The body of the answer to the producer."""
+        rejected = [{"line": line.line, "error": line.reason} for line in self.rejections]
+        return {"accepted": self.accepted, "rejected": rejected}
+
+
+@dataclass(frozen=True)
+class Acceptor:
+    """Turns bodies of one tenant into values of the log."""
+
+    tenant: str
+    partitions: int
+    event_bytes_max: int
+    rejected_line_bytes_max: int
+    value_bytes_max: int
+
+    @classmethod
+    def of(cls, tenant: str, settings: Settings, log: EventLog) -> Self:
+        """For bodies that go to this log, as it is now."""
+        event_bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
+        return cls(
+            tenant=tenant,
+            partitions=log.partitions,
+            event_bytes_max=min(settings.room(EventLogSettings).event_bytes_max, event_bytes_max),
+            # Rejected lines are stored as JSON, where they take more room.
+            rejected_line_bytes_max=min(REJECTED_LINE_BYTES_MAX, event_bytes_max // 2),
+            value_bytes_max=log.value_bytes_max,
+        )
+
+    def accept(self, body: bytes, received_us: int, first_line: int = 1) -> Iterator[Acceptance]:
+        """A piece at a time, so that the caller may do something else in between.
+        Raises BodyUnreadable when hardly any line of the body is an event."""
+        packer = FramePacker(
+            self.tenant, received_us, self.partitions, self.rejected_line_bytes_max
+        )
+        rejected = 0
+        for number, lines in split_body(body, CHUNK_BYTES, first_line):
+            validated = validate_lines(lines, number, self.event_bytes_max)
+            rejected += len(validated.rejections)
+            if rejected > REJECTED_LINES_MAX:
+                last = validated.rejections[-1]
+                raise BodyUnreadable(
+                    why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
+                    f"line {last.line}: {last.reason}"
+                )
+            piece = Acceptance(len(validated.lines), validated.rejections)
+            for partition, frame in packer.pack(validated):
+                piece.values[partition] += encode_values(frame, self.value_bytes_max)
+            yield piece
+
+
+class InflightBytes:
+    """The bytes that requests hold in memory, bounded for all together and for each tenant. For
+    one event loop."""
+
+    def __init__(self, bytes_max: int, tenant_bytes_max: int, metrics: Metrics) -> None:
+        self._bytes_max = bytes_max
+        self._tenant_bytes_max = tenant_bytes_max
+        self._metrics = metrics
+        self._total = 0
+        self._by_tenant: defaultdict[str, int] = defaultdict(int)
+
+    def hold(self, tenant: str, size: int) -> None:
+        """Raises Backlogged or TooManyRequests, and then holds no more than before."""
+        held = self._by_tenant.get(tenant, 0)
+        if held + size > self._tenant_bytes_max:
+            raise TooManyRequests(why=f"{held} bytes are not on disk yet")
+        if self._total + size > self._bytes_max:
+            raise Backlogged(why=f"{self._total} bytes of events are not on disk yet")
+        self._change(tenant, size)
+
+    def release(self, tenant: str, size: int) -> None:
+        self._change(tenant, -size)
+
+    @contextmanager
+    def holding(self, tenant: str) -> Iterator[Callable[[int], None]]:
+        """A function that holds more bytes; all are released when the block ends."""
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            self.hold(tenant, size)
+            held += size
+
+        try:
+            yield hold
+        finally:
+            self.release(tenant, held)
+
+    def _change(self, tenant: str, size: int) -> None:
+        self._total += size
+        self._by_tenant[tenant] += size
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
+        self._metrics.set("inflight_bytes", self._total)
+
+
+Values = Mapping[int, Sequence[bytes]]
+
+
+@dataclass
+class _PendingAppend:
+    values: Values
+    size: int
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[None]
+
+
+class GroupCommit:
+    """Appends to the log on a thread of its own: many requests, one sync. What arrives while the
+    disk is busy is written together next. The callers bound the memory."""
+
+    def __init__(self, log: EventLog, block_bytes_max: int, metrics: Metrics) -> None:
+        self._log = log
+        self._block_bytes_max = block_bytes_max
+        self._metrics = metrics
+        self._pending: deque[_PendingAppend] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._failure: tuple[Exception, float] | None = None
+        self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+        self._thread.start()
+
+    async def append(self, values: Values) -> None:
+        """Returns once the values are on disk. Raises what the log raises."""
+        loop = asyncio.get_running_loop()
+        size = sum(len(value) for some in values.values() for value in some)
+        append = _PendingAppend(values, size, loop, loop.create_future())
+        with self._changed:
+            if self._closing:
+                raise Backlogged(why="the service is shutting down", retry_after_s=5)
+            self._pending.append(append)
+            self._changed.notify()
+        await append.done
+
+    def problem(self) -> str | None:
+        """Why events could not be acknowledged at the last try."""
+        failure = self._failure
+        if failure is None or time.monotonic() - failure[1] > _FAILURE_SECONDS:
+            return None
+        return " ".join(str(failure[0]).split())
+
+    def close(self) -> None:
+        """Writes pending values first."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            failure = self._append(group)
+            for loop in {append.loop for append in group}:
+                futures = [append.done for append in group if append.loop is loop]
+                loop.call_soon_threadsafe(_settle, futures, failure)
+
+    def _next_group(self) -> list[_PendingAppend]:
+        with self._changed:
+            while not self._pending and not self._closing:
+                self._changed.wait()
+            group: list[_PendingAppend] = []
+            size = 0
+            while self._pending and (
+                not group or size + self._pending[0].size <= self._block_bytes_max
+            ):
+                group.append(self._pending.popleft())
+                size += group[-1].size
+            return group
+
+    def _append(self, group: list[_PendingAppend]) -> Exception | None:
+        merged: defaultdict[int, list[bytes]] = defaultdict(list)
+        for append in group:
+            for partition, values in append.values.items():
+                merged[partition] += values
+        started = time.perf_counter()
+        try:
+            self._log.append(merged)
+        except Exception as error:  # noqa: BLE001  # the callers get it, whatever it is
+            self._metrics.add("log_append_failures_total")
+            self._failure = (error, time.monotonic())
+            return error
+        self._failure = None
+        self._metrics.observe("log_append_seconds", time.perf_counter() - started)
+        return None
+
+
+def _settle(futures: list[asyncio.Future[None]], failure: Exception | None) -> None:
+    for future in futures:
+        if future.done():  # its request was cancelled
+            continue
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)
