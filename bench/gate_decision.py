@@ -1,26 +1,21 @@
 """How long the gate takes to decide."""
 
-from bench.figures import Figure
-from bench.figures import at_most
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
+
+from bench.figures import Figure, at_most
 from penstock.channels.judgement import judge
-from penstock.channels.promotion import Promotion
-from penstock.channels.promotion import promote
-from penstock.channels.promotion import set_policy
-from penstock.checkpoints.attempt import Attempt
-from penstock.checkpoints.attempt import AttemptScope
+from penstock.channels.promotion import Promotion, promote, set_policy
+from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.registration import register
 from penstock.checkpoints.scores import record_attempts
-from penstock.checkpoints.suites import SuiteTask
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.settings import Settings
-import numpy as np
-import time
-
 
 _TENANT, _CHANNEL = "default", "production"
 _TASKS, _ATTEMPTS = 500, 8

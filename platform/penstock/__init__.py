@@ -5,8 +5,8 @@ lake = penstock.open("penstock-data")
 lake.query("select type, count(*) from events group by all").arrow()
 """
 
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+
 from penstock.channels.channel import assign
 from penstock.checkpoints.training_answer import trained
 from penstock.errors import PenstockError
@@ -14,7 +14,6 @@ from penstock.lake.lake import LakeQuery as Query
 from penstock.opening import Lake
 from penstock.opening import open_lake as open
 from penstock.shards.reader import read_shard
-
 
 try:
     __version__ = version("penstock")

@@ -2,8 +2,8 @@
 nothing."""
 
 from pathlib import Path
-from penstock.channels.channel import ChannelState
-from penstock.channels.channel import channel_state
+
+from penstock.channels.channel import ChannelState, channel_state
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake import lake
 from penstock.settings import load_settings

@@ -2,29 +2,26 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from penstock.errors import InvalidInput
-from penstock.gate.policy import CanarySteps
-from penstock.gate.policy import LiveRequirement
-from penstock.gate.sequential import SampleRatio
-from penstock.gate.sequential import check_sample_ratio
-from penstock_jobs.canary.live_metrics import Metric
-from penstock_jobs.canary.live_metrics import MetricMeasurement
-from penstock_jobs.canary.live_metrics import Scale
-from penstock_jobs.canary.live_metrics import measured_of
-from penstock_jobs.canary.live_metrics import seen_users
-from penstock_jobs.canary.live_metrics import traffic_of
-from penstock_jobs.canary.look import Look
-from penstock_jobs.canary.look import MetricLook
-from penstock_jobs.canary.look import judge_look
-from penstock_jobs.canary.look import judge_metric
-from penstock_jobs.canary.step import next_step
-from penstock_jobs.canary.trial import Period
-from penstock_jobs.canary.trial import Trial
 from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.errors import InvalidInput
+from penstock.gate.policy import CanarySteps, LiveRequirement
+from penstock.gate.sequential import SampleRatio, check_sample_ratio
+from penstock_jobs.canary.live_metrics import (
+    Metric,
+    MetricMeasurement,
+    Scale,
+    measured_of,
+    seen_users,
+    traffic_of,
+)
+from penstock_jobs.canary.look import Look, MetricLook, judge_look, judge_metric
+from penstock_jobs.canary.step import next_step
+from penstock_jobs.canary.trial import Period, Trial
 
 SECOND = 1_000_000
 RATE = Metric("happy", "any", Scale((0.0, 1.0)))

@@ -1,43 +1,42 @@
 """Processes that change the same channels at once, and write down what they saw."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+import multiprocessing
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
+from typing import Any, Literal
+
+import msgspec
+import sqlalchemy as sa
+
 from penstock.channels.change import Change
 from penstock.channels.channel import channel_state
-from penstock.channels.errors import AlreadyServing
-from penstock.channels.errors import ChannelPinned
-from penstock.channels.errors import ChannelUnknown
-from penstock.channels.errors import NotPinned
-from penstock.channels.errors import NothingToRollBackTo
-from penstock.channels.errors import PromotionConflict
+from penstock.channels.errors import (
+    AlreadyServing,
+    ChannelPinned,
+    ChannelUnknown,
+    NothingToRollBackTo,
+    NotPinned,
+    PromotionConflict,
+)
 from penstock.channels.history import channel_changes
-from penstock.channels.tables import channel
-from penstock.channels.tables import notice
+from penstock.channels.tables import channel, notice
 from penstock.database.engine import Database
 from penstock.database.limits import DatabaseLimits
 from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
-from tests.channels.linearizability import Call
-from tests.channels.linearizability import Told
-from tests.channels.linearizability import problems
-from tests.support.checkpoint_factory import PASS
-from tests.support.checkpoint_factory import POLICY
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import release
-from tests.support.checkpoint_factory import rollback
-from tests.support.checkpoint_factory import set_policy
-from typing import Any
-from typing import Literal
-import msgspec
-import multiprocessing
-import random
-import sqlalchemy as sa
-import time
-
+from tests.channels.linearizability import Call, Told, problems
+from tests.support.checkpoint_factory import (
+    PASS,
+    POLICY,
+    TENANT,
+    promote,
+    release,
+    rollback,
+    set_policy,
+)
 
 _PATIENCE_SECONDS = 60
 _REFUSED = (AlreadyServing, NothingToRollBackTo, NotPinned, ChannelUnknown)

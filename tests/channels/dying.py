@@ -4,34 +4,33 @@ writes on, and before every commit.
 Run by itself, with the address of a database: the process that kills forks, and has no threads.
 """
 
-from collections.abc import Callable
-from penstock.channels.channel import list_channels
-from penstock.channels.history import verify_history
-from penstock.channels.tables import channel
-from penstock.channels.tables import channel_change
-from penstock.channels.tables import notice
-from penstock.checkpoints.registration import withdraw
-from penstock.checkpoints.tables import checkpoint
-from penstock.checkpoints.tables import checkpoint_move
-from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
-from penstock.gate.tables import gate_policy
-from penstock.gate.tables import verdict
-from sqlalchemy import event
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import release
-from tests.support.checkpoint_factory import rollback
-from tests.support.checkpoint_factory import says
-from tests.support.checkpoint_factory import set_policy
-from typing import Any
-import msgspec
 import os
 import signal
-import sqlalchemy as sa
 import sys
+from collections.abc import Callable
+from typing import Any
 
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from penstock.channels.channel import list_channels
+from penstock.channels.history import verify_history
+from penstock.channels.tables import channel, channel_change, notice
+from penstock.checkpoints.registration import withdraw
+from penstock.checkpoints.tables import checkpoint, checkpoint_move
+from penstock.database.engine import Database
+from penstock.database.limits import DatabaseLimits
+from penstock.gate.tables import gate_policy, verdict
+from tests.support.checkpoint_factory import (
+    TENANT,
+    add,
+    promote,
+    release,
+    rollback,
+    says,
+    set_policy,
+)
 
 _TABLES = (channel, channel_change, checkpoint, checkpoint_move, gate_policy, notice, verdict)
 _POINTS_MAX = 200

@@ -1,37 +1,28 @@
 """Whoever waits for a change of a channel is told of it, and of each one before it."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import ExitStack
-from contextlib import contextmanager
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import NOTICES_AT_ONCE
-from penstock.channels.watchers import ChannelNews
-from penstock.channels.watchers import WatchOutcome
-from penstock.channels.watchers import Watcher
-from penstock.channels.watchers import follow
+from penstock.channels.watchers import ChannelNews, Watcher, WatchOutcome, follow
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.migrations import upgrade
 from penstock.errors import TooManyRequests
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import release
-from tests.support.checkpoint_factory import rollback
-from tests.support.checkpoint_factory import set_policy
+from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 from tests.support.waiting import eventually
-from typing import Any
-import json
-import os
-import pytest
-import queue
-import sqlalchemy as sa
-import subprocess
-import sys
-import threading
-
 
 KEY = (TENANT, "production")
 POLICY = "[[require]]\nsuite = 'core'\nmargin = 0.02\n"

@@ -1,48 +1,35 @@
 """Checkpoints: what can be registered, what their files have to be, and where they came from."""
 
-from pathlib import Path
-from penstock.channels.channel import serving_channels
-from penstock.checkpoints import digests
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.checkpoint import EDGES
-from penstock.checkpoints.checkpoint import STATES
-from penstock.checkpoints.checkpoint import State
-from penstock.checkpoints.checkpoint import check_edge
-from penstock.checkpoints.errors import CheckpointConflict
-from penstock.checkpoints.errors import CheckpointUnknown
-from penstock.checkpoints.errors import DigestMismatch
-from penstock.checkpoints.errors import LineageBroken
-from penstock.checkpoints.errors import StateRefused
-from penstock.checkpoints.lineage import Learner
-from penstock.checkpoints.lineage import learners
-from penstock.checkpoints.lineage import lineage
-from penstock.checkpoints.registration import find
-from penstock.checkpoints.registration import list_checkpoints
-from penstock.checkpoints.registration import register
-from penstock.checkpoints.registration import withdraw
-from penstock.checkpoints.tables import checkpoint
-from penstock.database.engine import Database
-from penstock.database.engine import now_us
-from penstock.errors import InvalidInput
-from penstock.settings import Settings
-from penstock.shards.errors import ShardUnknown
-from penstock.shards.tables import shard
-from penstock.shards.tables import shard_mark
-from penstock.storage import open_store
-from penstock.storage.settings import StorageSettings
-from tests.support.checkpoint_factory import NOWHERE
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import digest_of
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import rollback
-from tests.support.servers.s3 import S3Server
-from typing import Any
 import hashlib
 import os
+from pathlib import Path
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.channel import serving_channels
+from penstock.checkpoints import digests
+from penstock.checkpoints.checkpoint import EDGES, STATES, Checkpoint, State, check_edge
+from penstock.checkpoints.errors import (
+    CheckpointConflict,
+    CheckpointUnknown,
+    DigestMismatch,
+    LineageBroken,
+    StateRefused,
+)
+from penstock.checkpoints.lineage import Learner, learners, lineage
+from penstock.checkpoints.registration import find, list_checkpoints, register, withdraw
+from penstock.checkpoints.tables import checkpoint
+from penstock.database.engine import Database, now_us
+from penstock.errors import InvalidInput
+from penstock.settings import Settings
+from penstock.shards.errors import ShardUnknown
+from penstock.shards.tables import shard, shard_mark
+from penstock.storage import open_store
+from penstock.storage.settings import StorageSettings
+from tests.support.checkpoint_factory import NOWHERE, TENANT, add, digest_of, promote, rollback
+from tests.support.servers.s3 import S3Server
 
 EMPTY = f"sha256:{hashlib.sha256(b'').hexdigest()}"
 

@@ -3,28 +3,27 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from penstock.checkpoints.attempt import Attempt
-from penstock.checkpoints.attempt import AttemptScope
-from penstock.checkpoints.attempt import check_attempt
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.checkpoints.attempt import Attempt, AttemptScope, check_attempt
 from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.scores import attempts_of
-from penstock.checkpoints.scores import record_attempts
-from penstock.checkpoints.scores import versions_tried
-from penstock.checkpoints.suites import SuiteContent
-from penstock.checkpoints.suites import SuiteTask
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
-from penstock.checkpoints.suites import suite_names
-from penstock.checkpoints.suites import suite_versions
+from penstock.checkpoints.scores import attempts_of, record_attempts, versions_tried
+from penstock.checkpoints.suites import (
+    SuiteContent,
+    SuiteTask,
+    SuiteVersion,
+    add_suite,
+    suite_names,
+    suite_versions,
+)
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
-from typing import Any
-import pytest
-import sqlalchemy as sa
-
 
 PLACE = AttemptScope("default", "core", "v1", "ckpt-1")
 SOLVED = Attempt(task="t-1", attempt=0, score=1.0, completion_tokens=812, edited=True)

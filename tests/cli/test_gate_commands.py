@@ -2,22 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from penstock.checkpoints.attempt import Attempt
-from penstock.checkpoints.attempt import AttemptScope
-from penstock.checkpoints.scores import record_attempts
-from penstock.checkpoints.suites import SuiteTask
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
-from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
-from tests.support.checkpoint_factory import PASS
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import set_policy
 from typing import Any
+
 import pytest
 
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.lake.lake import open_or_make
+from penstock.settings import load_settings
+from tests.support.checkpoint_factory import PASS, TENANT, add, promote, set_policy
 
 Run = Callable[..., Any]
 POLICY = """

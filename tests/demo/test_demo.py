@@ -1,23 +1,23 @@
 """The demonstration keeps what it promises: it learns, the gate stops a hack, a bad checkpoint is
 taken back, and the same seed tells the same story."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
 from penstock.channels.channel import channel_state
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock_jobs.demo.folders import make_folders
-from penstock_jobs.demo.player import CHANNEL
-from penstock_jobs.demo.player import Player
+from penstock_jobs.demo.player import CHANNEL, Player
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.demo.story import ACTS
-from penstock_jobs.demo.story import Chapter
+from penstock_jobs.demo.story import ACTS, Chapter
 from tests.support.suite_factory import need_isolation
-from typing import Any
-import msgspec
-import os
-import pytest
-import subprocess
-import sys
 
 
 def test_it_learns_and_the_gate_stops_what_a_hole_in_the_reward_teaches(

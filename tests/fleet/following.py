@@ -1,31 +1,27 @@
 """Sidecars for tests: in a thread of this process, or as a process of their own."""
 
+import json
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
 from penstock.checkpoints.registration import register
 from penstock.database.engine import Database
 from penstock.errors import PenstockError
 from penstock.fleet.copies import locked
 from penstock.fleet.registry_source import DatabaseSource
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.sidecar import Sidecar
-from penstock.fleet.sidecar import SidecarPlan
+from penstock.fleet.sidecar import Sidecar, SidecarPlan
 from penstock.fleet.standing import PartName
 from penstock.settings import Settings
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import promote
+from tests.support.checkpoint_factory import TENANT, promote
 from tests.support.waiting import eventually
-from typing import Any
-import json
-import os
-import subprocess
-import sys
-import threading
-
 
 #: Keeps what it is told, a line a run: what it loads, and what was loaded before.
 JOURNAL = 'echo "$PENSTOCK_CHECKPOINT<$PENSTOCK_LOADED" >> "$PENSTOCK_FOLDER/../journal"'

@@ -1,25 +1,22 @@
 """Copies are whole and verified, or not there; what is there is used."""
 
+import hashlib
+import shutil
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
 from penstock.checkpoints.digests import digest_files
 from penstock.errors import InvalidInput
 from penstock.fleet import copies as copies_module
-from penstock.fleet.copies import Copies
-from penstock.fleet.copies import _unfit
-from penstock.fleet.copies import locked
-from penstock.fleet.errors import CopyMismatch
-from penstock.fleet.errors import FetchFailed
-from penstock.fleet.errors import FolderTaken
+from penstock.fleet.copies import Copies, _unfit, locked
+from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.registry_source import Piece
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings
 from tests.fleet.following import make_files
-from tests.support.servers.s3 import BUCKET
-from tests.support.servers.s3 import S3Server
-from typing import NamedTuple
-import hashlib
-import pytest
-import shutil
+from tests.support.servers.s3 import BUCKET, S3Server
 
 
 @pytest.fixture

@@ -1,27 +1,17 @@
 """A channel with a canary, and sessions of users whom it splits."""
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from penstock.channels.channel import ChannelState
-from penstock.channels.channel import channel_state
-from penstock.channels.channel import choose_arm
-from penstock.execution.inline import InlineExecutor
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.runs import RunRequest
-from penstock_jobs.rewards.runs import run
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import set_policy
-from tests.support.lakes import Event
-from tests.support.lakes import HandLake
-from tests.support.lakes import make_event
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
 import numpy as np
 
+from penstock.channels.channel import ChannelState, channel_state, choose_arm
+from penstock.execution.inline import InlineExecutor
+from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.runs import RunRequest, run
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
+from tests.support.lakes import Event, HandLake, make_event
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -1,19 +1,17 @@
 """Databases of the kinds that there are, for the tests of checkpoints, gate and channels."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
+
 from penstock.database.engine import Database
 from penstock.database.limits import DatabaseLimits
 from penstock.database.migrations import upgrade
-from penstock.settings import Settings
-from penstock.settings import load_settings
+from penstock.settings import Settings, load_settings
 from tests.support.servers.postgres import PostgresServer
-from tests.support.webhook_receiver import Receiver
-from tests.support.webhook_receiver import receiving
-import pytest
-import shutil
-
+from tests.support.webhook_receiver import Receiver, receiving
 
 OpenDatabase = Callable[[], Database]
 

@@ -1,39 +1,25 @@
 """Results of other harnesses into the registry: once, whole, and with what was wrong with them."""
 
-from collections import defaultdict
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import replace
-from pathlib import Path
-from penstock.checkpoints.attempt import Attempt
-from penstock.checkpoints.attempt import AttemptScope
-from penstock.checkpoints.registration import find
-from penstock.checkpoints.scores import new_attempts
-from penstock.checkpoints.scores import record_attempts
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
-from penstock.checkpoints.suites import suite_versions
-from penstock.checkpoints.tables import benchmark_run
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
-from penstock.errors import InvalidInput
-from penstock.settings import GIB
-from penstock.settings import MIB
-from penstock.settings import Settings
-from penstock_jobs.benchmarks.importers import FORMATS
-from penstock_jobs.benchmarks.importers import format_of
-from penstock_jobs.benchmarks.importers import harbor
-from penstock_jobs.benchmarks.importers import inspect_logs
-from penstock_jobs.benchmarks.importers.trials import ProblemCounts
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from sqlalchemy import Connection
-from statistics import fmean
 import hashlib
-import msgspec
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
 
+import msgspec
+from sqlalchemy import Connection
+
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.registration import find
+from penstock.checkpoints.scores import new_attempts, record_attempts
+from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
+from penstock.checkpoints.tables import benchmark_run
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.errors import InvalidInput
+from penstock.settings import GIB, MIB, Settings
+from penstock_jobs.benchmarks.importers import FORMATS, format_of, harbor, inspect_logs
+from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions
 
 #: One document, unpacked; what one archive holds, unpacked; attempts in one import.
 _DOCUMENT_BYTES_MAX = 512 * MIB

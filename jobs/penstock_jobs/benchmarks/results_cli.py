@@ -1,19 +1,16 @@
 """`penstock bench show | compare`: what checkpoints scored, as tables for people."""
 
 from collections import Counter
-from dataclasses import asdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from typing import Annotated
-from typing import TYPE_CHECKING
-import typer
-
+from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.checkpoints.attempt import AttemptScope

@@ -1,23 +1,16 @@
 """`penstock canary`."""
 
 from collections.abc import Mapping
-from penstock.channels.promotion_cli import CHANNEL_DEFAULT
-from penstock.channels.promotion_cli import Channel
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.channels.promotion_cli import CHANNEL_DEFAULT, Channel
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.options import By
-from penstock.terminal.options import actor
-from penstock.terminal.output import encode
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
-from typing import Annotated
-from typing import Any
-from typing import TYPE_CHECKING
-import typer
-
+from penstock.terminal.options import By, actor
+from penstock.terminal.output import encode, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock_jobs.canary.trial import Trial

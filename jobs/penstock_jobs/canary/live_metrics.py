@@ -7,36 +7,28 @@ Events and rewards older than the trial are not read. A few columns of the summa
 tell which sessions began before it."""
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from math import isfinite
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
-from penstock.gate.sequential import Arm
-from penstock.gate.sequential import PhaseUsers
-from penstock.gate.sequential import UserResult
-from penstock.gate.sequential import on_log_scale
+from penstock.gate.sequential import Arm, PhaseUsers, UserResult, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.trial import Period
-from penstock_jobs.canary.trial import Trial
-from penstock_jobs.rewards.definition import DEFAULT
-from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.canary.trial import Period, Trial
+from penstock_jobs.rewards.definition import DEFAULT, parse_definition
 from penstock_jobs.rewards.progress import definition_known_as
-from penstock_jobs.rewards.rates import RATES
-from penstock_jobs.rewards.rates import Tally
-from typing import Literal
-import numpy as np
-import pyarrow as pa
-
+from penstock_jobs.rewards.rates import RATES, Tally
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]
 #: The reward that a definition makes of all its others.

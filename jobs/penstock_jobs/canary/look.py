@@ -1,46 +1,41 @@
 """A look at the trial of a channel: measure and judge its metrics, and store the result."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from penstock.channels import channel as channels
-from penstock.channels.history import channel_changes
-from penstock.database.engine import Database
-from penstock.database.engine import now_us
-from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import PenstockError
-from penstock.gate.policy import CanarySteps
-from penstock.gate.policy import LiveRequirement
-from penstock.gate.policy import Policy
-from penstock.gate.policy import parse
-from penstock.gate.sequential import Arm
-from penstock.gate.sequential import ArmQuestion
-from penstock.gate.sequential import SampleRatio
-from penstock.gate.sequential import as_ratio
-from penstock.gate.sequential import check_sample_ratio
-from penstock.gate.sequential import compare_arms
-from penstock.gate.sequential import log_margin
-from penstock.gate.tables import live_look
-from penstock.lake.lake import Lake
-from penstock_jobs.canary.live_metrics import ARMS
-from penstock_jobs.canary.live_metrics import Metric
-from penstock_jobs.canary.live_metrics import MetricMeasurement
-from penstock_jobs.canary.live_metrics import TrialTraffic
-from penstock_jobs.canary.live_metrics import find_metric
-from penstock_jobs.canary.live_metrics import measure
-from penstock_jobs.canary.live_metrics import read_traffic
-from penstock_jobs.canary.live_metrics import seen_users
-from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.trial import Trial
-from penstock_jobs.canary.trial import trial_of
-from typing import Any
-from typing import Literal
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar
+
 import msgspec
 import sqlalchemy as sa
 
+from penstock.channels import channel as channels
+from penstock.channels.history import channel_changes
+from penstock.database.engine import Database, now_us
+from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import PenstockError
+from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
+from penstock.gate.sequential import (
+    Arm,
+    ArmQuestion,
+    SampleRatio,
+    as_ratio,
+    check_sample_ratio,
+    compare_arms,
+    log_margin,
+)
+from penstock.gate.tables import live_look
+from penstock.lake.lake import Lake
+from penstock_jobs.canary.live_metrics import (
+    ARMS,
+    Metric,
+    MetricMeasurement,
+    TrialTraffic,
+    find_metric,
+    measure,
+    read_traffic,
+    seen_users,
+)
+from penstock_jobs.canary.settings import CanarySettings
+from penstock_jobs.canary.trial import Trial, trial_of
 
 #: The shares of sessions whose value nobody will know may differ by so much between the two arms.
 #: Above it no metric passes.

@@ -1,54 +1,39 @@
 """Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from penstock.channels.channel import ChannelState
-from penstock.channels.channel import assign
-from penstock.channels.channel import channel_state
-from penstock.channels.promotion import Promotion
-from penstock.channels.promotion import promote
-from penstock.channels.promotion import release
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
+
+from penstock.channels.channel import ChannelState, assign, channel_state
+from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.registration import register
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.run import register_suite
-from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX
-from penstock_jobs.benchmarks.suite import read_suite
+from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
 from penstock_jobs.canary.step import gate
 from penstock_jobs.demo.folders import DemoFolders
 from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.story import Act
-from penstock_jobs.demo.story import Chapter
-from penstock_jobs.demo.story import EPILOGUE
-from penstock_jobs.demo.story import LEARN
-from penstock_jobs.demo.story import Narrator
-from penstock_jobs.demo.story import Reception
-from penstock_jobs.demo.story import StoryEnding
-from penstock_jobs.demo.traffic import DemoTraffic
-from penstock_jobs.demo.traffic import TrafficTruth
-from penstock_jobs.demo.traffic import measured_reception
-from penstock_jobs.demo.traffic import scores
-from penstock_jobs.demo.traffic import true_reception
+from penstock_jobs.demo.story import EPILOGUE, LEARN, Act, Chapter, Narrator, Reception, StoryEnding
+from penstock_jobs.demo.traffic import (
+    DemoTraffic,
+    TrafficTruth,
+    measured_reception,
+    scores,
+    true_reception,
+)
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
 from penstock_jobs.rewards import runs as rewards
-from penstock_jobs.simulator.policy import policy_of
-from penstock_jobs.simulator.policy import read_policy
+from penstock_jobs.simulator.policy import policy_of, read_policy
 from penstock_jobs.simulator.production import Checkpoint
-from urllib.parse import quote
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
-import time
-
 
 CHANNEL = "production"
 FIRST = "demo-0000"

@@ -3,24 +3,19 @@
 A target is a webhook or the topic. All that stands before `next_version` was taken by it.
 """
 
-from dataclasses import dataclass
-from penstock.channels.notices import Notice
-from penstock.channels.notices import notices_in
-from penstock.channels.settings import ChannelSettings
-from penstock.channels.tables import channel
-from penstock.channels.tables import delivery
-from penstock.channels.tables import webhook
-from penstock.channels.topic import topic_address
-from penstock.channels.webhooks import list_webhooks
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
-from penstock.database.tables import lease
-from penstock.settings import Settings
-from penstock.settings import without_secrets
 import hashlib
+from dataclasses import dataclass
+
 import sqlalchemy as sa
 
+from penstock.channels.notices import Notice, notices_in
+from penstock.channels.settings import ChannelSettings
+from penstock.channels.tables import channel, delivery, webhook
+from penstock.channels.topic import topic_address
+from penstock.channels.webhooks import list_webhooks
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.database.tables import lease
+from penstock.settings import Settings, without_secrets
 
 _WEBHOOK = "webhook:"
 _TOPIC = "kafka:"

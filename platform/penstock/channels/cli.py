@@ -1,32 +1,24 @@
 """`penstock channels`: where channels point, their history, their policy, and watching them."""
 
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from penstock.database.errors import DatabaseUnreachable
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing
-from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
-from penstock.terminal import options
-from penstock.terminal.options import By
-from penstock.terminal.options import Reason
-from penstock.terminal.options import actor
-from penstock.terminal.output import encode
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
 from threading import Event
-from typing import Annotated
-from typing import Any
-from typing import TYPE_CHECKING
-import sys
-import time
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
+from penstock.database.errors import DatabaseUnreachable
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing, open_or_make
+from penstock.settings import load_settings
+from penstock.terminal import options
+from penstock.terminal.options import By, Reason, actor
+from penstock.terminal.output import encode, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change

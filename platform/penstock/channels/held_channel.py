@@ -22,8 +22,7 @@ from penstock.channels.notices import put_notice
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.registration import check_chain, find_in, move_state
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_new
+from penstock.database.engine import Database, insert_new, now_us
 from penstock.gate.tables import verdict
 from penstock.gate.verdict import Verdict
 

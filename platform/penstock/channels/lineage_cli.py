@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.events.tenants import TENANT_DEFAULT
-from penstock.lake.directory import open_existing
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import CheckpointName
 from penstock.terminal.output import facts, say, show_json, show_table, time_of

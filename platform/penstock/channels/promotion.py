@@ -6,39 +6,24 @@ then: when anything changed meanwhile, nothing is promoted.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import replace
-from penstock.channels.change import Action
-from penstock.channels.change import Change
-from penstock.channels.errors import AlreadyServing
-from penstock.channels.errors import ChannelPinned
-from penstock.channels.errors import NotPinned
-from penstock.channels.held_channel import ANY
-from penstock.channels.held_channel import Expected
-from penstock.channels.held_channel import conflict
-from penstock.channels.held_channel import hold_channel
-from penstock.channels.held_channel import refuse_unexpected
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from penstock.channels.change import Action, Change
+from penstock.channels.errors import AlreadyServing, ChannelPinned, NotPinned
+from penstock.channels.held_channel import ANY, Expected, conflict, hold_channel, refuse_unexpected
 from penstock.channels.history import newest_change
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.checkpoint import check_edge
+from penstock.checkpoints.checkpoint import Checkpoint, check_edge
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.names import check_channel_name
-from penstock.checkpoints.names import check_name
-from penstock.checkpoints.names import check_reason
-from penstock.checkpoints.registration import check_chain
-from penstock.checkpoints.registration import find_in
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
-from penstock.database.inserting import insert_new
-from penstock.errors import InvalidInput
-from penstock.errors import PenstockError
+from penstock.checkpoints.names import check_channel_name, check_name, check_reason
+from penstock.checkpoints.registration import check_chain, find_in
+from penstock.database.engine import Database, insert_new, now_us
+from penstock.errors import InvalidInput, PenstockError
 from penstock.gate import policy
 from penstock.gate.errors import GateRefused
 from penstock.gate.tables import gate_policy
 from penstock.gate.verdict import Verdict
-from sqlalchemy import Connection
-
 
 #: What says of a channel and a checkpoint whether it may go there.
 Judge = Callable[[str, str], Verdict]

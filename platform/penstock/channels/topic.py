@@ -6,7 +6,7 @@ from penstock.channels.notices import Notice
 from penstock.channels.settings import ChannelSettings
 from penstock.channels.webhooks import DeliveryFailure
 from penstock.errors import ExtraMissing, SettingInvalid
-from penstock.eventlog.kafka.address import Address, parse_address
+from penstock.eventlog.kafka.topic import TopicAddress, parse_address
 from penstock.eventlog.settings import EventLogSettings
 from penstock.settings import Settings
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CONFIGS = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 86_400_000)}
 
 
-def topic_address(settings: Settings) -> Address | None:
+def topic_address(settings: Settings) -> TopicAddress | None:
     """None where the settings name no topic. Raises SettingInvalid."""
     url = settings.room(ChannelSettings).notice_topic_url
     if not url:
@@ -47,7 +47,7 @@ def open_topic(settings: Settings) -> "TopicTarget | None":
 class TopicTarget:
     """Used by one thread at a time, but for `close`."""
 
-    def __init__(self, address: Address, *, request_s: float) -> None:
+    def __init__(self, address: TopicAddress, *, request_s: float) -> None:
         """Whether anybody answers is seen at the first notice."""
         self._address = address
         self._request_s = request_s
@@ -80,7 +80,7 @@ class TopicTarget:
             try:
                 producer.close(0)
             except KafkaError:
-                producer._sender.force_close()  # as in penstock.eventlog.kafka.producing
+                producer._sender.force_close()  # as in penstock.eventlog.kafka.clients
 
     def _open(self) -> "KafkaProducer":
         """Raises KafkaError."""

@@ -1,19 +1,16 @@
 """`penstock webhooks`."""
 
+import signal
+import threading
 from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import facts
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
-from typing import Annotated
-import signal
-import threading
-import typer
-
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 app = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 

@@ -4,29 +4,19 @@ Of a file it is the SHA-256 of its bytes. Of a folder it is that of a list of it
 their paths as bytes, a line each: path, size and SHA-256, separated by zero bytes.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import replace
-from pathlib import Path
-from penstock.errors import ExtraMissing
-from penstock.errors import InvalidInput
-from penstock.errors import SettingInvalid
-from penstock.settings import Settings
-from penstock.settings import without_secrets
-from penstock.storage.errors import StoreRefused
-from penstock.storage.errors import StoreUnreachable
-from typing import Literal
-from typing import NamedTuple
-from typing import Protocol
-from urllib.parse import unquote
-from urllib.parse import urlsplit
 import hashlib
 import os
 import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
 
+from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.settings import Settings, without_secrets
+from penstock.storage.errors import StoreRefused, StoreUnreachable
 
 FilesCheck = Literal["verified", "unreachable", "not_looked"]
 #: Told how many bytes were read since the last time.

@@ -18,8 +18,7 @@ from penstock.checkpoints.errors import (
 )
 from penstock.checkpoints.names import check_digest, check_name, check_reason, check_text
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_new
+from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from penstock.shards.errors import ShardUnknown

@@ -18,8 +18,7 @@ from penstock.checkpoints.attempt import (
 )
 from penstock.checkpoints.errors import AttemptConflict
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
-from penstock.database.engine import Database, now_us
-from penstock.database.inserting import insert_of
+from penstock.database.engine import Database, insert_of, now_us
 
 #: How many rows one statement inserts: databases bound a statement's parameters.
 _ROWS_A_STATEMENT = 500

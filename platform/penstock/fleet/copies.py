@@ -5,40 +5,27 @@ rename; what was being fetched when a sidecar died lies in DIR/fetching-DIGITS, 
 files are used by the next one.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import replace
-from pathlib import Path
-from pathlib import PurePosixPath
-from penstock.checkpoints.digests import CheckpointFile
-from penstock.checkpoints.digests import files_below
-from penstock.checkpoints.digests import folder_digest
-from penstock.checkpoints.digests import path_of
-from penstock.directories import make_directory
-from penstock.directories import sync_directory
-from penstock.errors import InvalidInput
-from penstock.errors import PenstockError
-from penstock.fleet.errors import CopyMismatch
-from penstock.fleet.errors import FetchFailed
-from penstock.fleet.errors import FolderTaken
-from penstock.fleet.registry_source import Piece
-from penstock.fleet.settings import FleetSettings
-from penstock.settings import Settings
-from penstock.storage import open_store
-from typing import Any
-from typing import Protocol
-from urllib.parse import unquote
-from urllib.parse import urlsplit
 import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from penstock.checkpoints.digests import CheckpointFile, files_below, folder_digest, path_of
+from penstock.directories import make_directory, sync_directory
+from penstock.errors import InvalidInput, PenstockError
+from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
+from penstock.fleet.registry_source import Piece
+from penstock.fleet.settings import FleetSettings
+from penstock.settings import Settings
+from penstock.storage import open_store
 
 
 class Readable(Protocol):

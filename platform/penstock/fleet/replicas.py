@@ -2,31 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from dataclasses import fields
-from penstock.channels.channel import ChannelState
-from penstock.channels.channel import channel_state_in
-from penstock.checkpoints.names import TEXT_CHARS_MAX
-from penstock.checkpoints.names import check_digest
-from penstock.checkpoints.names import check_name
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
+from dataclasses import dataclass, fields
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.channels.channel import ChannelState, channel_state_in
+from penstock.checkpoints.names import TEXT_CHARS_MAX, check_digest, check_name
+from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
-from penstock.fleet.errors import ReplicaTaken
-from penstock.fleet.errors import ReplicasFull
+from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.standing import Group
-from penstock.fleet.standing import PARTS
-from penstock.fleet.standing import STATES
-from penstock.fleet.standing import Standing
-from penstock.fleet.standing import standings
+from penstock.fleet.standing import PARTS, STATES, Group, Standing, standings
 from penstock.fleet.tables import replica
 from penstock.metrics import Metrics
 from penstock.settings import Settings
-from sqlalchemy import Connection
-import sqlalchemy as sa
-
 
 #: A replica that nobody heard of for so long is forgotten.
 FORGET_SECONDS = 3_600.0

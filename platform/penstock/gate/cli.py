@@ -1,16 +1,15 @@
 """`penstock gate plan`. `penstock gate check` needs a channel: see `channels/promotion_cli.py`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from penstock.events.event import TENANT_DEFAULT
 from penstock.gate.report import show_text
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from typing import Annotated
-from typing import TYPE_CHECKING
-import typer
-
+from penstock.terminal.output import show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.gate.power import PowerPlan

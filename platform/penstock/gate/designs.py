@@ -14,30 +14,23 @@ The bound of each look follows from those before by the joint distribution of Br
 these parts. Looks that resemble each other more than that err less.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import ceil
-from math import sqrt
-from penstock.checkpoints.attempt import Attempt
-from penstock.checkpoints.attempt import AttemptScope
-from penstock.checkpoints.attempt import RecordedAttempt
-from penstock.checkpoints.scores import read_attempts
-from penstock.database.engine import Database
-from penstock.database.engine import insert_new
-from penstock.database.engine import now_us
-from penstock.errors import InvalidInput
-from penstock.gate.statistics import chance
-from penstock.gate.tables import benchmark_design
-from sqlalchemy import Connection
+from math import ceil, sqrt
 from typing import Any
+
 import msgspec
 import numpy as np
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
+from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
+from penstock.checkpoints.scores import read_attempts
+from penstock.database.engine import Database, insert_new, now_us
+from penstock.errors import InvalidInput
+from penstock.gate.statistics import chance
+from penstock.gate.tables import benchmark_design
 
 #: The integral over where the walk may stand: from so many deviations below, at so many points.
 _LOWEST, _HIGHEST = -8.0, 9.0

@@ -7,23 +7,25 @@ and of older versions repeats them whole.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import msgspec
+
 from penstock.checkpoints.attempt import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.documents import seconds_between
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import ONLY_SUMMARY
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import choose
-from penstock_jobs.benchmarks.importers.trials import failed_attempt
-from penstock_jobs.benchmarks.importers.trials import scored
-from penstock_jobs.benchmarks.importers.trials import short
-from typing import Any
-import msgspec
-
+from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
+from penstock_jobs.benchmarks.importers.trials import (
+    ONLY_SUMMARY,
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    choose,
+    failed_attempt,
+    scored,
+    short,
+)
 
 NAME = "harbor"
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from xml.parsers import expat
+
 from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import distinct
-from penstock_jobs.benchmarks.importers.trials import short
-from xml.parsers import expat
-
+from penstock_jobs.benchmarks.importers.trials import (
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    distinct,
+    short,
+)
 
 NAME = "junit"
 

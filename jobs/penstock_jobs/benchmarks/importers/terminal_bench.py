@@ -4,23 +4,25 @@ A run has `run_metadata.json`, a `results.json` of all its trials, and one for e
 Trials are named `task.N-of-M.run`.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
+
 from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.documents import seconds_between
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import ONLY_SUMMARY
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import failed_attempt
-from penstock_jobs.benchmarks.importers.trials import short
-from typing import Any
-import msgspec
-import re
-
+from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
+from penstock_jobs.benchmarks.importers.trials import (
+    ONLY_SUMMARY,
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    failed_attempt,
+    short,
+)
 
 NAME = "terminal-bench"
 

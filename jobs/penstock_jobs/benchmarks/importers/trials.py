@@ -1,23 +1,15 @@
 """What an importer collects: trials, which become attempts with numbers, and problems."""
 
-from collections import Counter
-from collections import defaultdict
-from collections.abc import Collection
-from collections.abc import Hashable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import fields
-from dataclasses import replace
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
-from penstock.checkpoints.attempt import Attempt
-from penstock.checkpoints.attempt import check_attempt
-from penstock.errors import InvalidInput
 from typing import Any
-import hashlib
 
+from penstock.checkpoints.attempt import Attempt, check_attempt
+from penstock.errors import InvalidInput
 
 #: Of each kind of problem so many examples are kept.
 _EXAMPLES_MAX = 5

@@ -1,11 +1,10 @@
 """The stages that look at live metrics: canary, watch. One runner at a time does."""
 
 from collections.abc import Iterator
-from penstock.channels.errors import ChannelPinned
-from penstock.channels.errors import PromotionConflict
+
+from penstock.channels.errors import ChannelPinned, PromotionConflict
 from penstock.channels.history import channel_changes
-from penstock.channels.rollback import Rollback
-from penstock.channels.rollback import roll_back
+from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
@@ -14,26 +13,26 @@ from penstock.gate.policy import LiveRequirement
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.watch import WatchRound
-from penstock_jobs.canary.watch import lease_of
-from penstock_jobs.canary.watch import step_once
-from penstock_jobs.canary.watch import watch_once
+from penstock_jobs.canary.watch import WatchRound, lease_of, step_once, watch_once
 from penstock_jobs.loop.loop_file import LoopFile
-from penstock_jobs.loop.stages.stage import CycleOver
-from penstock_jobs.loop.stages.stage import Stage
-from penstock_jobs.loop.stages.stage import StageAnswer
-from penstock_jobs.loop.stages.stage import StageContext
-from penstock_jobs.loop.stages.stage import StageDone
-from penstock_jobs.loop.stages.stage import StageFacts
-from penstock_jobs.loop.stages.stage import StageWaits
+from penstock_jobs.loop.stages.stage import (
+    CycleOver,
+    Stage,
+    StageAnswer,
+    StageContext,
+    StageDone,
+    StageFacts,
+    StageWaits,
+)
 from penstock_jobs.rewards import runs
-from penstock_jobs.rewards.definition import DEFAULT
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.definition import shipped
+from penstock_jobs.rewards.definition import (
+    DEFAULT,
+    Definition,
+    find_definition,
+    parse_definition,
+    shipped,
+)
 from penstock_jobs.rewards.progress import definition_known_as
-
 
 _NOT_NOW = (ChannelPinned, GateRefused, PromotionConflict, StateRefused)
 _REASON_CHARS_MAX = 1_000

@@ -4,28 +4,20 @@ A stage may be killed anywhere and run again, here or elsewhere, with the same i
 before counts, and is not done twice.
 """
 
-from abc import ABC
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
 from penstock.channels import channel
 from penstock.channels.channel import ChannelState
 from penstock.events.event import TENANT_DEFAULT
-from penstock.execution import Executor
-from penstock.execution import open_executor
-from penstock.gate.policy import Policy
-from penstock.gate.policy import parse
+from penstock.execution import Executor, open_executor
+from penstock.gate.policy import Policy, parse
 from penstock.lake.lake import Lake
-from penstock_jobs.loop.cycles import Cycle
-from penstock_jobs.loop.cycles import CycleOutcome
-from penstock_jobs.loop.cycles import StageClaim
-from penstock_jobs.loop.cycles import database_now
+from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
 from penstock_jobs.loop.loop_file import LoopFile
-from typing import Any
-from typing import ClassVar
-
 
 _SECOND_US = 1_000_000
 #: What can be written as JSON.
