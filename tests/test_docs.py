@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import typer
 
+from bench.settings_page import settings_table
 from bench.sql_page import written
 from penstock.cli import app
 from penstock.errors import PenstockError
@@ -16,7 +17,6 @@ from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.app import ROUTES
 from penstock.settings import declarations, room_kinds, variables
 from tests.support.lakes import hand_lake
-from tests.support.settings_page import settings_table
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,21 +27,21 @@ def page(name: str) -> str:
 
 def commands() -> dict[str, Any]:
     """Every command by its full name."""
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
 
     def collect(command: Any, name: str) -> None:
-        if parts := getattr(command, "commands", None):
-            for part in parts.values():
-                collect(part, f"{name} {part.name}")
-        else:
-            found[name] = command
+        if not hasattr(command, "list_commands"):
+            named[name] = command
+            return
+        for part in command.list_commands(None):
+            collect(command.get_command(None, part), f"{name} {part}")
 
     collect(typer.main.get_command(app), "penstock")
-    return found
+    return named
 
 
 def test_the_docs_list_the_settings_as_they_are_declared() -> None:
-    """`python -m tests.support.settings_page` writes the table anew."""
+    """`make docs` writes the table."""
     assert settings_table() in page("docs/settings.md")
 
 

@@ -1,58 +1,65 @@
-"""The command line. Each command explains itself with `--help`."""
+"""The command line. It loads the room of the command that is run, and no other.
+
+The entry point group `penstock.commands` names the commands. One that belongs to another room's
+group of commands has both names: `channels.follow`.
+"""
 
 import sys
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from penstock.access import cli as access
-from penstock.channels import cli as channels
-from penstock.channels import promotion_cli, watch_cli, webhooks_cli
-from penstock.checkpoints import cli as checkpoints
-from penstock.cli import config
 from penstock.errors import PenstockError
-from penstock.fleet import cli
-from penstock.fleet import cli as fleet
-from penstock.gate import cli as gate
-from penstock.ingest import cli as ingest
-from penstock.lake import cli as lake
-from penstock.server import cli as server
 from penstock.terminal.output import show_error
 
-app = typer.Typer(
-    name="penstock",
-    help="Trajectories of coding agents, from production to training and back.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+_STYLE: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+}
 
-app.command("serve")(server.serve)
-app.command("import")(ingest.import_)
-app.command("query")(lake.query)
-app.command("ledger")(ingest.ledger)
-app.command("config")(config.config)
-app.command("promote")(promotion_cli.promote)
-app.command("rollback")(promotion_cli.rollback)
-app.add_typer(ingest.rejected_app, name="rejected")
-app.add_typer(lake.lake_app, name="lake")
-app.add_typer(lake.snapshots_app, name="snapshots")
-app.add_typer(checkpoints.app, name="checkpoints")
-app.add_typer(gate.app, name="gate")
-channels.app.command("watch")(watch_cli.watch)
-channels.app.command("follow")(cli.follow)
-channels.app.command("fleet")(fleet.fleet)
-app.add_typer(channels.app, name="channels")
-app.add_typer(webhooks_cli.app, name="webhooks")
-app.add_typer(access.app, name="keys")
-app.add_typer(lake.database_app, name="db")
-for entry in entry_points(group="penstock.commands"):
-    found = entry.load()
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=entry.name)
+
+@cache
+def _entries() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="penstock.commands")}
+
+
+class RoomCommands(TyperGroup):
+    """The commands of all rooms, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in _entries() if "." not in name]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands and cmd_name in _entries():
+            self.commands[cmd_name] = _load_command(cmd_name)
+        return self.commands.get(cmd_name)
+
+
+def _load_command(name: str) -> Any:
+    room = _entries()[name].load()
+    loaded = typer.Typer(**_STYLE)
+    if isinstance(room, typer.Typer):
+        for entry in _entries().values():
+            group, _, command = entry.name.partition(".")
+            if command and group == name:
+                room.command(command)(entry.load())
+        loaded.add_typer(room, name=name)
     else:
-        app.command(entry.name)(found)
+        loaded.callback()(_about)
+        loaded.command(name)(room)
+    return typer.main.get_group(loaded).commands[name]
+
+
+def _about() -> None:
+    """Trajectories of coding agents, from production to training and back."""
+
+
+app = typer.Typer(cls=RoomCommands, name="penstock", no_args_is_help=True, **_STYLE)
+app.callback()(_about)
 
 
 def main() -> None:

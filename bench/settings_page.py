@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.settings import ENVIRONMENT_PREFIX, declarations
 
-_PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+_PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 _HEAD = "| setting | default | meaning | when to turn it |\n|---|---|---|---|\n"
 _UNITS = {1024**3: "GiB", 1024**2: "MiB", 1024: "KiB"}
 
