@@ -133,7 +133,7 @@ def test_tenants_are_computed_together_and_never_mixed(lake: HandLake) -> None:
 def test_what_a_run_left_out_is_done_by_a_backfill(lake: HandLake) -> None:
     lake.store([*worked("old"), seen("old", 303), *worked("new", 5000), seen("new", 5303)])
     since = SessionFilter(since_us=START_US + 4000 * SECOND)
-    assert run_at(lake, 86_400, wanted=since).sessions == 1
+    assert run_at(lake, 86_400, sessions=since).sessions == 1
     assert set(whole(lake)) == {"new"}
     assert run_at(lake, 86_401).sessions == 0
     assert run_at(lake, 86_402, backfill=True).sessions == 1
@@ -144,7 +144,7 @@ def test_what_a_run_left_out_is_done_by_a_backfill(lake: HandLake) -> None:
 def test_only_the_sessions_of_a_project(lake: HandLake) -> None:
     for name in ("shop", "blog"):
         lake.store([one | {"project": name} for one in worked(name)])
-    assert run_at(lake, 86_400, wanted=SessionFilter(project="shop")).sessions == 1
+    assert run_at(lake, 86_400, sessions=SessionFilter(project="shop")).sessions == 1
     assert set(whole(lake)) == {"shop"}
 
 
