@@ -26,8 +26,12 @@ demo: .venv/ready ## the whole loop on simulated users, under two minutes
 test: .venv/ready ## the tests, in random order
 	$(BIN)/pytest $(ARGS)
 
+.PHONY: test-system
+test-system: .venv/ready ## the tests of clusters, outages, kills and simulations
+	$(BIN)/pytest -m "system and not slow" $(ARGS)
+
 .PHONY: test-long
-test-long: .venv/ready ## the tests' long modes
+test-long: .venv/ready ## the long modes: hundreds of kills, minutes each
 	$(BIN)/pytest -m slow $(ARGS)
 
 .PHONY: trainers

@@ -14,7 +14,7 @@ from tests.support.servers.s3 import S3Server, s3_server
 
 #: Each process has servers of its own, of some GB together.
 _PROCESSES_MAX = 4
-#: Files, and folders whose tests stay together.
+#: Files that start first, since they take longest, and folders whose tests stay together.
 _LONGEST = (
     "tests/demo/test_demo.py",
     "tests/deploy/test_running.py",
@@ -23,14 +23,52 @@ _LONGEST = (
     "tests/faults/test_round.py",
     "tests/loop/test_kills.py",
 )
+#: Where whole clusters, outages, kills and simulations are tested: `make test-system`.
+_SYSTEM = (
+    "tests/benchmarks/test_shipped_suites.py",
+    "tests/canary/test_watch.py",
+    "tests/database/test_postgresql.py",
+    "tests/database/test_rolling_upgrade.py",
+    "tests/demo/test_demo.py",
+    "tests/deploy/test_running.py",
+    "tests/durability/",
+    "tests/eventlog/test_kafka.py",
+    "tests/execution/",
+    "tests/faults/test_round.py",
+    "tests/fleet/test_processes.py",
+    "tests/ingest/test_kafka.py",
+    "tests/ingest/test_rejection_limit.py",
+    "tests/lake/test_lake_in_s3.py",
+    "tests/lake/test_sorted_merge.py",
+    "tests/loop/test_asking.py",
+    "tests/loop/test_examples.py",
+    "tests/loop/test_kills.py",
+    "tests/loop/test_live.py",
+    "tests/loop/test_outages.py",
+    "tests/loop/test_two_runners.py",
+    "tests/rewards/followups/test_llm_run.py",
+    "tests/rewards/test_large_files.py",
+    "tests/rewards/test_rates.py",
+    "tests/server/test_overload_and_end.py",
+    "tests/simulator/test_policy.py",
+    "tests/simulator/test_truth.py",
+    "tests/storage/test_s3.py",
+    "tests/support/servers/",
+    "tests/trainers/",
+)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.startswith(_SYSTEM):
+        item.add_marker("system")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """All tests are spread among processes. Some of them are done sooner in this one, unless
     `-n 2` says otherwise."""
-    asked = config.option
-    chosen = config.args_source is pytest.Config.ArgsSource.ARGS or asked.keyword or asked.lf
-    if chosen or "not slow" not in asked.markexpr:
+    options = config.option
+    chosen = config.args_source is pytest.Config.ArgsSource.ARGS or options.keyword or options.lf
+    if chosen or options.markexpr == "slow":
         return 0
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return min(cores, _PROCESSES_MAX)
