@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from bench.figures import Figure, at_most
+from penstock.channels.judgement import judge
 from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.checkpoints.attempts import Attempt, Place, record
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.registration import register
+from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
-from penstock.gate.judging import judge
 from penstock.settings import Settings
 
 _TENANT, _CHANNEL = "default", "production"
@@ -79,7 +80,7 @@ def _fill(database: Database, here: Path) -> None:
             for which in range(_ATTEMPTS)
         ]  # fmt: skip
         with database.write() as connection:
-            record(connection, Place(_TENANT, "core", "v1", name), "bench", results)
+            record_attempts(connection, AttemptScope(_TENANT, "core", "v1", name), "bench", results)
     set_policy(
         database, tenant=_TENANT, channel=_CHANNEL, text=_POLICY, reason="bench", actor="bench"
     )

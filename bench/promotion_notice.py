@@ -15,9 +15,9 @@ from bench.figures import Figure, at_most
 from bench.measure import percentile
 from penstock.channels import promotion
 from penstock.channels.promotion import Promotion
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.registration import register
 from penstock.database.engine import Database
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.waiting import eventually

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.random import Generator
 
 from bench.gate_study.scores import CHANGES, SUITES, Change, Values
-from penstock.gate.adaptive import Design, hopeless, make_design
-from penstock.gate.comparing import chance
+from penstock.gate.designs import Design, is_hopeless, make_design
+from penstock.gate.statistics import chance
 from penstock.terminal.output import say, show_table
 
 ALPHA = 0.05
@@ -198,7 +198,7 @@ def _hopeless(case: Case, one: Drawn, look: int) -> bool:
         for name, scores in zip(plan.caps, one.scores, strict=True)
     }
     before = dict(zip(plan.caps, one.before, strict=True))
-    return hopeless(plan, look, seen, before, margin=case.margin, alpha=ALPHA)
+    return is_hopeless(plan, look, seen, before, margin=case.margin, alpha=ALPHA)
 
 
 def tests(case: Case, values: Any, level: float) -> tuple[Any, Any]:

@@ -10,8 +10,8 @@ from itertools import product
 
 import numpy as np
 
-from penstock.gate.guards import measure
 from penstock.gate.policy import Guard
+from penstock.gate.requirements import measure_guard
 from penstock.terminal.output import say, show_table
 
 _GUARD = Guard(suite="core", metric="cost_usd", kind="max_increase", limit=0.1)
@@ -60,7 +60,7 @@ def _holds(random: np.random.Generator, tasks: int, tail: tuple[float, float], k
         }
         for by in (factor, 1.0)
     ]
-    return measure(_GUARD, sides[0], sides[1]).outcome == "PASS"
+    return measure_guard(_GUARD, sides[0], sides[1]).outcome == "PASS"
 
 
 def study(samples: int, seed: int) -> bool:

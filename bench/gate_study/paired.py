@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.gate_study.scores import CHANGES, SUITES, Case, Values, differences
-from penstock.gate.comparing import chance
+from penstock.gate.statistics import chance
 from penstock.terminal.output import say, show_table
 
 ALPHA = 0.05

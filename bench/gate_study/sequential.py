@@ -12,8 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from penstock.gate.sample_ratio import Seen, check
-from penstock.gate.sequential import Direction, Question, lacking, radii
+from penstock.gate.sequential import (
+    ArmQuestion,
+    Direction,
+    PhaseUsers,
+    bound_distances,
+    check_sample_ratio,
+    missing_variance,
+)
 from penstock.terminal.output import say, show_table
 
 ALPHA = 0.05
@@ -39,8 +45,8 @@ class Stream:
     sessions: int = 5000
 
     @property
-    def question(self) -> Question:
-        return Question(
+    def question(self) -> ArmQuestion:
+        return ArmQuestion(
             direction=self.direction, margin=self.margin, bounds=self.bounds, alpha=ALPHA
         )
 
@@ -90,7 +96,7 @@ def walk(random: Generator, stream: Stream, worse: float) -> tuple[Any, ...]:
     return user, canary, stream.draw(random, user, canary * worse)
 
 
-def every_look(user: Any, canary: Any, value: Any, question: Question) -> tuple[Any, Any, Any]:
+def every_look(user: Any, canary: Any, value: Any, question: ArmQuestion) -> tuple[Any, Any, Any]:
     """After each session: the difference, its variance, and the users of the smaller arm. The same
     as `compare` of one phase, for all looks at once (a test holds them together)."""
     order = np.argsort(user, kind="stable")
@@ -107,7 +113,7 @@ def every_look(user: Any, canary: Any, value: Any, question: Question) -> tuple[
     users, sum1, sum2 = counts[:, 0], counts[:, 1], counts[:, 2]
     means = sum1 / np.maximum(users, 1)
     spreads = np.maximum(sum2 - users * means**2, 0) / np.maximum(users - 1, 1)
-    variance = spreads / np.maximum(users, 1) + lacking(users, means, spreads, question)
+    variance = spreads / np.maximum(users, 1) + missing_variance(users, means, spreads, question)
     return (means[1] - means[0])[0], variance.sum(axis=0)[0], users.min(axis=0)[0]
 
 
@@ -117,7 +123,7 @@ def first_answers(random: Generator, stream: Stream, worse: float) -> tuple[int,
     user, canary, value = walk(random, stream, worse)
     difference, variance, fewest = every_look(user, canary, value, question)
     gain = difference if question.direction == "max" else -difference
-    below, above = radii(variance, question)
+    below, above = bound_distances(variance, question)
     enough = fewest >= question.min_clusters
     return (
         _first(enough & (gain - below > -question.margin)),
@@ -216,16 +222,16 @@ def exceeds(rate: float, alpha: float, samples: int) -> bool:
 def mismatch(random: Generator, shares: Sequence[float], loss: float, users: int) -> int:
     """After how many users a canary is found out that loses this part of its users; all where it
     never is. The share grows in steps of as many users. Looks after each 5."""
-    seen: list[Seen] = []
+    seen: list[PhaseUsers] = []
     done = 0
     for share in shares:
         canary = random.random(users) < share
         stays = ~canary | (random.random(users) >= loss)
         for upto in range(5, users + 1, 5):
-            now = Seen(
+            now = PhaseUsers(
                 share, int((canary & stays)[:upto].sum()), int((~canary & stays)[:upto].sum())
             )
-            if check([*seen, now], RATIO_ALPHA).outcome == "mismatch":
+            if check_sample_ratio([*seen, now], RATIO_ALPHA).outcome == "mismatch":
                 return done + upto
         seen.append(now)
         done += users

@@ -7,7 +7,7 @@ lake.query("select type, count(*) from events group by all").arrow()
 
 from importlib.metadata import PackageNotFoundError, version
 
-from penstock.channels.assignment import assign
+from penstock.channels.channel import assign
 from penstock.checkpoints.training_answer import trained
 from penstock.errors import PenstockError
 from penstock.lake.lake import LakeQuery as Query

@@ -3,7 +3,7 @@ nothing."""
 
 from pathlib import Path
 
-from penstock.channels.channels import ChannelState, state
+from penstock.channels.channel import ChannelState, channel_state
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake import lake
 from penstock.settings import load_settings
@@ -12,7 +12,7 @@ from penstock.settings import load_settings
 class Lake(lake.Lake):
     def channel(self, name: str, *, tenant: str = TENANT_DEFAULT) -> ChannelState:
         """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
-        return state(self.database, tenant, name)
+        return channel_state(self.database, tenant, name)
 
 
 def open_lake(data: str | Path | None = None) -> Lake:

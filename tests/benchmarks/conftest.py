@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.registration import register
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.attempt import (

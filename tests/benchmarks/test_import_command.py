@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.checkpoints.attempts import Place, attempts_of
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.attempt import AttemptScope
 from penstock.checkpoints.errors import AttemptConflict, CheckpointUnknown
+from penstock.checkpoints.registration import register
+from penstock.checkpoints.scores import attempts_of
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
 from penstock.cli import main
@@ -40,7 +41,7 @@ class Registry:
         return import_results(self.database, self.settings, path, wanted, dry_run=dry_run)
 
     def kept(self, version: str = "imported") -> dict[tuple[str, int], float | str | None]:
-        place = Place(TENANT, "core", version, "ckpt-1")
+        place = AttemptScope(TENANT, "core", version, "ckpt-1")
         results = [one.result for one in attempts_of(self.database, place)]
         return {(one.task, one.attempt): one.score or one.error for one in results}
 
@@ -180,7 +181,7 @@ def test_as_a_person_types_it(
     status, out, said = run(checkpoint="ckpt-2")
     assert (status, "There is no checkpoint 'ckpt-2'" in said) == (2, True)
     with open_or_make(load_settings(data)) as lake:
-        place = Place(TENANT, "core", "imported", "ckpt-1")
+        place = AttemptScope(TENANT, "core", "imported", "ckpt-1")
         results = [one.result for one in attempts_of(lake.database, place)]
     assert [(one.score, one.error) for one in results] == [(1, None), (None, _NO_REWARD)]
 

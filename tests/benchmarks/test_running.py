@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoints.attempts import Attempt, Place, attempts_of
-from penstock.checkpoints.runs import runs_of, tried_at
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import attempts_of, checkpoints_tried, runs_of
 from penstock.checkpoints.suites import suite_versions
 from penstock.errors import InvalidInput
 from penstock.execution.inline import InlineExecutor
@@ -42,7 +42,7 @@ def run_here(lake: Lake, suite: Suite, options: RunOptions | str, **more: object
 
 
 def results(lake: Lake, suite: Suite, checkpoint: str = "new") -> list[Attempt]:
-    place = Place(TENANT, suite.name, suite.version, checkpoint)
+    place = AttemptScope(TENANT, suite.name, suite.version, checkpoint)
     return [kept.result for kept in attempts_of(lake.database, place)]
 
 
@@ -67,7 +67,7 @@ def test_each_attempt_is_there_once(lake: Lake, suite: Suite) -> None:
     assert results(lake, suite) == found
     more = run_here(lake, suite, RunOptions(agent=BY_SEED, attempts=3, tasks=("task-1",)))
     assert (more.made, more.known) == (1, 6)
-    assert tried_at(lake.database, TENANT, "mini") == ["new"]
+    assert checkpoints_tried(lake.database, TENANT, "mini") == ["new"]
 
 
 def test_what_the_registry_learns_of_the_suite(lake: Lake, tmp_path: Path, suite: Suite) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from penstock.checkpoints.attempts import Attempt, Place, attempts_of, record
+from penstock.channels.judgement import channel_evidence, judge
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import attempts_of, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import InvalidInput
-from penstock.gate.deciding import decide
-from penstock.gate.evidence import gather
-from penstock.gate.judging import judge
+from penstock.gate.decision import decide
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.until_decided import LookResult, UntilDecided
 from tests.benchmarks.conftest import TENANT
@@ -23,7 +23,7 @@ min_tasks = 10
 """
 POLICY = ALONE + '[[require]]\nsuite = "other"\nmargin = 0.1\n'
 TASKS = [f"t-{at:02}" for at in range(60)]
-NEW, OLD = (Place(TENANT, "core", "v1", name) for name in ("new", "old"))
+NEW, OLD = (AttemptScope(TENANT, "core", "v1", name) for name in ("new", "old"))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def ready(lake: Lake) -> Lake:
 
 
 def keep(
-    lake: Lake, place: Place, wanted: Sequence[tuple[str, int]], scores: Mapping[str, float]
+    lake: Lake, place: AttemptScope, wanted: Sequence[tuple[str, int]], scores: Mapping[str, float]
 ) -> None:
     """Results come out as the task and the attempt say, unless the scores do."""
     results = [
@@ -47,7 +47,7 @@ def keep(
         for task, at in wanted
     ]
     with lake.database.write() as connection:
-        record(connection, place, "run", results)
+        record_attempts(connection, place, "run", results)
 
 
 def known(lake: Lake) -> list[Attempt]:
@@ -100,7 +100,7 @@ def test_where_nothing_can_be_shown_it_ends(ready: Lake) -> None:
 def test_attempts_beyond_the_plan_change_nothing(ready: Lake) -> None:
     ended = until(ready, dict.fromkeys(TASKS, 1.0))
     keep(ready, NEW, [(task, 50) for task in TASKS], dict.fromkeys(TASKS, 0.0))
-    evidence = gather(ready.database, TENANT, "production", "new", full=False)
+    evidence = channel_evidence(ready.database, TENANT, "production", "new", full=False)
     assert evidence.policy is not None
     assert ended.verdict is not None
     again = UntilDecided(ready.database, NEW, "production")
@@ -117,11 +117,11 @@ def test_what_cannot_be_decided_is_refused(ready: Lake, lake: Lake) -> None:
         UntilDecided(database, NEW, "production", most=8)
     with pytest.raises(InvalidInput, match="has no policy"):
         UntilDecided(database, NEW, "canary")
-    other = Place(TENANT, "other", "v1", "new")
+    other = AttemptScope(TENANT, "other", "v1", "new")
     with pytest.raises(InvalidInput, match="the version None counts"):
         UntilDecided(database, other, "production")
     add_suite(database, TENANT, SuiteVersion("other", "v1", (SuiteTask("t"),)))
     with pytest.raises(InvalidInput, match="has no results there"):
         UntilDecided(database, other, "production")
     with pytest.raises(InvalidInput, match="does not name the suite third"):
-        UntilDecided(database, Place(TENANT, "third", "v1", "new"), "production")
+        UntilDecided(database, AttemptScope(TENANT, "third", "v1", "new"), "production")

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.channels.judgement import judge
 from penstock.channels.promotion import Judge
-from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
-from penstock.gate.judging import judge
 from penstock_jobs.canary.step import JudgeOf, gate
 from penstock_jobs.canary.watch import WatchRound, watch_once
 from tests.support.canary_traffic import (
@@ -57,7 +58,7 @@ def score(database: Database) -> None:
     ]
     with database.write() as connection:
         for name in (OLD, NEW):
-            record(connection, Place(TENANT, "core", "1", name), "run-1", results)
+            record_attempts(connection, AttemptScope(TENANT, "core", "1", name), "run-1", results)
 
 
 def at(moment_us: int) -> JudgeOf:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.gate.policy import CanarySteps, LiveRequirement
-from penstock.gate.sample_ratio import SampleRatio, check
+from penstock.gate.sequential import SampleRatio, check_sample_ratio
 from penstock_jobs.canary.live_metrics import (
     Metric,
     MetricMeasurement,
@@ -251,5 +251,7 @@ def test_the_ratio_of_a_sound_split_holds_at_every_look() -> None:
             for at, arm in zip(began, canary, strict=True)
         )
         looks = (traffic_of(TRIAL, table.slice(0, seen)) for seen in range(90, 901, 90))
-        broken += any(check(seen_users(TRIAL, one)).outcome == "mismatch" for one in looks)
+        broken += any(
+            check_sample_ratio(seen_users(TRIAL, one)).outcome == "mismatch" for one in looks
+        )
     assert broken <= 1

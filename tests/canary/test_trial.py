@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from penstock.channels.history import Change
+from penstock.channels.change import Change
 from penstock_jobs.canary.trial import Period, Trial, trial_of
 
 SECOND = 1_000_000

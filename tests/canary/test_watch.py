@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels import channels
 from penstock.channels.errors import ChannelPinned
+from penstock.channels.history import channel_changes
 from penstock.channels.promotion import Judge
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
 from penstock.gate.tables import live_look
-from penstock.gate.verdicts import Outcome
+from penstock.gate.verdict import Outcome
 from penstock_jobs.canary import watch as watcher
 from penstock_jobs.canary.look import newest_look, situation_of
 from penstock_jobs.canary.step import JudgeOf
@@ -90,7 +90,7 @@ def test_a_worse_canary_is_rolled_back_with_the_reason_and_stays_so(either_lake:
     }  # fmt: skip
     now = state(lake)
     assert (now.checkpoint, now.canary, now.pinned) == (OLD, None, True)
-    change = channels.history(lake.lake.database, TENANT, CHANNEL)[-1]
+    change = channel_changes(lake.lake.database, TENANT, CHANNEL)[-1]
     assert (change.action, change.actor) == ("rollback", "watcher")
     assert "explicit_feedback: breach, worse by more than the margin" in change.reason
     # What runs by itself, and the watcher too, leaves it there.
@@ -118,7 +118,7 @@ def test_a_canary_takes_a_step_by_its_age_and_through_the_gate(either_lake: Hand
     assert (refused.did, state(lake).canary_share) == ("refused", 0.2)
     raised = once(lake, began + 2 * HOUR)
     assert (raised.did, state(lake).canary_share) == ("raised", 0.5)
-    last = channels.history(lake.lake.database, TENANT, CHANNEL)[-1]
+    last = channel_changes(lake.lake.database, TENANT, CHANNEL)[-1]
     assert (last.action, last.actor) == ("canary", "watcher")
     assert once(lake, state(lake).changed_at + 10 * MINUTE).did == "looked", "too early again"
 
@@ -131,7 +131,7 @@ def test_an_equal_canary_passes_and_after_its_last_step_gets_all(lake: HandLake)
     assert found.look is not None
     assert (found.look.outcome, found.did) == ("pass", "promoted")
     assert (state(lake).checkpoint, state(lake).canary) == (NEW, None)
-    last = channels.history(lake.lake.database, TENANT, CHANNEL)[-1]
+    last = channel_changes(lake.lake.database, TENANT, CHANNEL)[-1]
     assert (last.action, last.actor) == ("promote", "watcher")
 
 
@@ -219,7 +219,7 @@ def test_what_a_person_does_meanwhile_stands(either_lake: HandLake) -> None:
 
     found = once(lake, began + 2 * HOUR, meanwhile=person)
     assert found.did == "nothing", "it started over, and there was no canary any more"
-    last = channels.history(lake.lake.database, TENANT, CHANNEL)[-1]
+    last = channel_changes(lake.lake.database, TENANT, CHANNEL)[-1]
     assert (last.version, last.actor, last.reason) == (acted[0], "bob", "I saw it first")
 
 
@@ -236,7 +236,7 @@ def test_a_person_who_raises_the_share_meanwhile_is_looked_at_anew(lake: HandLak
     found = once(lake, began + 2 * HOUR, meanwhile=person)
     versions = [
         (one.version, one.canary_share)
-        for one in channels.history(lake.lake.database, TENANT, CHANNEL, after=acted[0] - 1)
+        for one in channel_changes(lake.lake.database, TENANT, CHANNEL, after=acted[0] - 1)
     ]
     assert versions[0] == (acted[0], 0.3)
     assert found.did in ("looked", "raised")

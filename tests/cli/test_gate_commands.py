@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
@@ -43,7 +44,7 @@ def scored(run: Run, data: Path) -> Run:
                 for at in range(2)
             ]
             with database.write() as connection:
-                record(connection, Place(TENANT, "core", "v1", name), "r", results)
+                record_attempts(connection, AttemptScope(TENANT, "core", "v1", name), "r", results)
     return run
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 
@@ -56,7 +57,7 @@ def scored(data: Path, means: dict[str, float]) -> None:
             for number, task in enumerate(TASKS)
         ]
         with database.write() as connection:
-            record(connection, Place("default", "core", "v1", name), "run-1", found)
+            record_attempts(connection, AttemptScope("default", "core", "v1", name), "run-1", found)
     database.close()
 
 
@@ -79,7 +80,7 @@ def test_register_says_what_the_digest_is_and_whether_the_files_have_it(
     assert (wrong.status, "not sha256:" in wrong.err) == (2, True)
     away = run("checkpoints", "register", "b", "--uri", "/no/b", "--digest", "sha256:" + "0" * 64)
     assert "cannot be reached from here" in away.err
-    assert "cannot be asked" in run("checkpoints", "register", "c", "--uri", "/no/c").err
+    assert "cannot be read" in run("checkpoints", "register", "c", "--uri", "/no/c").err
     assert run("checkpoints", "digest", "/no/c").status == 2
     assert [one["name"] for one in run("checkpoints", "list", "--json").json()] == ["a", "b"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.channels.channels import state
+from penstock.channels.channel import channel_state
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock_jobs.demo.folders import make_folders
@@ -37,7 +37,7 @@ def test_it_learns_and_the_gate_stops_what_a_hole_in_the_reward_teaches(
         )
         player.begin()
         learned, hacked = player.play(ACTS[:2], go_on=lambda: True)
-        serving = state(lake.database, TENANT_DEFAULT, CHANNEL).checkpoint
+        serving = channel_state(lake.database, TENANT_DEFAULT, CHANNEL).checkpoint
     assert (learned.verdict, learned.outcome) == ("PASS", "promoted")
     assert (hacked.verdict, hacked.outcome) == ("FAIL", "refused")
     assert serving == learned.checkpoint == hacked.parent == "demo-0001"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.registration import register
 from penstock.database.engine import Database
 from penstock.errors import PenstockError
 from penstock.fleet.copies import locked

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.checkpoints.digests import look
+from penstock.checkpoints.digests import digest_files
 from penstock.errors import InvalidInput
 from penstock.fleet import copies as copies_module
 from penstock.fleet.copies import Copies, _unfit, locked
@@ -31,7 +31,7 @@ def copies(tmp_path: Path, settings: Settings) -> Copies:
 
 
 def piece_of(uri: Path | str, name: str = "one", digest: str | None = None) -> Piece:
-    found = digest or look(str(uri), Settings(data=Path("/nonexistent"))).digest
+    found = digest or digest_files(str(uri), Settings(data=Path("/nonexistent"))).digest
     assert found is not None
     return Piece(name, found, str(uri), "whole", None)
 

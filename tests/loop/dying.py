@@ -20,7 +20,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.channels import channels
+from penstock.channels.channel import channel_state
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
 from penstock.clock import SystemClock
@@ -178,7 +178,7 @@ def serve(world: World) -> None:
     if any(one.began_at is not None for one in cycles_of(world.database, TENANT)):
         world.hand.store(talk("late", 90, "first"))
         rewards(world.hand.lake, InlineExecutor(), Rewards(find_definition()))
-    state = channels.state(world.database, TENANT, CHANNEL)
+    state = channel_state(world.database, TENANT, CHANNEL)
     if state.canary is None or state.changed_at + 50_000 > SystemClock().now_us():
         return
     for number, arm in enumerate((state.checkpoint, state.canary)):

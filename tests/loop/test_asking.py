@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels import channels
+from penstock.channels.channel import channel_state
 from penstock.errors import InvalidInput
 from penstock_jobs.loop.cycles import cycles_of
 from tests.support.loop_world import CHANNEL, TENANT, World, open_world, outcomes
@@ -110,7 +110,7 @@ def test_runners_and_the_server_are_killed_and_the_job_is_one(world: World) -> N
     assert (train.epoch, train.failures) == (2, 0)
     assert re.fullmatch(r"mini-0001-[0-9a-f]{64}", job.name)
     assert (train.result or {})["uri"] == f"file://{job}/output/weights"
-    assert channels.state(world.database, TENANT, CHANNEL).checkpoint == "mini-0001"
+    assert channel_state(world.database, TENANT, CHANNEL).checkpoint == "mini-0001"
     assert TOKEN not in json.dumps(cycle.stages, default=str)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.checkpoints.digests import look
+from penstock.checkpoints.digests import digest_files
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock_jobs.loop.cycles import cycles_of
@@ -111,7 +111,7 @@ def test_a_job_is_submitted_once_and_found_again_after_a_kill(cluster: Cluster) 
     (cluster.jobs / "away").unlink()
     made = cluster.train(attempt=2)
     assert (cluster.ran, cluster.submitted()) == (1, 1)
-    found = look(made.uri, load_settings(cluster.folder))
+    found = digest_files(made.uri, load_settings(cluster.folder))
     assert (found.digest, found.bytes) == (made.digest, len("sha256:1"))
     assert cluster.train(attempt=3) == made
 
@@ -207,7 +207,7 @@ def test_an_answer_is_the_address_and_the_digest(
     with pytest.raises(InvalidInput, match="What was trained"):
         penstock.trained(tmp_path / "nothing")
     (folder / "weights").write_text("1")
-    digest = look(str(folder), load_settings(tmp_path)).digest
+    digest = digest_files(str(folder), load_settings(tmp_path)).digest
     assert penstock.trained(folder) == {"uri": folder.as_uri(), "digest": digest, "form": "whole"}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_ANSWER", str(tmp_path / "answer.json"))

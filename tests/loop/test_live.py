@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels import channels
-from penstock.channels.assignment import choose_arm
-from penstock.channels.promotion import Rollback, rollback
+from penstock.channels.channel import channel_state, choose_arm
+from penstock.channels.history import channel_changes
+from penstock.channels.rollback import Rollback, roll_back
 from penstock.errors import InvalidInput
 from tests.support.canary_traffic import HOUR, session
 from tests.support.lakes import Event
@@ -21,13 +21,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def state(world: World) -> tuple[str | None, str | None, bool]:
-    found = channels.state(world.database, TENANT, CHANNEL)
+    found = channel_state(world.database, TENANT, CHANNEL)
     return found.checkpoint, found.canary, found.pinned
 
 
 def take_back(world: World) -> None:
     wanted = Rollback(tenant=TENANT, channel=CHANNEL, reason="users complain", actor="ann")
-    rollback(world.database, wanted)
+    roll_back(world.database, wanted)
 
 
 def test_a_canary_that_is_not_decided_in_time_is_taken_back(world: World) -> None:
@@ -37,7 +37,7 @@ def test_a_canary_that_is_not_decided_in_time_is_taken_back(world: World) -> Non
     assert "rollback by loop-mini: the canary mini-0001 was not decided in time" in done.why
     assert "old, of 30 min" in done.why
     assert state(world) == ("first", None, True)
-    changes = channels.history(world.database, TENANT, CHANNEL)
+    changes = channel_changes(world.database, TENANT, CHANNEL)
     assert [one.canary_share for one in changes if one.action == "canary"] == [0.05]
 
 
@@ -121,7 +121,7 @@ def test_a_canary_that_live_metrics_show_to_be_worse_ends_the_cycle(
 
     def wait(_seconds: float) -> bool:
         assert len(told) < 40, [one for one in told if "waits" in one]
-        now = channels.state(world.database, TENANT, CHANNEL)
+        now = channel_state(world.database, TENANT, CHANNEL)
         if now.canary is not None:
             at_us = now.changed_at + 1
             world.hand.store(users(at_us, now.canary, canary=now.canary, checkpoint="first"))
@@ -146,7 +146,7 @@ def test_what_live_metrics_show_to_be_worse_while_it_is_watched_is_taken_back(
 
     def wait(_seconds: float) -> bool:
         assert len(told) < 40, [one for one in told if "waits" in one]
-        now = channels.state(world.database, TENANT, CHANNEL)
+        now = channel_state(world.database, TENANT, CHANNEL)
         at_us = now.changed_at + 1
         if now.canary is not None and "canary" not in seen:
             seen.append("canary")
@@ -172,4 +172,4 @@ def test_live_metrics_without_a_canary_are_said_before_anything_runs(world: Worl
     world.write("policy.toml", LIVE)
     with pytest.raises(InvalidInput, match=r"has no \[canary\]: each cycle would be refused"):
         world.run_once()
-    assert channels.state(world.database, TENANT, CHANNEL).canary is None
+    assert channel_state(world.database, TENANT, CHANNEL).canary is None

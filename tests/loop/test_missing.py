@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.checkpoints.attempts import Attempt, Kept
+from penstock.checkpoints.attempt import Attempt, RecordedAttempt
 from penstock_jobs.benchmarks.run import PlannedAttempt
 from penstock_jobs.loop.stages.promotion import missing_attempts, oldest_accepted_us
 
@@ -10,8 +10,8 @@ TASKS = ["a", "b"]
 OLD, NEW = 50, 200
 
 
-def kept(task: str, attempt: int, at: int = NEW) -> Kept:
-    return Kept(Attempt(task=task, attempt=attempt, score=1), "run", at)
+def kept(task: str, attempt: int, at: int = NEW) -> RecordedAttempt:
+    return RecordedAttempt(Attempt(task=task, attempt=attempt, score=1), "run", at)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,9 @@ def kept(task: str, attempt: int, at: int = NEW) -> Kept:
         ([kept("z", 0), kept("a", 1), kept("a", 2, OLD), kept("b", 0), kept("b", 1)], [(0, "a")]),
     ],
 )
-def test_so_many_that_are_not_too_old(known: list[Kept], wanted: list[tuple[int, str]]) -> None:
+def test_so_many_that_are_not_too_old(
+    known: list[RecordedAttempt], wanted: list[tuple[int, str]]
+) -> None:
     found = missing_attempts(known, TASKS, 2, 100)
     assert found == [PlannedAttempt(attempt, task) for attempt, task in wanted]
     # Whoever is killed on the way asks for the rest.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels import channels
+from penstock.channels.history import channel_changes
 from penstock.database.errors import DatabaseUnreachable
 from penstock_jobs.loop.cycles import cycles_of
 from tests.support.loop_world import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
@@ -31,7 +31,7 @@ def is_as_ever(world: World) -> None:
     [cycle] = [one for one in cycles_of(world.database, TENANT) if one.number == 1]
     assert (cycle.outcome, set(outcomes(cycle).values())) == ("promoted", {"done"})
     assert {one.failures for one in cycle.stages} == {0}
-    changes = channels.history(world.database, TENANT, CHANNEL)
+    changes = channel_changes(world.database, TENANT, CHANNEL)
     assert [one.checkpoint for one in changes if one.action == "promote"] == ["first", "mini-0001"]
 
 

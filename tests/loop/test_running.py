@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels import channels
+from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.errors import ChannelUnknown
-from penstock.channels.promotion import Rollback, release, rollback
-from penstock.checkpoints.checkpoints import find
+from penstock.channels.promotion import release
+from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints.registration import find
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.loop.cycles import Cycle, cycles_of
@@ -35,7 +36,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def serving(world: World) -> str | None:
-    return channels.state(world.database, TENANT, CHANNEL).checkpoint
+    return channel_state(world.database, TENANT, CHANNEL).checkpoint
 
 
 def stage(cycle: Cycle, name: str) -> Any:
@@ -146,7 +147,7 @@ def test_a_channel_that_moved_ends_the_cycle_before_anything_is_promoted(world: 
 def test_a_channel_that_is_pinned_begins_no_cycle(world: World) -> None:
     add(world.database, "other")
     promote(world.database, "other")
-    rollback(world.database, Rollback(tenant=TENANT, channel=CHANNEL, reason="worse", actor="ann"))
+    roll_back(world.database, Rollback(tenant=TENANT, channel=CHANNEL, reason="worse", actor="ann"))
     told: list[str] = []
     assert world.run_once(tell=told.append).ended_at is None
     assert "pinned until a person" in told[-1]
@@ -165,8 +166,8 @@ def test_a_schedule_begins_without_tokens_and_not_before_its_time(world: World) 
 def test_a_policy_of_the_loop_file_is_given_to_the_channel(world: World) -> None:
     world.write("policy.toml", POLICY.replace("0.3", "0.4"))
     assert world.run_once().outcome == "promoted"
-    state = channels.state(world.database, TENANT, CHANNEL)
-    assert "0.4" in (channels.policy_of(world.database, state) or "")
+    state = channel_state(world.database, TENANT, CHANNEL)
+    assert "0.4" in (policy_of(world.database, state) or "")
 
 
 def test_a_channel_that_cannot_have_a_loop_is_named(world: World) -> None:

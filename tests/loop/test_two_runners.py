@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 
-from penstock.channels import channels
+from penstock.channels.history import channel_changes
 from penstock_jobs.loop.cycles import LoopKey, StageClaim, claimed, cycles_of, finish, open_cycle
 from penstock_jobs.loop.errors import StageLost
 from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
@@ -51,7 +51,7 @@ def test_two_at_once_do_each_stage_once(world: World, tmp_path: Path) -> None:
     assert {one.stage: one.epoch for one in cycle.stages} == {one.stage: 1 for one in cycle.stages}
     assert (world.folder / "trained").read_text() == "run\n"
     assert (world.folder / "attempted").read_text() == "run\n" * 20
-    changes = channels.history(world.database, TENANT, CHANNEL)
+    changes = channel_changes(world.database, TENANT, CHANNEL)
     assert [one.checkpoint for one in changes if one.action == "promote"] == ["first", "mini-0001"]
 
 

@@ -7,7 +7,8 @@ import pytest
 
 import penstock
 from penstock.channels import promotion
-from penstock.checkpoints.attempts import Attempt, Place, record
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from tests.server.registering import Registry, problem
 from tests.support.checkpoint_factory import digest_of
@@ -154,14 +155,14 @@ def test_what_passed_is_promoted(registry: Registry) -> None:
     registry.add("proven")
     tasks = tuple(SuiteTask(f"t-{number}") for number in range(30))
     add_suite(registry.database, "acme", SuiteVersion("core", "v1", tasks))
-    place = Place("acme", "core", "v1", "proven")
+    place = AttemptScope("acme", "core", "v1", "proven")
     with registry.database.write() as connection:
         results = [
             Attempt(task=one.name, attempt=attempt, score=1.0)
             for one in tasks
             for attempt in range(2)
         ]
-        record(connection, place, "run-1", results)
+        record_attempts(connection, place, "run-1", results)
     told = {"reason": "agreed", "actor": "carol"}
     promotion.set_policy(registry.database, tenant="acme", channel="open", text=POLICY, **told)
     asked = {"checkpoint": "proven", "reason": "it passed", "expect": None, "expect_version": 1}

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.channels import channels
-from penstock.channels.assignment import choose_arm
+from penstock.channels.channel import ChannelState, channel_state, choose_arm
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.runs import RunRequest, run
@@ -157,5 +156,5 @@ def store(lake: HandLake, events: Iterable[Event]) -> None:
     lake.store(list(events))
 
 
-def state(lake: HandLake) -> channels.ChannelState:
-    return channels.state(lake.lake.database, TENANT, CHANNEL)
+def state(lake: HandLake) -> ChannelState:
+    return channel_state(lake.lake.database, TENANT, CHANNEL)

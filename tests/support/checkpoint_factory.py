@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.channels import promotion
-from penstock.channels.history import Change
-from penstock.channels.promotion import Judge, Promotion, Rollback
-from penstock.checkpoints.checkpoints import Checkpoint, register
+from penstock.channels.change import Change
+from penstock.channels.promotion import Judge, Promotion
+from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.checkpoints.registration import register
 from penstock.database.engine import Database
-from penstock.gate.verdicts import Outcome, Verdict
+from penstock.gate.verdict import Outcome, Verdict
 from penstock.settings import Settings
 
 TENANT = "default"
@@ -59,7 +61,7 @@ def promote(database: Database, name: str, judge: Judge = PASS, **facts: Any) ->
 
 def rollback(database: Database, to: str | None = None, **facts: Any) -> Change:
     told = {"tenant": TENANT, "channel": "production", "reason": "it is worse", "actor": "bob"}
-    return promotion.rollback(database, Rollback(**told | {"to": to} | facts))
+    return roll_back(database, Rollback(**told | {"to": to} | facts))
 
 
 def release(database: Database, channel: str = "production") -> Change:

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.registration import register
 from penstock.database.engine import Database
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from penstock.channels.promotion import Promotion, promote
-from penstock.checkpoints.checkpoints import register
-from penstock.checkpoints.digests import look
+from penstock.checkpoints.digests import digest_files
+from penstock.checkpoints.registration import register
 from tests.support.checkpoint_factory import PASS
 from tests.support.loop_world import CHANNEL, RECIPE, TENANT, World
 
@@ -19,7 +19,7 @@ def begin(world: World, folder: Path) -> None:
         tenant=TENANT,
         name=PARENT,
         uri=folder.as_uri(),
-        digest=look(str(folder), world.hand.lake.settings).digest,
+        digest=digest_files(str(folder), world.hand.lake.settings).digest,
         actor="test",
     )
     wanted = Promotion(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.digests import look
+from penstock.checkpoints.digests import digest_files
 from penstock.settings import load_settings
 from penstock.storage.files import FileStore
 from penstock_jobs.loop.cycles import cycles_of
@@ -61,7 +61,7 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
     steps = [one and one / (8 if name == "plain_torch" else 1) for one in killed["begun"]]
     assert steps == [None, 1, 3, 4]  # of 8 samples
     assert once["digest"] == killed["digest"]
-    parent = look(str(model_folder), load_settings(tmp_path)).digest
+    parent = digest_files(str(model_folder), load_settings(tmp_path)).digest
     assert once["digest"] != parent
 
 

@@ -125,8 +125,8 @@ def _run(
     json: bool,
 ) -> None:
     """`until`: whose policy decides, and how many attempts at a task it may take at most."""
-    from penstock.checkpoints.attempts import Place
-    from penstock.checkpoints.checkpoints import find
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
     from penstock_jobs.benchmarks.run import register_suite, run_suite
     from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
@@ -138,7 +138,7 @@ def _run(
         choose = None
         if until is not None:
             register_suite(lake.database, tenant, folder, TASK_BYTES_MAX)
-            place = Place(tenant, folder.name, folder.version, checkpoint)
+            place = AttemptScope(tenant, folder.name, folder.version, checkpoint)
             choose = UntilDecided(lake.database, place, until[0], most=until[1])
         with open_executor(lake.settings) as executor, progress_of("attempts") as follow:
             report = run_suite(

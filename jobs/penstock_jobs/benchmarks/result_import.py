@@ -10,8 +10,9 @@ from statistics import fmean
 import msgspec
 from sqlalchemy import Connection
 
-from penstock.checkpoints.attempts import Attempt, Place, news, record
-from penstock.checkpoints.checkpoints import find
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.registration import find
+from penstock.checkpoints.scores import new_attempts, record_attempts
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
 from penstock.database.engine import Database, insert_of, now_us
@@ -118,7 +119,7 @@ def _import(
         counts = "; ".join(f"{kind} ({count})" for kind, count in results.problems.counts.items())
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
-    place = Place(request.tenant, suite.suite, suite.version, checkpoint)
+    place = AttemptScope(request.tenant, suite.suite, suite.version, checkpoint)
     problems = [
         ImportProblem(kind, count, results.problems.examples[kind])
         for kind, count in sorted(results.problems.counts.items())
@@ -126,11 +127,11 @@ def _import(
     run = _run_of(place, form.name, attempts)
     if dry_run:
         with database.read() as connection:
-            new = len(news(connection, place, attempts))
+            new = len(new_attempts(connection, place, attempts))
     else:
         add_suite(database, request.tenant, suite)
         with database.write() as connection:
-            new = len(record(connection, place, run, attempts))
+            new = len(record_attempts(connection, place, run, attempts))
             encoded = msgspec.json.encode(problems).decode()
             facts = {"kind": form.name, "source": str(path), "problems": encoded}
             _store_run(connection, run, place, facts)
@@ -182,13 +183,15 @@ def _of_suite(
     return [attempt for attempt in attempts if attempt.task in tasks]
 
 
-def _run_of(place: Place, form: str, attempts: Sequence[Attempt]) -> str:
+def _run_of(place: AttemptScope, form: str, attempts: Sequence[Attempt]) -> str:
     """The same results, in whatever file, are one run."""
     facts = (asdict(place), form, attempts)
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
 
 
-def _store_run(connection: Connection, run: str, place: Place, facts: Mapping[str, str]) -> None:
+def _store_run(
+    connection: Connection, run: str, place: AttemptScope, facts: Mapping[str, str]
+) -> None:
     connection.execute(
         insert_of(connection)(benchmark_run)
         .values(id=run, **asdict(place), **facts, started_at=now_us(), finished_at=now_us())

@@ -13,8 +13,8 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock.checkpoints.attempts import Place
-    from penstock.checkpoints.runs import Run
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.scores import BenchmarkRun
     from penstock.database.engine import Database
     from penstock_jobs.benchmarks.summary import CheckpointComparison, Summary, TaskMean
 
@@ -36,7 +36,7 @@ class CheckpointResults:
     checkpoint: str
     summary: "Summary"
     #: Those that results came from.
-    runs: "list[Run]"
+    runs: "list[BenchmarkRun]"
 
     @property
     def isolated(self) -> bool:
@@ -44,9 +44,8 @@ class CheckpointResults:
         return all(run.conditions.get("isolated") is not False for run in self.runs)
 
 
-def results_of(database: "Database", place: "Place") -> CheckpointResults:
-    from penstock.checkpoints.attempts import attempts_of
-    from penstock.checkpoints.runs import runs_of
+def results_of(database: "Database", place: "AttemptScope") -> CheckpointResults:
+    from penstock.checkpoints.scores import attempts_of, runs_of
     from penstock.checkpoints.suites import suite_versions
     from penstock_jobs.benchmarks.summary import summarise
 
@@ -78,19 +77,19 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempts import Place, versions_of
-    from penstock.checkpoints.runs import tried_at
+    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.scores import checkpoints_tried, versions_tried
 
     suite = _name_of(suite)
     with open_existing(data) as lake:
-        names = [checkpoint] if checkpoint else tried_at(lake.database, tenant, suite)
+        names = [checkpoint] if checkpoint else checkpoints_tried(lake.database, tenant, suite)
         places = [
-            Place(tenant, suite, version, name)
+            AttemptScope(tenant, suite, version, name)
             for name in names
             for version in (
                 [suite_version]
                 if suite_version is not None
-                else versions_of(lake.database, tenant, suite, name)[-1:]
+                else versions_tried(lake.database, tenant, suite, name)[-1:]
             )
         ]
         results = [results_of(lake.database, place) for place in places]

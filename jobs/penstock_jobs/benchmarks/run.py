@@ -9,9 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from penstock.checkpoints.attempts import Attempt, Place, attempts_of, record
+from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.runs import begin_run, finish_run, note_problem
+from penstock.checkpoints.scores import (
+    attempts_of,
+    begin_run,
+    finish_run,
+    note_problem,
+    record_attempts,
+)
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.execution import Executor
@@ -88,7 +94,7 @@ class RunReport:
     """What a run did."""
 
     run: str
-    place: Place
+    place: AttemptScope
     #: How many attempts it made, and how many were known already.
     made: int
     known: int
@@ -111,7 +117,7 @@ def run_suite(
     settings = lake.settings
     choose = choose or each_task(suite, options)
     conditions = conditions_of(settings, suite, checkpoint, options)
-    place = Place(tenant, suite.name, suite.version, checkpoint)
+    place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
     look_at_serving(options.serving)
     register_suite(lake.database, tenant, suite, TASK_BYTES_MAX)
     # Which variables the agent got may be known, but not what is in them.
@@ -211,18 +217,18 @@ def register_suite(database: Database, tenant: str, suite: Suite, bytes_max: int
     return add_suite(database, tenant, SuiteVersion(suite.name, suite.version, tasks, content))
 
 
-def commit(database: Database, place: Place, run: str, outcome: AttemptOutcome) -> Attempt:
+def commit(database: Database, place: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
     """One transaction. Where another run was faster, its result is the result."""
     result = outcome.result
     with suppress(AttemptConflict), database.write() as connection:
-        if record(connection, place, run, [result]):
+        if record_attempts(connection, place, run, [result]):
             for problem in _problems(outcome):
                 note_problem(connection, run, problem)
             return result
     return _results(database, place)[result.task, result.attempt]
 
 
-def _results(database: Database, place: Place) -> dict[tuple[str, int], Attempt]:
+def _results(database: Database, place: AttemptScope) -> dict[tuple[str, int], Attempt]:
     kept = attempts_of(database, place)
     return {(one.result.task, one.result.attempt): one.result for one in kept}
 

@@ -10,11 +10,12 @@ from math import comb, fsum
 from statistics import fmean
 from typing import Any
 
-from penstock.checkpoints.attempts import Attempt, Place, attempts_of, versions_of
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.scores import attempts_of, versions_tried
 from penstock.checkpoints.suites import SuiteTask
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.comparing import compare, estimate
+from penstock.gate.statistics import compare, estimate
 
 #: On each side of an interval: 95 % of certainty.
 _ALPHA = 0.025
@@ -205,13 +206,15 @@ def compare_checkpoints(
     database: Database, tenant: str, suite: str, before: str, after: str
 ) -> CheckpointComparison:
     """At the newest version that both were tried at. Raises InvalidInput where there is none."""
-    known = set(versions_of(database, tenant, suite, before))
-    both = [version for version in versions_of(database, tenant, suite, after) if version in known]
+    known = set(versions_tried(database, tenant, suite, before))
+    both = [
+        version for version in versions_tried(database, tenant, suite, after) if version in known
+    ]
     if not both:
         why = f"there is no version of {suite} that {before} and {after} were both tried at"
         raise InvalidInput(what="The comparison", why=why)
     old, new = (
-        scores_of(database, Place(tenant, suite, both[-1], name)) for name in (before, after)
+        scores_of(database, AttemptScope(tenant, suite, both[-1], name)) for name in (before, after)
     )
     pairs = tuple(
         TaskPair(task, fmean(old[task]), fmean(new[task]))
@@ -233,7 +236,7 @@ def compare_checkpoints(
     )
 
 
-def scores_of(database: Database, place: Place) -> dict[str, list[float]]:
+def scores_of(database: Database, place: AttemptScope) -> dict[str, list[float]]:
     """By task; errors are no scores."""
     scores: dict[str, list[float]] = {}
     for kept in attempts_of(database, place):

@@ -8,20 +8,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.checkpoints.attempts import Attempt, Kept, Place
+from penstock.channels.judgement import channel_evidence
+from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.adaptive import Design, hopeless, make_design, plan_next, see
-from penstock.gate.deciding import decide
-from penstock.gate.designs import keep_design
-from penstock.gate.evidence import Evidence, Side, gather
+from penstock.gate.decision import decide
+from penstock.gate.designs import (
+    Design,
+    is_hopeless,
+    keep_design,
+    look_progress,
+    make_design,
+    next_attempts,
+)
+from penstock.gate.evidence import Evidence, SideEvidence
 from penstock.gate.policy import Policy, Requirement
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from penstock_jobs.benchmarks.run import PlannedAttempt
 
 MOST_DEFAULT = 8
 
-_NOBODY = Side()
+_NOBODY = SideEvidence()
 
 _Scores = dict[str, list[float]]
 
@@ -65,7 +72,7 @@ class UntilDecided:
     """Chooses the next attempts of a run. `ended` is the result of its last look."""
 
     def __init__(
-        self, database: Database, place: Place, channel: str, *, most: int | None = None
+        self, database: Database, place: AttemptScope, channel: str, *, most: int | None = None
     ) -> None:
         """The suite has to be registered. Raises InvalidInput where nothing could be decided:
         without a policy, without results of the incumbent, or where results are there already;
@@ -86,8 +93,8 @@ class UntilDecided:
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
-        planned = plan_next(self.design, known)
-        look = see(self.design, known).look
+        planned = next_attempts(self.design, known)
+        look = look_progress(self.design, known).look
         self.ended = self._look(look, known, more=bool(planned))
         if self.ended.stopped is not None:
             return []
@@ -115,22 +122,22 @@ class UntilDecided:
         side = evidence.suites[self._place.suite].incumbent
         if side is None or required.margin is None or required.metric != "score":
             return False
-        numbers = see(self.design, known).numbers
+        numbers = look_progress(self.design, known).numbers
         ours = _plain(attempt for attempt in known if attempt.attempt in numbers[attempt.task])
         theirs = _scores(side.attempts)
         if ours.keys() - theirs.keys():
             return False
         margin, alpha = required.margin, required.alpha
-        return hopeless(self.design, look, ours, theirs, margin=margin, alpha=alpha)
+        return is_hopeless(self.design, look, ours, theirs, margin=margin, alpha=alpha)
 
     def _evidence(self) -> Evidence:
         place = self._place
         database, channel = self._database, self._channel
-        evidence = gather(database, place.tenant, channel, place.checkpoint, full=False)
+        evidence = channel_evidence(database, place.tenant, channel, place.checkpoint, full=False)
         return _of_suite(evidence, place)
 
 
-def _of_suite(evidence: Evidence, place: Place) -> Evidence:
+def _of_suite(evidence: Evidence, place: AttemptScope) -> Evidence:
     """What the policy demands on this suite, and the evidence for that."""
     policy, suite = evidence.policy, evidence.suites.get(place.suite)
     if policy is None:
@@ -165,7 +172,7 @@ def _requirements(evidence: Evidence) -> tuple[Requirement, ...]:
     return evidence.policy.require if evidence.policy is not None else ()
 
 
-def _scores(attempts: Iterable[Kept]) -> _Scores:
+def _scores(attempts: Iterable[RecordedAttempt]) -> _Scores:
     return _plain(kept.result for kept in attempts)
 
 

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.channels.actor import CHANNEL_DEFAULT, By, Channel, actor
+from penstock.channels.promotion_cli import CHANNEL_DEFAULT, Channel
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
+from penstock.terminal.options import By, actor
 from penstock.terminal.output import encode, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
-from penstock.gate.sample_ratio import Seen
-from penstock.gate.sequential import Arm, Cell, on_log_scale
+from penstock.gate.sequential import Arm, PhaseUsers, UserResult, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
@@ -175,7 +174,7 @@ class MetricMeasurement:
     """A metric of the sessions that count. `pending` are those whose value will be known later,
     `unknown` those whose value never will."""
 
-    cells: list[Cell]
+    cells: list[UserResult]
     scored: Mapping[Arm, int]
     pending: Mapping[Arm, int]
     unknown: Mapping[Arm, int]
@@ -251,7 +250,7 @@ def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.i
     return phases
 
 
-def seen_users(trial: Trial, traffic: TrialTraffic) -> list[Seen]:
+def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
     """By period, the arm of each user's first session that counts. Whether users or sessions are
     split, the chance to be in the canary is the share at that time."""
     known: set[str] = set()
@@ -262,7 +261,7 @@ def seen_users(trial: Trial, traffic: TrialTraffic) -> list[Seen]:
             known.add(who[row])
             counts[int(traffic.phases[row]), bool(traffic.arms[row])] += 1
     return [
-        Seen(period.share, canary=counts[number, True], current=counts[number, False])
+        PhaseUsers(period.share, canary=counts[number, True], current=counts[number, False])
         for number, period in enumerate(trial.candidate_periods)
         if period.share is not None
     ]
@@ -298,7 +297,7 @@ def measured_of(
         cell.count += 1
         cell.total += value if scale.floor is None else on_log_scale(value, scale.floor)
     return MetricMeasurement(
-        [Cell(*key, user.count, user.total) for key, user in sums.items()],
+        [UserResult(*key, user.count, user.total) for key, user in sums.items()],
         scored={arm: scored[arm] for arm in ARMS},
         pending={arm: pending[arm] for arm in ARMS},
         unknown={arm: never[arm] for arm in ARMS},

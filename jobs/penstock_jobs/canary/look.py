@@ -7,13 +7,21 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from penstock.channels import channels
+from penstock.channels import channel as channels
+from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import PenstockError
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
-from penstock.gate.sample_ratio import SampleRatio, check
-from penstock.gate.sequential import Arm, Question, as_ratio, compare, log_margin
+from penstock.gate.sequential import (
+    Arm,
+    ArmQuestion,
+    SampleRatio,
+    as_ratio,
+    check_sample_ratio,
+    compare_arms,
+    log_margin,
+)
 from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
 from penstock_jobs.canary.live_metrics import (
@@ -135,9 +143,9 @@ def judge_metric(
         return MetricLook(outcome="error", why=measurement, **facts)
     metric, measured = measurement
     ratio = metric.scale.is_ratio
-    comparison = compare(
+    comparison = compare_arms(
         measured.cells,
-        Question(
+        ArmQuestion(
             direction=requirement.direction,
             margin=log_margin(requirement.margin) if ratio else requirement.margin,
             alpha=requirement.alpha,
@@ -268,8 +276,8 @@ class StoredLook:
 
 def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None) -> Situation:
     """`at_us` replaces the database's clock. Raises ChannelUnknown, HistoryDamaged."""
-    state = channels.state(lake.database, tenant, channel)
-    latest = channels.history(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
+    state = channels.channel_state(lake.database, tenant, channel)
+    latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
     changes = [change for change in latest if change.version <= state.version]
     text = channels.policy_of(lake.database, state)
     policy = parse(text, f"the policy of {channel}") if text is not None else None
@@ -312,7 +320,7 @@ def _look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     return judge_look(
         trial,
         metrics,
-        ratio=check(seen_users(trial, split)) if split is not None else None,
+        ratio=check_sample_ratio(seen_users(trial, split)) if split is not None else None,
         sessions=known.sessions() if known is not None else {"canary": 0, "current": 0},
         left_out=known.left_out if known is not None else {},
         policy=situation.state.policy,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.channels.history import Change
+from penstock.channels.change import Change
 from penstock.channels.promotion import Judge, Promotion, promote
 from penstock.database.engine import Database
 from penstock.gate.policy import CanarySteps
@@ -83,7 +83,7 @@ def take_step(
 
 def gate(database: Database, tenant: str, full: bool) -> Judge:
     """The gate with the channel's policy."""
-    from penstock.gate.judging import judge
+    from penstock.channels.judgement import judge
 
     return lambda channel, checkpoint: judge(database, tenant, channel, checkpoint, full=full)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
-from penstock.channels.history import Change
+from penstock.channels.change import Change
 
 Kind = Literal["canary", "watch"]
 _SECOND_US = 1_000_000

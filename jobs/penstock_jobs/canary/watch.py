@@ -15,14 +15,14 @@ from uuid import uuid4
 
 import structlog
 
+from penstock.channels.change import Change
 from penstock.channels.errors import (
     AlreadyServing,
     ChannelPinned,
     NothingToRollBackTo,
     PromotionConflict,
 )
-from penstock.channels.history import Change
-from penstock.channels.promotion import Rollback, rollback
+from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.checkpoints.names import TEXT_CHARS_MAX
 from penstock.database.errors import DatabaseUnreachable
@@ -157,7 +157,7 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
         expect_version=trial.version,
     )
     try:
-        change = rollback(lake.database, order)
+        change = roll_back(lake.database, order)
     except _REFUSALS as error:
         return WatchRound(
             "refused", f"{_line(error)} It should have been rolled back: {why}", trial, look

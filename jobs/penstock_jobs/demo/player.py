@@ -8,10 +8,9 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
-from penstock.channels import channels
-from penstock.channels.assignment import assign
+from penstock.channels.channel import ChannelState, assign, channel_state
 from penstock.channels.promotion import Promotion, promote, release
-from penstock.checkpoints.checkpoints import register
+from penstock.checkpoints.registration import register
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable
@@ -172,8 +171,8 @@ class Player:
             self._compare(traffic, checkpoint.name)
         return False
 
-    def _state(self) -> channels.ChannelState:
-        return channels.state(self.lake.database, TENANT_DEFAULT, CHANNEL)
+    def _state(self) -> ChannelState:
+        return channel_state(self.lake.database, TENANT_DEFAULT, CHANNEL)
 
     # Production
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from penstock.channels import channels
+from penstock.channels import channel as channels
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput, PenstockError
 from penstock.execution.errors import ExecutorUnreachable
@@ -139,7 +139,7 @@ class Runner:
         token_of(self.loop.trainer.token_env)
         for bench in self.loop.bench:
             environment_of(bench.pass_env)
-        state = channels.state(self.lake.database, self.tenant, self.loop.channel)
+        state = channels.channel_state(self.lake.database, self.tenant, self.loop.channel)
         what = f"The channel {self.loop.channel}"
         if state.checkpoint is None:
             why = "nothing is promoted to it: a loop needs a first checkpoint to train from"
@@ -158,7 +158,7 @@ class Runner:
     def _plan(self) -> tuple[Cycle | None, Action]:
         database = self.lake.database
         last = newest_cycle(database, self.key)
-        state = channels.state(database, self.tenant, self.loop.channel)
+        state = channels.channel_state(database, self.tenant, self.loop.channel)
         channel = ChannelFacts(
             channel=state.name,
             checkpoint=state.checkpoint,

@@ -14,7 +14,7 @@ from penstock.terminal.output import encode, facts, say, show_json, show_table, 
 from penstock.terminal.progress import progress_of
 
 if TYPE_CHECKING:
-    from penstock.channels.lineage import Learner
+    from penstock.checkpoints.lineage import Learner
     from penstock_jobs.shards.build import ShardBuild
 
 
@@ -151,7 +151,7 @@ def show(
     """
     import msgspec
 
-    from penstock.channels.lineage import learners
+    from penstock.checkpoints.lineage import learners
     from penstock.shards.manifest import read_manifest
     from penstock_jobs.shards.registration import find_shard, mark_consent, marks_of
 

@@ -38,16 +38,19 @@ def split(keys: Sequence[Sequence[str | None]], eval_share: float, seed: int) ->
 def linked(count: int, ones: NDArray[Any], others: NDArray[Any]) -> NDArray[np.int64]:
     """For each of `count` things the least that it is linked with, directly or through others;
     `ones[i]` and `others[i]` are linked."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    if not count:
-        return np.zeros(0, np.int64)
-    links = coo_array((np.ones(len(ones), bool), (ones, others)), shape=(count, count))
-    _, labels = connected_components(links, directed=False)
-    _, least = np.unique(labels, return_index=True)
-    roots: NDArray[np.int64] = least[labels]
-    return roots
+    least = np.arange(count)
+    while True:
+        low = np.minimum(least[ones], least[others])
+        after = least.copy()
+        for ends in (ones, others):
+            # Also for the least that it had: so whole trees are moved at once.
+            np.minimum.at(after, least[ends], low)
+            np.minimum.at(after, ends, low)
+        while not np.array_equal(after[after], after):
+            after = after[after]
+        if np.array_equal(after, least):
+            return least
+        least = after
 
 
 def _name(keys: Sequence[Sequence[str | None]], place: int) -> str:

@@ -1,20 +1,28 @@
-"""`penstock channels`."""
+"""`penstock channels`: where channels point, their history, their policy, and watching them."""
 
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.channels.actor import By, Reason, actor
+from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.output import say, show_json, show_table, time_of
+from penstock.terminal.options import By, Reason, actor
+from penstock.terminal.output import encode, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
-    from penstock.channels.channels import ChannelState
-    from penstock.channels.history import Change
+    from penstock.channels.change import Change
+    from penstock.channels.channel import ChannelState
 
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
@@ -33,12 +41,12 @@ def list_(
 
     Example: penstock channels list
     """
-    from penstock.channels.channels import list_channels
+    from penstock.channels.channel import channel_document, list_channels
 
     with open_existing(data) as lake:
         found = list_channels(lake.database, tenant)
     if json:
-        show_json([_document(one) for one in found])
+        show_json([channel_document(one) for one in found])
         return
     columns = ["channel", "version", "checkpoint", "since (UTC)", "canary", "share", "pinned"]
     show_table(columns, [_row(one) for one in found])
@@ -55,14 +63,14 @@ def show(
 
     Example: penstock channels show production
     """
-    from penstock.channels.channels import state
+    from penstock.channels.channel import channel_document, channel_state
 
     with open_existing(data) as lake:
-        found = state(lake.database, tenant, name)
+        document = channel_document(channel_state(lake.database, tenant, name))
     if json:
-        show_json(_document(found))
+        show_json(document)
     else:
-        rows = [(what, value) for what, value in _document(found).items() if value is not None]
+        rows = [(what, value) for what, value in document.items() if value is not None]
         show_table(["what", "value"], rows)
 
 
@@ -84,15 +92,15 @@ def history(
 
     Example: penstock channels history production
     """
-    from penstock.channels import channels
     from penstock.channels.errors import HistoryDamaged
+    from penstock.channels.history import channel_changes, verdict_outcomes, verify_history
 
     with open_existing(data) as lake:
-        changes = channels.history(
+        changes = channel_changes(
             lake.database, tenant, name, limit=_with_one_before(last), latest=True
         )
-        outcomes = channels.outcomes_of(lake.database, tenant, name)
-        misfit = channels.verify_history(lake.database, tenant, name)
+        outcomes = verdict_outcomes(lake.database, tenant, name)
+        misfit = verify_history(lake.database, tenant, name)
     told = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
     if json:
         shown = [_told(change, outcomes) for _, change in told]
@@ -178,37 +186,17 @@ def _with_one_before(last: int | None) -> int | None:
 
 
 def _show_policy(name: str, data: Path | None, tenant: str, *, json: bool) -> None:
-    from penstock.channels import channels
+    from penstock.channels.channel import channel_state, policy_of
 
     with open_existing(data) as lake:
-        at = channels.state(lake.database, tenant, name)
-        text = channels.policy_of(lake.database, at)
+        at = channel_state(lake.database, tenant, name)
+        text = policy_of(lake.database, at)
     if json:
         show_json({"channel": name, "policy": at.policy, "text": text})
     elif text is None:
         say(f"{name} has no policy: nothing can be promoted to it without an override")
     else:
         typer.echo(text.rstrip("\n"))
-
-
-def _document(at: "ChannelState") -> dict[str, Any]:
-    return {
-        "channel": at.name,
-        "version": at.version,
-        "checkpoint": at.checkpoint,
-        "digest": at.digest,
-        "uri": at.uri,
-        "since": time_of(at.since).isoformat() if at.since is not None else None,
-        "previous": at.previous,
-        "canary": at.canary,
-        "canary_digest": at.canary_digest,
-        "canary_uri": at.canary_uri,
-        "canary_share": at.canary_share,
-        "pinned": at.pinned,
-        "policy": at.policy,
-        "hash": at.hash,
-        "changed_at": time_of(at.changed_at).isoformat(),
-    }
 
 
 def _row(at: "ChannelState") -> list[object]:
@@ -218,23 +206,111 @@ def _row(at: "ChannelState") -> list[object]:
 
 
 def _told(change: "Change", outcomes: Any) -> dict[str, Any]:
-    from penstock.channels.change_documents import document_of
+    from penstock.channels.notices import change_document
 
-    return document_of(change) | {"outcome": outcomes.get(change.verdict)}
+    return change_document(change) | {"outcome": outcomes.get(change.verdict)}
 
 
 def _story(before: "Change | None", change: "Change", outcomes: Any) -> list[object]:
-    from penstock.channels.change_documents import marks_of, short, what_it_did
+    from penstock.channels.notices import change_marks, describe_change, short_digest
 
-    gate = f"{outcomes.get(change.verdict, '?')} {short(change.verdict)}" if change.verdict else ""
-    when, what = time_of(change.at), what_it_did(change, before)
-    return [change.version, when, what, gate, marks_of(change), change.actor, change.reason]
+    gate = (
+        f"{outcomes.get(change.verdict, '?')} {short_digest(change.verdict)}"
+        if change.verdict
+        else ""
+    )
+    when, what = time_of(change.at), describe_change(change, before)
+    return [change.version, when, what, gate, change_marks(change), change.actor, change.reason]
 
 
 def _show_change(change: "Change", *, json: bool) -> None:
-    from penstock.channels.change_documents import document_of, what_it_did
+    from penstock.channels.notices import change_document, describe_change
 
     if json:
-        show_json(document_of(change))
+        show_json(change_document(change))
     else:
-        say(f"{change.channel} version {change.version}: {what_it_did(change)}")
+        say(f"{change.channel} version {change.version}: {describe_change(change)}")
+
+
+_PAUSE_SECONDS = 5.0
+
+
+@app.command("watch")
+def watch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The channel.")],
+    *,
+    after: Annotated[
+        int | None,
+        typer.Option(min=0, help="Begin after this version; without it, with the newest change."),
+    ] = None,
+    changes: Annotated[
+        int | None, typer.Option("--changes", min=1, help="End after so many changes.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."
+        ),
+    ] = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Show each change of a channel as it comes, in order and none left out, until Ctrl-C. With
+    --json, a JSON document a line.
+
+    Example: penstock channels watch production --json
+    """
+    if url is not None:
+        found = _over_http(url, name, after)
+    else:
+        found = _from_database(data, tenant, name, after)
+    try:
+        for change in islice(found, changes):
+            sys.stdout.write((encode(change).decode() if json else _line(change)) + "\n")
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return
+
+
+def _from_database(
+    data: Path | None, tenant: str, name: str, after: int | None
+) -> Iterator[dict[str, Any]]:
+    from penstock.channels.channel import channel_state
+    from penstock.channels.watchers import POLL_SECONDS, follow
+
+    with open_existing(data) as lake:
+        if after is None:
+            after = channel_state(lake.database, tenant, name).version - 1
+        while True:
+            try:
+                for one in follow(lake.database, tenant, name, after, poll_s=POLL_SECONDS):
+                    after = one.version
+                    yield one.document
+            except DatabaseUnreachable as error:
+                say(f"{error} It is tried again.")
+                time.sleep(_PAUSE_SECONDS)
+
+
+def _over_http(url: str, name: str, after: int | None) -> Iterator[dict[str, Any]]:
+    """Raises ServerUnreachable where nobody ever answered; later it tries again."""
+    from penstock.http.client import ServiceClient, answers, channel_path
+
+    service = ServiceClient(url)
+    if after is None:
+        after = max(0, service.ask(channel_path(name), "version")["version"] - 1)
+    for answer in answers(service, name, after, say, Event()):
+        yield from answer["changes"]
+
+
+def _line(document: dict[str, Any]) -> str:
+    """For a person."""
+    from penstock.channels.change import Change
+    from penstock.channels.notices import change_marks, describe_change
+
+    at = round(datetime.fromisoformat(document["at"]).timestamp() * 1_000_000)
+    names = [one.name for one in fields(Change)]
+    change = Change(**{name: document[name] for name in names} | {"at": at})
+    marks = f" [{change_marks(change)}]" if change_marks(change) else ""
+    said = f"{describe_change(change)}{marks}  ({change.actor}: {change.reason})"
+    return " ".join(f"{document['at']}  {change.channel} {change.version}  {said}".split("\n"))

@@ -1,27 +1,31 @@
-"""`penstock promote` and `penstock rollback`."""
+"""`penstock promote`, `penstock rollback`, and `penstock gate check`, which tries a promotion."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.channels.actor import (
-    CHANNEL_DEFAULT,
-    By,
-    Channel,
-    CheckpointName,
-    Key,
-    Reason,
-    actor,
-    check_override,
-)
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
+from penstock.terminal.options import By, CheckpointName, Reason, actor
 from penstock.terminal.output import say, show_json
 
 if TYPE_CHECKING:
-    from penstock.gate.verdicts import Verdict
+    from penstock.channels.change import Change
+    from penstock.channels.held_channel import Expected
+    from penstock.database.engine import Database
+    from penstock.gate.frontier import FrontierPicture
+    from penstock.gate.verdict import Verdict
 
+CHANNEL_DEFAULT = "production"
+
+Channel = Annotated[str, typer.Option("--channel", help="What the serving fleet watches.")]
+_Key = Annotated[
+    str | None,
+    typer.Option("--key", envvar="PENSTOCK_KEY", show_envvar=True, help="An admin key."),
+]
+#: `--expect none`: the channel points at nothing yet.
 _NONE = "none"
 
 
@@ -34,8 +38,8 @@ def promote(
         str | None,
         typer.Option(
             metavar="CURRENT",
-            help="Only if the channel is at this one; `none`: at nothing yet. By default what it "
-            "is at when the command begins.",
+            help="Only if the channel points at this checkpoint; `none`: at nothing yet. By "
+            "default the one it points at when the command begins.",
         ),
     ] = None,
     share: Annotated[
@@ -46,27 +50,27 @@ def promote(
         bool,
         typer.Option("--override", help="Without a PASS; takes an admin key, is marked for ever."),
     ] = False,
-    key: Key = None,
+    key: _Key = None,
     by: By = None,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Point a channel at a checkpoint that the gate lets pass. Exit 1 where it does not.
+    """Point a channel at a checkpoint that passes the gate. Exit 1 where it does not.
 
     The gate is asked anew each time. A channel that changed meanwhile is left as it is.
 
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
-    from penstock.channels import promotion
-    from penstock.gate import judging
+    from penstock.channels.judgement import GateJudge
+    from penstock.channels.promotion import Promotion, promote
     from penstock.gate.errors import GateRefused
 
     with open_existing(data) as lake:
         database = lake.database
         if override:
-            check_override(database, tenant, key)
-        wanted = promotion.Promotion(
+            _check_override(database, tenant, key)
+        promotion = Promotion(
             tenant=tenant,
             channel=channel,
             checkpoint=checkpoint,
@@ -76,17 +80,12 @@ def promote(
             share=share,
             override=override,
         )
-
-        def judge(channel: str, checkpoint: str) -> "Verdict":
-            full = share is None
-            return judging.judge(database, tenant, channel, checkpoint, full=full, share=share)
-
         try:
-            change = promotion.promote(database, wanted, judge)
+            change = promote(database, promotion, GateJudge(database, tenant, share))
         except GateRefused as refused:
-            _show_refusal(refused.facts["verdict"], json=json)
+            _show_verdict(refused.verdict, json=json)
             raise
-    _show(change, json=json)
+    _show_change(change, json=json)
 
 
 def rollback(
@@ -97,13 +96,13 @@ def rollback(
         str | None,
         typer.Option(
             metavar="CHECKPOINT",
-            help="One that served on it, or a parent of the present one; the last good one by "
-            "default, or the present one without its canary.",
+            help="One that served on the channel, or a parent of the present one. By default the "
+            "last good one, or the present one without its canary.",
         ),
     ] = None,
     expect: Annotated[
         str | None,
-        typer.Option(metavar="CURRENT", help="Only if the channel is at this one."),
+        typer.Option(metavar="CURRENT", help="Only if the channel points at this checkpoint."),
     ] = None,
     by: By = None,
     data: options.Data = None,
@@ -117,10 +116,10 @@ def rollback(
 
     Example: penstock rollback --reason "it undoes edits that nobody asked about"
     """
-    from penstock.channels import promotion
-    from penstock.channels.channels import history
+    from penstock.channels.history import channel_changes
+    from penstock.channels.rollback import Rollback, roll_back
 
-    wanted = promotion.Rollback(
+    wanted = Rollback(
         tenant=tenant,
         channel=channel,
         reason=reason,
@@ -129,23 +128,97 @@ def rollback(
         expect=_expected(expect),
     )
     with open_existing(data) as lake:
-        change = promotion.rollback(lake.database, wanted)
-        [before] = history(lake.database, tenant, channel, after=change.version - 2, limit=1)
-    _show(change, before, json=json)
+        change = roll_back(lake.database, wanted)
+        [before] = channel_changes(
+            lake.database, tenant, channel, after=change.version - 2, limit=1
+        )
+    _show_change(change, before, json=json)
     if not json:
         say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
 
 
-def _expected(text: str | None) -> Any:
-    from penstock.channels.promotion import ANY
+def check(
+    checkpoint: CheckpointName,
+    *,
+    channel: Annotated[str, typer.Option(help="Whose policy and incumbent.")] = CHANNEL_DEFAULT,
+    canary: Annotated[
+        bool, typer.Option("--canary", help="For a part of the traffic: live metrics come later.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", parser=options.path, metavar="FILE", help="Keep the document here, as JSON."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            parser=options.path,
+            metavar="FILE.html",
+            help="Draw quality against cost here; needs penstock[plots].",
+        ),
+    ] = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """What the gate says of a checkpoint, with its evidence. Exit 0 on PASS alone, else 1.
+
+    Example: penstock gate check ckpt-0013 --channel production
+    """
+    from penstock.channels.judgement import judge
+    from penstock.gate.frontier import draw_html, draw_text
+    from penstock.gate.report import show_text
+
+    with open_existing(data) as lake:
+        verdict = judge(lake.database, tenant, channel, checkpoint, full=not canary)
+        pictures = _pictures(lake.database, tenant, verdict)
+    if out is not None:
+        _write(out, verdict.text + "\n")
+    if plot is not None:
+        title = f"{verdict.checkpoint} for {channel}: {verdict.outcome}"
+        _write(plot, draw_html(pictures, title))
+    _show_verdict(verdict, json=json)
+    if not json:
+        for picture in pictures:
+            show_text(["", draw_text(picture)])
+    if verdict.outcome != "PASS":
+        raise typer.Exit(1)
+
+
+def _expected(text: str | None) -> "Expected":
+    from penstock.channels.held_channel import ANY
 
     if text is None:
         return ANY
     return None if text == _NONE else text
 
 
-def _show_refusal(verdict: Any, *, json: bool) -> None:
-    from penstock.gate.verdict_tables import show_verdict
+def _check_override(database: "Database", tenant: str, key: str | None) -> None:
+    """Where keys are in use it takes one of an admin of the tenant; before, whoever has the
+    database is the admin. Raises OverrideRefused."""
+    from penstock.access.errors import KeyRefused
+    from penstock.access.keys import KeyRing, list_keys
+    from penstock.channels.errors import OverrideRefused
+    from penstock.clock import SystemClock
+
+    if not list_keys(database):
+        return
+    if not key:
+        raise OverrideRefused(why="name one with --key or PENSTOCK_KEY")
+    ring = KeyRing(database, SystemClock())
+    ring.refresh()
+    try:
+        grant = ring.grant(f"Bearer {key}")
+    except KeyRefused as error:
+        raise OverrideRefused(why="the key is not known here, or was revoked") from error
+    if grant.role != "admin" or grant.tenant != tenant:
+        raise OverrideRefused(why=f"the key is {grant.role} of the tenant {grant.tenant}")
+
+
+def _show_verdict(verdict: "Verdict", *, json: bool) -> None:
+    from penstock.gate.report import show_verdict
 
     if json:
         show_json({"outcome": verdict.outcome, "id": verdict.id, "verdict": verdict.document})
@@ -153,12 +226,38 @@ def _show_refusal(verdict: Any, *, json: bool) -> None:
         show_verdict(verdict)
 
 
-def _show(change: Any, before: Any = None, *, json: bool) -> None:
-    from penstock.channels.change_documents import document_of, what_it_did
+def _show_change(change: "Change", before: "Change | None" = None, *, json: bool) -> None:
+    from penstock.channels.notices import change_document, describe_change
 
     if json:
-        show_json(document_of(change))
+        show_json(change_document(change))
         return
-    say(f"{change.channel} version {change.version}: {what_it_did(change, before)}")
+    say(f"{change.channel} version {change.version}: {describe_change(change, before)}")
     if change.overridden:
         say("it went past the gate, and is marked so for ever")
+
+
+def _pictures(database: "Database", tenant: str, verdict: "Verdict") -> "list[FrontierPicture]":
+    from penstock.gate.frontier import frontier_picture
+
+    document = verdict.document
+    marks = {verdict.checkpoint: "candidate"}
+    if incumbent := document.get("incumbent"):
+        marks[incumbent["name"]] = "incumbent"
+    suites: dict[str, Any] = document.get("suites") or {}
+    pictures = [
+        frontier_picture(database, tenant, name, suite["version"], marks)
+        for name, suite in suites.items()
+        if suite["version"] is not None
+    ]
+    return [picture for picture in pictures if picture is not None]
+
+
+def _write(path: Path, content: str) -> None:
+    from penstock.errors import InvalidInput
+
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(what=str(path), why=error.strerror or str(error)) from error
+    say(f"wrote {path}")

@@ -1,22 +1,27 @@
-"""Addresses that are told of changes, and how their messages are signed.
+"""Webhooks: the addresses that get each change, what is sent to them, and how it is signed.
 
-Messages follow the Standard Webhooks specification: `webhook-id`, `webhook-timestamp` and
-`webhook-signature`, so that receivers check them with a library that is there already.
+A message is a notice (see `notices`). It follows the Standard Webhooks specification:
+`webhook-id`, `webhook-timestamp` and `webhook-signature`, so that receivers check it with a library
+that is there already.
 """
 
 import base64
 import hashlib
 import hmac
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import sqlalchemy as sa
 
 from penstock.channels.errors import WebhookUnknown
+from penstock.channels.notices import Notice
 from penstock.channels.tables import channel, delivery, webhook
 from penstock.database.engine import Database, now_us
 from penstock.http.address import HttpAddress
+from penstock.http.client import Bounds, Exchange, Heard
 from penstock.settings import without_secrets
 
 _SECRET_PREFIX = "whsec_"
@@ -155,3 +160,75 @@ def is_signed(
 def _signature(secret: str, content: bytes) -> str:
     key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
     return base64.b64encode(hmac.digest(key, content, "sha256")).decode()
+
+
+_GONE = 410
+
+
+#: An answer is read so far, out of courtesy; nothing in it matters.
+_ANSWER_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True)
+class DeliveryFailure:
+    """Why a target did not take a notice."""
+
+    problem: str
+    #: It asks to be left alone for so long.
+    pause_s: float = 0
+    #: It says that it never comes back: looking often is no use.
+    gone: bool = False
+
+
+class NoticeTarget(Protocol):
+    def send(self, notice: Notice) -> DeliveryFailure | None:
+        """None once it took the notice."""
+        ...
+
+    def cut(self) -> None:
+        """From another thread: break off what is under way."""
+        ...
+
+
+class WebhookTarget:
+    def __init__(self, address: HttpAddress, secret: str, seconds_max: float) -> None:
+        self._address = address
+        self._secret = secret
+        self._exchange = Exchange(Bounds(seconds_max, _ANSWER_BYTES_MAX))
+
+    def send(self, notice: Notice) -> DeliveryFailure | None:
+        body = notice.body.encode()
+        # The receiver's clock tells how old a message is: the machine's here, not the database's.
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "penstock",
+            **signed(self._secret, body, int(time.time())),
+        }
+        if self._address.authorization:
+            headers["Authorization"] = self._address.authorization
+        heard = self._exchange.ask("POST", self._address, headers, body)
+        if 200 <= heard.status < 300:  # whatever came of the rest of its answer
+            return None
+        return DeliveryFailure(_said(heard), heard.retry_after_s, gone=heard.status == _GONE)
+
+    def cut(self) -> None:
+        self._exchange.cut()
+
+
+def _said(heard: Heard) -> str:
+    if not heard.status:
+        return heard.why
+    if heard.status == _GONE:
+        return f"it answered {_GONE}: it is gone for good; remove it, or bring it back"
+    if 300 <= heard.status < 400:
+        return f"it answered {heard.status}: messages are not sent on to other addresses"
+    return f"it answered {heard.status}"
+
+
+def open_webhook(database: Database, webhook_id: str, seconds_max: float) -> WebhookTarget | None:
+    """None once it was removed."""
+    found = find_webhook(database, webhook_id)
+    if found is None:
+        return None
+    webhook, secret = found
+    return WebhookTarget(address_of(webhook.url), secret, seconds_max)

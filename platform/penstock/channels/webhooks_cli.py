@@ -51,10 +51,10 @@ def list_(
 
     Example: penstock webhooks list
     """
-    from penstock.channels.outstanding import standings
+    from penstock.channels.backlog import target_statuses
 
     with open_existing(data) as lake:
-        found = standings(lake.database, lake.settings, tenant)
+        found = target_statuses(lake.database, lake.settings, tenant)
     if json:
         show_json([facts(one) for one in found])
         return
@@ -107,7 +107,7 @@ def deliver(
 
     Example: penstock webhooks deliver --once
     """
-    from penstock.channels.delivering import Deliverer
+    from penstock.channels.delivery import Deliverer
     from penstock.logs import configure_logs
     from penstock.metrics import Metrics
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from penstock.channels.actor import By, CheckpointName, Reason, actor
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
+from penstock.terminal.options import By, CheckpointName, Reason, actor
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
-    from penstock.channels.lineage import Lineage
-    from penstock.checkpoints.checkpoints import Checkpoint
+    from penstock.checkpoints.checkpoint import Checkpoint
 
 app = typer.Typer(
     help="Model versions: their digests, where they lie, what they came from.",
@@ -60,11 +59,11 @@ def register(
 
     Example: penstock checkpoints register ckpt-0012 --uri /models/0012 --parent ckpt-0011
     """
-    from penstock.checkpoints import checkpoints
+    from penstock.checkpoints import registration
 
     settings = load_settings(data)
     with open_or_make(settings) as lake, _reading() as progress:
-        made = checkpoints.register(
+        made = registration.register(
             lake.database,
             settings,
             tenant=tenant,
@@ -102,7 +101,7 @@ def digest(
 
     where = digests.check_uri(_absolute(uri))
     with _reading() as progress:
-        found = digests.look(where, load_settings(data), progress)
+        found = digests.digest_files(where, load_settings(data), progress)
     if found.digest is None:
         raise InvalidInput(what=where, why=found.why)
     if json:
@@ -122,7 +121,7 @@ def list_(
 
     Example: penstock checkpoints list --state serving
     """
-    from penstock.checkpoints.checkpoints import list_checkpoints
+    from penstock.checkpoints.registration import list_checkpoints
 
     with open_existing(data) as lake:
         found = list_checkpoints(lake.database, tenant, state=state)
@@ -144,7 +143,7 @@ def show(
 
     Example: penstock checkpoints show ckpt-0012
     """
-    from penstock.channels.lineage import lineage
+    from penstock.checkpoints.lineage import lineage
 
     with open_existing(data) as lake:
         found = lineage(lake.database, tenant, name)
@@ -158,29 +157,6 @@ def show(
     show_table(
         columns, [[time_of(m.at), m.from_state, m.to_state, m.actor, m.reason] for m in moves]
     )
-
-
-@app.command("lineage")
-def lineage_(
-    name: CheckpointName,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
-    """What a checkpoint came from and what came of it: parents, children, the shards that trained
-    it and its parents, and the sessions in them that should be there no more.
-
-    Example: penstock checkpoints lineage ckpt-0012
-    """
-    from penstock.channels.lineage import lineage
-
-    with open_existing(data) as lake:
-        found = lineage(lake.database, tenant, name)
-    if json:
-        show_json(_lineage_document(found))
-    else:
-        show_table(["what", "which", "more"], _lineage_rows(found))
-        _warn_of_marks(found)
 
 
 @app.command("withdraw")
@@ -197,10 +173,10 @@ def withdraw(
 
     Example: penstock checkpoints withdraw ckpt-0012 --reason "trained on sessions that were erased"
     """
-    from penstock.checkpoints import checkpoints
+    from penstock.checkpoints import registration
 
     with open_existing(data) as lake:
-        found = checkpoints.withdraw(
+        found = registration.withdraw(
             lake.database, tenant=tenant, name=name, reason=reason, actor=actor(by)
         )
     show_json(facts(found)) if json else say(f"{found.name} is withdrawn")
@@ -240,37 +216,3 @@ def _row(one: "Checkpoint") -> list[object]:
 
 def _move(one: Any) -> dict[str, Any]:
     return facts(one) | {"at": time_of(one.at).isoformat()}
-
-
-def _lineage_document(found: "Lineage") -> dict[str, Any]:
-    return {
-        "checkpoint": facts(found.checkpoint),
-        "parents": [facts(one) for one in found.parents],
-        "children": found.children,
-        "shards": [facts(one) for one in found.shards],
-        "marks": [facts(one) for one in found.marks],
-        "channels": [facts(one) for one in found.channels],
-        "moves": [_move(one) for one in found.moves],
-    }
-
-
-def _lineage_rows(found: "Lineage") -> Iterator[list[object]]:
-    one = found.checkpoint
-    yield ["checkpoint", one.name, f"{one.form}, {one.state}"]
-    for parent in found.parents:
-        yield ["parent", parent.name, f"{parent.form}, {parent.state}"]
-    for child in found.children:
-        yield ["child", child, None]
-    for channel in found.channels:
-        yield ["serves", channel.channel, channel.arm]
-    for shard in found.shards:
-        yield ["shard", shard.name or shard.shard, f"of {shard.checkpoint}, {shard.shard}"]
-    for mark in found.marks:
-        yield ["marked", mark.session_id, f"{mark.reason}, in {mark.shard} of {mark.checkpoint}"]
-
-
-def _warn_of_marks(found: "Lineage") -> None:
-    if found.marks:
-        sessions = len({one.session_id for one in found.marks})
-        shards = len({one.shard for one in found.marks})
-        say(f"trained on {sessions} sessions, in {shards} shards, that should be there no more")

@@ -18,9 +18,9 @@ from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
 from penstock.settings import Settings, without_secrets
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 
-Checked = Literal["verified", "unreachable", "not_looked"]
+FilesCheck = Literal["verified", "unreachable", "not_looked"]
 #: Told how many bytes were read since the last time.
-Progress = Callable[[int], object]
+ReadProgress = Callable[[int], object]
 
 _PREFIX = "sha256:"
 _BLOCK_BYTES = 4 * 1024 * 1024
@@ -33,7 +33,7 @@ class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Part(NamedTuple):
+class CheckpointFile(NamedTuple):
     """A file of a checkpoint, by its path within the folder."""
 
     path: str
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class FilesDigest:
     """What the files have, or why nobody could look."""
 
     digest: str | None = None
@@ -54,7 +54,7 @@ def text_digest(text: str) -> str:
     return _PREFIX + hashlib.sha256(text.encode()).hexdigest()
 
 
-def folder_digest(parts: Iterable[Part]) -> str:
+def folder_digest(parts: Iterable[CheckpointFile]) -> str:
     whole = hashlib.sha256()
     for part in sorted(parts, key=lambda one: os.fsencode(one.path)):
         whole.update(b"%b\0%d\0%b\n" % (os.fsencode(part.path), part.size, part.sha256.encode()))
@@ -81,12 +81,14 @@ def check_uri(uri: str) -> str:
     return uri
 
 
-def can_look(uri: str) -> bool:
+def can_read_files(uri: str) -> bool:
     """Whether files there can be read from here at all."""
     return urlsplit(uri).scheme in (*_LOCAL, _BUCKET)
 
 
-def look(uri: str, settings: Settings, progress: Progress = lambda _bytes: None) -> Found:
+def digest_files(
+    uri: str, settings: Settings, progress: ReadProgress = lambda _bytes: None
+) -> FilesDigest:
     """Read what is there, in bounded memory. Without a digest it says why there is none. Raises
     InvalidInput for files that cannot be a checkpoint."""
     scheme = urlsplit(uri).scheme
@@ -94,15 +96,15 @@ def look(uri: str, settings: Settings, progress: Progress = lambda _bytes: None)
         try:
             return _look_at_path(path_of(uri), progress)
         except OSError as error:
-            return Found(why=f"{error.filename or uri}: {error.strerror or error}")
+            return FilesDigest(why=f"{error.filename or uri}: {error.strerror or error}")
     if scheme == _BUCKET:
         try:
             return _look_at_bucket(uri, settings, progress)
         except (StoreUnreachable, StoreRefused, ExtraMissing) as error:
-            return Found(why=" ".join(str(error).split()))
+            return FilesDigest(why=" ".join(str(error).split()))
         except SettingInvalid as error:
             raise InvalidInput(what=f"The address {uri}", why=error.facts["why"]) from error
-    return Found(why=f"{scheme}: is not looked at")
+    return FilesDigest(why=f"{scheme}: is not looked at")
 
 
 def path_of(uri: str) -> Path:
@@ -111,17 +113,17 @@ def path_of(uri: str) -> Path:
     return Path(unquote(address.path)) if address.scheme == "file" else Path(uri)
 
 
-def _look_at_path(path: Path, progress: Progress) -> Found:
+def _look_at_path(path: Path, progress: ReadProgress) -> FilesDigest:
     if path.is_dir():
         parts = [
-            Part(file.relative_to(path).as_posix(), *_hash_file(file, progress))
+            CheckpointFile(file.relative_to(path).as_posix(), *_hash_file(file, progress))
             for file in files_below(path)
         ]
         if not parts:
             raise InvalidInput(what=f"The folder {path}", why="it holds no files")
-        return Found(folder_digest(parts), sum(part.size for part in parts))
+        return FilesDigest(folder_digest(parts), sum(part.size for part in parts))
     size, sha256 = _hash_file(path, progress)
-    return Found(_PREFIX + sha256, size)
+    return FilesDigest(_PREFIX + sha256, size)
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -138,14 +140,14 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(above) / name for name in files)
 
 
-def _hash_file(path: Path, progress: Progress) -> tuple[int, str]:
+def _hash_file(path: Path, progress: ReadProgress) -> tuple[int, str]:
     if not stat.S_ISREG(path.stat().st_mode):
         raise InvalidInput(what=str(path), why="it is not a regular file")
     with path.open("rb") as file:
         return _hash(file, progress)
 
 
-def _hash(file: _Readable, progress: Progress) -> tuple[int, str]:
+def _hash(file: _Readable, progress: ReadProgress) -> tuple[int, str]:
     size, sha256 = 0, hashlib.sha256()
     while block := file.read(_BLOCK_BYTES):
         sha256.update(block)
@@ -154,23 +156,23 @@ def _hash(file: _Readable, progress: Progress) -> tuple[int, str]:
     return size, sha256.hexdigest()
 
 
-def _look_at_bucket(uri: str, settings: Settings, progress: Progress) -> Found:
+def _look_at_bucket(uri: str, settings: Settings, progress: ReadProgress) -> FilesDigest:
     """A folder is what has objects below it; else it is an object."""
     from penstock.storage import open_store
 
     address = urlsplit(uri)
     folder = open_store(replace(settings, store_url=uri))
-    parts: list[Part] = []
+    parts: list[CheckpointFile] = []
     for name in sorted(one.name for one in folder.list()):
         with suppress(FileNotFoundError), folder.open(name) as file:
-            parts.append(Part(name, *_hash(file, progress)))
+            parts.append(CheckpointFile(name, *_hash(file, progress)))
     if parts:
-        return Found(folder_digest(parts), sum(part.size for part in parts))
+        return FilesDigest(folder_digest(parts), sum(part.size for part in parts))
     above, _, name = address.path.rstrip("/").rpartition("/")
     store = open_store(replace(settings, store_url=address._replace(path=above).geturl()))
     try:
         with store.open(unquote(name)) as file:
             size, sha256 = _hash(file, progress)
     except FileNotFoundError:
-        return Found(why=f"there is nothing at {uri}")
-    return Found(_PREFIX + sha256, size)
+        return FilesDigest(why=f"there is nothing at {uri}")
+    return FilesDigest(_PREFIX + sha256, size)

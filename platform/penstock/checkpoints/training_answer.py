@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import msgspec
 
-from penstock.checkpoints.checkpoints import Form
-from penstock.checkpoints.digests import check_uri, look
+from penstock.checkpoints.checkpoint import Form
+from penstock.checkpoints.digests import check_uri, digest_files
 from penstock.errors import InvalidInput
 from penstock.settings import ENVIRONMENT_PREFIX, load_settings
 
@@ -33,7 +33,7 @@ def trained(
     environment = os.environ if environment is None else environment
     text = os.fspath(made)
     where = check_uri(text if "://" in text else Path(text).absolute().as_uri())
-    found = look(where, load_settings(environment=environment))
+    found = digest_files(where, load_settings(environment=environment))
     if found.digest is None:
         raise InvalidInput(what=f"What was trained, {text},", why=found.why)
     facts = {"form": form, "note": note} if note else {"form": form}

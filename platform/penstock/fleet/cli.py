@@ -118,11 +118,11 @@ def _source(url: str | None, data: Path | None, tenant: str, name: str) -> "Iter
 
         yield ServiceSource(url, name)
         return
-    from penstock.channels.channels import state
+    from penstock.channels.channel import channel_state
     from penstock.fleet.registry_source import DatabaseSource
 
     with open_existing(data) as lake:
-        state(lake.database, tenant, name)  # a name with a mistake in it is said at once
+        channel_state(lake.database, tenant, name)  # a name with a mistake in it is said at once
         yield DatabaseSource(lake.database, lake.settings, tenant, name)
 
 

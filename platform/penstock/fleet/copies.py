@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from penstock.checkpoints.digests import Part, files_below, folder_digest, path_of
+from penstock.checkpoints.digests import CheckpointFile, files_below, folder_digest, path_of
 from penstock.directories import make_directory, sync_directory
 from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
@@ -301,13 +301,13 @@ def _size(marks: _Marks) -> int:
 def _digest_of(path: Path, wanted: str, progress: Progress) -> str:
     """Of a copy: that of its only file, where that is the one wanted, or that of the folder."""
     parts = [
-        Part(file.relative_to(path).as_posix(), *_hash(file, progress))
+        CheckpointFile(file.relative_to(path).as_posix(), *_hash(file, progress))
         for file in files_below(path)
     ]
     return _whole(parts, wanted)
 
 
-def _whole(parts: list[Part], wanted: str) -> str:
+def _whole(parts: list[CheckpointFile], wanted: str) -> str:
     if len(parts) == 1 and "/" not in parts[0].path and _PREFIX + parts[0].sha256 == wanted:
         return wanted
     return folder_digest(parts)
@@ -344,9 +344,9 @@ def _copy(piece: Piece, files: list[SourceFile], staging: Path, progress: Progre
     for one in files:
         target = staging / one.path
         if target.is_file():
-            parts.append(Part(one.path, *_hash(target, progress)))
+            parts.append(CheckpointFile(one.path, *_hash(target, progress)))
         else:
-            parts.append(Part(one.path, *_copy_file(one, target, progress)))
+            parts.append(CheckpointFile(one.path, *_copy_file(one, target, progress)))
     return _whole(parts, piece.digest)
 
 

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.channels.channels import state
-from penstock.channels.watching import POLL_SECONDS
-from penstock.checkpoints.checkpoints import ancestors, check_chain, find_in
+from penstock.channels.channel import channel_state
+from penstock.channels.watchers import POLL_SECONDS
 from penstock.checkpoints.errors import LineageBroken
+from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.fleet import replicas
@@ -164,7 +164,7 @@ class DatabaseSource:
         self._closed.set()
 
     def pointing(self) -> Pointing:
-        found = state(self._database, *self._place)
+        found = channel_state(self._database, *self._place)
         return Pointing(**{name: getattr(found, name) for name in _NAMES})
 
     def pointings(self, tell: Tell) -> Iterator[Pointing]:

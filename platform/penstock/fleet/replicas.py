@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.channels.channels import ChannelState, state_in
+from penstock.channels.channel import ChannelState, channel_state_in
 from penstock.checkpoints.names import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
@@ -85,7 +85,7 @@ def report(
     ReplicasFull, InvalidInput."""
     _check(said)
     with database.write() as connection:
-        pointed = state_in(connection, tenant, channel)
+        pointed = channel_state_in(connection, tenant, channel)
         now = int(connection.execute(sa.select(now_us())).scalar_one())
         _refuse_other(connection, settings, (tenant, channel), said, now)
         if said.state == LEFT:
@@ -100,7 +100,7 @@ def report(
 def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> Fleet:
     """All that serve a channel, by name. Raises ChannelUnknown."""
     with database.read() as connection:
-        pointed = state_in(connection, tenant, channel)
+        pointed = channel_state_in(connection, tenant, channel)
         now = int(connection.execute(sa.select(now_us())).scalar_one())
         groups = [group for _, group in _groups(connection, settings, now, (tenant, channel))]
         query = (
@@ -124,7 +124,7 @@ def fleets(
         for place, group in _groups(connection, settings, now):
             by_place.setdefault(place, []).append(group)
         for place, groups in by_place.items():
-            yield place, groups, standings(state_in(connection, *place), groups)
+            yield place, groups, standings(channel_state_in(connection, *place), groups)
 
 
 _COLUMNS = [replica.c[one.name] for one in fields(Replica) if one.name != "silent"]

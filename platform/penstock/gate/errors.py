@@ -3,6 +3,7 @@
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.gate.verdict import Verdict
 
 
 class GateRefused(PenstockError):
@@ -12,7 +13,16 @@ class GateRefused(PenstockError):
     http_status = 422
 
     @property
+    def verdict(self) -> Verdict:
+        verdict = self.facts["verdict"]
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+    @property
     def http_fields(self) -> dict[str, Any]:
-        verdict: Any = self.facts["verdict"]
-        document = dict(verdict.document)
-        return {"outcome": verdict.outcome, "verdict": document, "verdict_id": verdict.id}
+        verdict = self.verdict
+        return {
+            "outcome": verdict.outcome,
+            "verdict": dict(verdict.document),
+            "verdict_id": verdict.id,
+        }

@@ -1,5 +1,5 @@
-"""What the database knows of a checkpoint and of the one that it is to follow: all of it as it was
-at one moment."""
+"""Everything that a verdict rests on: the results of a checkpoint and of the incumbent, the policy,
+the newest look at the canary. All of it is read as it was at one moment."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
@@ -11,30 +11,43 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.channels.channels import newest
-from penstock.channels.history import Change
-from penstock.channels.tables import channel_change
-from penstock.checkpoints.attempts import Attempt, Kept, Place, read_attempts
-from penstock.checkpoints.checkpoints import find_in
+from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
+from penstock.checkpoints.registration import find_in
+from penstock.checkpoints.scores import read_attempts
 from penstock.checkpoints.suites import SuiteVersion, read_versions
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
-from penstock.database.engine import Database, now_us
+from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
-from penstock.gate.adaptive import Design
-from penstock.gate.designs import read_design
+from penstock.gate.designs import Design, read_design
 from penstock.gate.policy import CanarySteps, Policy, digest_of, parse
 from penstock.gate.tables import gate_policy, live_look
 
 
+@dataclass(frozen=True, kw_only=True)
+class GatedChannel:
+    """The channel that a checkpoint is judged for, as it is at one moment. Version 0 is a channel
+    that nobody has used yet."""
+
+    tenant: str
+    name: str
+    version: int = 0
+    checkpoint: str | None = None
+    #: The digest of its gate policy.
+    policy: str | None = None
+    canary: str | None = None
+    #: The version at which its present canary began.
+    canary_since: int = 0
+
+
 @dataclass(frozen=True)
-class Named:
+class CheckpointIdentity:
     name: str
     digest: str
     state: str = "registered"
 
 
 @dataclass(frozen=True, order=True)
-class Maker:
+class AttemptSource:
     """Who made attempts: an agent by its command, or an import of a format. Of an import nobody
     knows whether its attempts were isolated."""
 
@@ -44,15 +57,15 @@ class Maker:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideEvidence:
     """What one of the two has shown on a suite, at the version that counts; and the other versions
     at which it was tried."""
 
-    attempts: Sequence[Kept] = ()
+    attempts: Sequence[RecordedAttempt] = ()
     elsewhere: Sequence[str] = ()
     #: By which its attempts were made, where they were made until the verdict stands.
     design: Design | None = None
-    makers: Sequence[Maker] = ()
+    makers: Sequence[AttemptSource] = ()
 
     @property
     def digest(self) -> str:
@@ -67,8 +80,8 @@ class SuiteEvidence:
     suite: str
     version: str | None
     tasks: Sequence[str]
-    candidate: Side
-    incumbent: Side | None
+    candidate: SideEvidence
+    incumbent: SideEvidence | None
     #: Why no version counts, though there are some.
     unlisted: str | None = None
 
@@ -88,8 +101,8 @@ class Evidence:
 
     channel: str
     channel_version: int
-    candidate: Named
-    incumbent: Named | None
+    candidate: CheckpointIdentity
+    incumbent: CheckpointIdentity | None
     policy: Policy | None
     #: The policy's name, and why it cannot be used.
     policy_digest: str | None = None
@@ -101,39 +114,38 @@ class Evidence:
     code: str
 
 
-def gather(
-    database: Database,
-    tenant: str,
-    channel: str,
+def gather_evidence(
+    connection: Connection,
+    channel: GatedChannel,
     checkpoint: str,
     *,
     full: bool = True,
     share: float | None = None,
     at_us: int | None = None,
 ) -> Evidence:
-    """Raises CheckpointUnknown."""
-    with database.read() as connection:
-        candidate = find_in(connection, tenant, checkpoint)
-        state = newest(connection, tenant, channel)
-        incumbent = _incumbent(connection, state)
-        text, digest = _policy_text(connection, state)
-        policy, problem = _parsed(text, digest, channel)
-        full = full or _nearly_full(policy, share)
-        names = (candidate.name, incumbent.name if incumbent else None)
-        suites = {
-            suite: _suite(connection, tenant, suite, pinned, names)
-            for suite, pinned in (_counted(policy) if policy else {}).items()
-        }
-        live = _live(connection, state, candidate.name) if state and full else None
-        # After all else: nothing that was read is from after this.
-        now = at_us if at_us is not None else connection.scalar(sa.select(now_us()))
+    """Read all that a verdict on a checkpoint rests on, in the transaction that read the channel.
+    Raises CheckpointUnknown."""
+    candidate = _identity(connection, channel.tenant, checkpoint)
+    incumbent = (
+        _identity(connection, channel.tenant, channel.checkpoint) if channel.checkpoint else None
+    )
+    policy, problem = _read_policy(connection, channel)
+    full = full or _nearly_full(policy, share)
+    names = (candidate.name, incumbent.name if incumbent else None)
+    suites = {
+        suite: _suite(connection, channel.tenant, suite, pinned, names)
+        for suite, pinned in (_pinned_versions(policy) if policy else {}).items()
+    }
+    live = _live(connection, channel, candidate.name) if channel.version and full else None
+    # After all else: nothing that was read is from after this.
+    now = at_us if at_us is not None else connection.scalar(sa.select(now_us()))
     return Evidence(
-        channel=channel,
-        channel_version=state.version if state else 0,
-        candidate=Named(candidate.name, candidate.digest, candidate.state),
+        channel=channel.name,
+        channel_version=channel.version,
+        candidate=candidate,
         incumbent=incumbent,
         policy=policy,
-        policy_digest=digest,
+        policy_digest=channel.policy,
         policy_problem=problem,
         suites=suites,
         full=full,
@@ -143,7 +155,7 @@ def gather(
     )
 
 
-def digest_of_attempts(attempts: Iterable[Kept]) -> str:
+def digest_of_attempts(attempts: Iterable[RecordedAttempt]) -> str:
     """The name of a set of results, whatever their order."""
     rows = sorted(
         ([getattr(one.result, each.name) for each in fields(Attempt)], one.run, one.scored_at)
@@ -165,35 +177,29 @@ def _nearly_full(policy: Policy | None, share: float | None) -> bool:
     return share is not None and share > steps[-1]
 
 
-def _incumbent(connection: Connection, state: Change | None) -> Named | None:
-    if state is None or state.checkpoint is None:
-        return None
-    found = find_in(connection, state.tenant, state.checkpoint)
-    return Named(found.name, found.digest, found.state)
+def _identity(connection: Connection, tenant: str, checkpoint: str) -> CheckpointIdentity:
+    known = find_in(connection, tenant, checkpoint)
+    return CheckpointIdentity(known.name, known.digest, known.state)
 
 
-def _policy_text(connection: Connection, state: Change | None) -> tuple[str | None, str | None]:
-    if state is None or state.policy is None:
+def _read_policy(connection: Connection, channel: GatedChannel) -> tuple[Policy | None, str | None]:
+    """The channel's policy, or why it cannot be used. Both are None where it has none."""
+    if channel.policy is None:
         return None, None
     query = sa.select(gate_policy.c.text).where(
-        gate_policy.c.tenant == state.tenant, gate_policy.c.digest == state.policy
+        gate_policy.c.tenant == channel.tenant, gate_policy.c.digest == channel.policy
     )
-    return connection.scalar(query), state.policy
-
-
-def _parsed(text: str | None, digest: str | None, channel: str) -> tuple[Policy | None, str | None]:
-    if digest is None:
-        return None, None
-    if text is None or digest_of(text) != digest:
-        return None, f"the policy {digest} is not there as it was written"
+    text = connection.scalar(query)
+    if text is None or digest_of(text) != channel.policy:
+        return None, f"the policy {channel.policy} is not there as it was written"
     try:
-        return parse(text, f"the policy of the channel {channel}"), None
+        return parse(text, f"the policy of the channel {channel.name}"), None
     except InvalidInput as error:
         return None, str(error)
 
 
-def _counted(policy: Policy) -> dict[str, str | None]:
-    """Each suite that the policy names, with the version that it names."""
+def _pinned_versions(policy: Policy) -> dict[str, str | None]:
+    """Each suite that the policy names, with the version that it names, if any."""
     return {suite: policy.versions.get(suite) for suite in policy.suites}
 
 
@@ -217,7 +223,7 @@ def _suite(
         suite=suite,
         version=counts.version if counts else None,
         tasks=tuple(sorted(one.name for one in counts.tasks)) if counts else (),
-        candidate=sides[0] or Side(),
+        candidate=sides[0] or SideEvidence(),
         incumbent=sides[1],
         unlisted=unlisted,
     )
@@ -242,17 +248,17 @@ def _counting(versions: Sequence[SuiteVersion], pinned: str | None) -> SuiteVers
 
 def _side(
     connection: Connection, tenant: str, suite: str, counts: str | None, checkpoint: str
-) -> Side:
+) -> SideEvidence:
     mine = benchmark_attempt.c
     query = sa.select(mine.suite_version).where(
         mine.tenant == tenant, mine.suite == suite, mine.checkpoint == checkpoint
     )
     tried = sorted(connection.scalars(query.distinct()))
     if counts is None:
-        return Side(elsewhere=tried)
-    place = Place(tenant, suite, counts, checkpoint)
+        return SideEvidence(elsewhere=tried)
+    place = AttemptScope(tenant, suite, counts, checkpoint)
     attempts = read_attempts(connection, place)
-    return Side(
+    return SideEvidence(
         attempts,
         [one for one in tried if one != counts],
         read_design(connection, place),
@@ -260,10 +266,10 @@ def _side(
     )
 
 
-def _makers(connection: Connection, runs: Collection[str]) -> list[Maker]:
+def _makers(connection: Connection, runs: Collection[str]) -> list[AttemptSource]:
     columns = (benchmark_run.c.kind, benchmark_run.c.source, benchmark_run.c.conditions)
     rows = connection.execute(sa.select(*columns).where(benchmark_run.c.id.in_(runs)))
-    return sorted({Maker(kind, source, _isolated(text)) for kind, source, text in rows})
+    return sorted({AttemptSource(kind, source, _isolated(text)) for kind, source, text in rows})
 
 
 def _isolated(conditions: str | None) -> bool:
@@ -271,47 +277,28 @@ def _isolated(conditions: str | None) -> bool:
     return found.get("isolated") is not False
 
 
-def _live(connection: Connection, state: Change, candidate: str) -> LiveLook:
-    """Of the canary that runs now; looks at an earlier one of the same checkpoint say nothing of
-    it."""
-    if state.canary != candidate:
+def _live(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:
+    """The newest look at the present canary. Looks at an earlier canary with the same checkpoint
+    do not count."""
+    if channel.canary != candidate:
         return LiveLook(None)
-    began = _canary_began(connection, state)
     query = (
         sa.select(live_look.c.at, live_look.c.document)
         .where(
-            live_look.c.tenant == state.tenant,
-            live_look.c.channel == state.channel,
+            live_look.c.tenant == channel.tenant,
+            live_look.c.channel == channel.name,
             live_look.c.candidate == candidate,
-            live_look.c.incumbent == state.checkpoint,
-            live_look.c.since_version >= began,
+            live_look.c.incumbent == channel.checkpoint,
+            live_look.c.since_version >= channel.canary_since,
         )
         .order_by(live_look.c.id.desc())
         .limit(1)
     )
     row = connection.execute(query).first()
     if row is None:
-        return LiveLook(began)
+        return LiveLook(channel.canary_since)
     try:
         document = msgspec.json.decode(row.document)
     except msgspec.DecodeError:
         document = None
-    return LiveLook(began, row.at, document if isinstance(document, dict) else {})
-
-
-def _canary_began(connection: Connection, state: Change) -> int:
-    """The first of the latest changes with this canary beside this checkpoint."""
-    columns = channel_change.c
-    other = (
-        sa.select(columns.version)
-        .where(columns.tenant == state.tenant, columns.channel == state.channel)
-        .where(
-            sa.or_(
-                columns.canary.is_distinct_from(state.canary),
-                columns.checkpoint.is_distinct_from(state.checkpoint),
-            )
-        )
-        .order_by(columns.version.desc())
-        .limit(1)
-    )
-    return (connection.scalar(other) or 0) + 1
+    return LiveLook(channel.canary_since, row.at, document if isinstance(document, dict) else {})

@@ -1,13 +1,23 @@
-"""Comparisons of two arms that may be looked at after every session, as often as one likes.
+"""Comparisons of two arms of live traffic, at any time and as often as one likes.
 
 The cluster is the user: a user's sessions resemble each other, so a user counts once, by the mean
 of their sessions. Arms are compared within a phase, a time in which the canary's share did not
 change: over phases a drift of the metric would look like a difference. The bounds are asymptotic
-confidence sequences (a normal mixture over the information that was gathered); docs/sequential.md
-tells why, and what their error is.
+confidence sequences: a normal mixture over the information that was gathered.
+
+An estimate whose variance is v has gathered the information 1/v. Information × (estimate − truth)
+is, in the limit of many observations, Brownian motion in the information. A mixture of likelihood
+ratios over normally distributed drifts bounds that for ever (Robbins 1970; one-sided: Howard,
+Ramdas, McAuliffe and Sekhon 2021).
 
 A metric between bounds (a rate, a persistence) is compared as it is. One with a heavy tail (a
 latency) is compared by its logarithm, where a margin is a ratio: see `on_log_scale`.
+
+`check_sample_ratio` says whether the canary gets its share of the users. If not, something beside
+the model differs (users who crash leave no session), and no comparison of the arms means anything.
+Its evidence is a Bayes factor: the chance of the counts when the share is unknown, over that when
+it is as set. While the share is as set, it ever exceeds 1/alpha with a chance of at most alpha,
+however often one looks (Lindon and Malek 2020). Phases with other shares multiply.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,11 +27,24 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.gate.mixture import bound
+#: With a mixture of this width, as a part of an information, the bound is narrowest there
+#: (for alpha from 0.1 to 0.001 within 2 %).
+_NARROWEST = 0.13
+
+
+def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
+    """How far an estimate with this variance may lie on one side of the truth. `at` is the
+    information for which the bound is narrowest, and has to be chosen before the data are seen."""
+    rho = _NARROWEST * at
+    information = 1 / np.maximum(variance, 1e-300)
+    spread = information + rho
+    radius = np.sqrt(2 * spread * np.log1p(np.sqrt(spread / rho) / (2 * alpha)))
+    return radius / information
+
 
 Arm = Literal["current", "canary"]
 Direction = Literal["max", "min"]
-Outcome = Literal["pass", "breach", "undecided"]
+ArmOutcome = Literal["pass", "breach", "undecided"]
 
 #: Fewer users in an arm decide nothing: the bounds are asymptotic.
 MIN_CLUSTERS = 30
@@ -39,7 +62,7 @@ _THOUGHT = 10.0
 
 
 @dataclass(frozen=True)
-class Cell:
+class UserResult:
     """What one user showed in one arm during one phase: so many sessions, with this sum. The order
     of cells says nothing. A user whom a growing share moved to the canary has cells in both
     arms."""
@@ -52,7 +75,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ArmQuestion:
     """Is the canary worse than the current checkpoint by more than the margin?
 
     `direction` says whether more is better. `bounds` are the least and the greatest value that the
@@ -70,7 +93,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class ArmComparison:
     """`pass`: shown not to be worse by more than the margin. `breach`: shown to be.
 
     `difference` is canary − current on the metric's scale, whichever direction is better. Each of
@@ -79,7 +102,7 @@ class Look:
     users as they weigh in the comparison.
     """
 
-    outcome: Outcome
+    outcome: ArmOutcome
     why: str
     clusters: dict[Arm, float]
     sessions: dict[Arm, int]
@@ -104,39 +127,39 @@ def as_ratio(difference: float) -> float:
     return exp(difference) - 1
 
 
-def compare(cells: Iterable[Cell], question: Question) -> Look:
+def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmComparison:
     """Looks at all sessions there are. It may be asked at any time, and stopped on its answer."""
-    sample = _Sample(list(cells))
+    sample = _ArmSample(list(cells))
     clusters = sample.clusters()
     sides: dict[str, Any] = {"clusters": clusters, "sessions": sample.sessions}
     few = [arm for arm, number in clusters.items() if number < question.min_clusters]
     if few:
         why = f"fewer than {question.min_clusters} users in {' and '.join(few)}"
-        return Look(outcome="undecided", why=why, **sides)
+        return ArmComparison(outcome="undecided", why=why, **sides)
     difference, variance = sample.difference(), sample.variance(question)
-    below, above = radii(variance, question)
+    below, above = bound_distances(variance, question)
     gain = difference if question.direction == "max" else -difference
     worst, best = gain - below, gain + above
     outcome, why = _answer(worst, best, question.margin)
     ends = sorted((worst, best) if question.direction == "max" else (-worst, -best))
-    return Look(
+    return ArmComparison(
         outcome=outcome, why=why, difference=difference, lower=ends[0], upper=ends[1],
         standard_error=variance**0.5, **sides,
     )  # fmt: skip
 
 
-def radii(variance: Any, question: Question) -> tuple[Any, Any]:
+def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
     """How far the bounds lie from a difference with this variance, towards worse and towards
     better. Numbers or arrays."""
     scale = max(question.margin, 1e-9) ** -2
     breach_alpha = question.alpha if question.breach_alpha is None else question.breach_alpha
     return (
-        bound(variance, at=_TO_PASS * scale, alpha=question.alpha),
-        bound(variance, at=_TO_BREACH * scale, alpha=breach_alpha),
+        mixture_bound(variance, at=_TO_PASS * scale, alpha=question.alpha),
+        mixture_bound(variance, at=_TO_BREACH * scale, alpha=breach_alpha),
     )
 
 
-def _answer(worst: float, best: float, margin: float) -> tuple[Outcome, str]:
+def _answer(worst: float, best: float, margin: float) -> tuple[ArmOutcome, str]:
     if worst > -margin:
         return "pass", "not worse by more than the margin"
     if best < -margin:
@@ -144,14 +167,14 @@ def _answer(worst: float, best: float, margin: float) -> tuple[Outcome, str]:
     return "undecided", "the margin lies within the interval"
 
 
-class _Sample:
+class _ArmSample:
     """Users' means as arrays, and what each of them weighs.
 
     Within a phase each user of an arm weighs the same; phases weigh by their users in both arms
     alone (n·m / (n+m)), never by what the users showed.
     """
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
+    def __init__(self, cells: Sequence[UserResult]) -> None:
         self.sessions: dict[Arm, int] = {"current": 0, "canary": 0}
         for cell in cells:
             self.sessions[cell.arm] += cell.count
@@ -184,7 +207,7 @@ class _Sample:
     def difference(self) -> float:
         return float(self._weights() @ self._mean)
 
-    def variance(self, question: Question) -> float:
+    def variance(self, question: ArmQuestion) -> float:
         """By user: what a user adds in all phases and arms is one summand."""
         arm = self._canary.astype(int)
         users = self._users[arm, self._phase]
@@ -192,7 +215,7 @@ class _Sample:
         away = (self._mean - means[arm, self._phase]) * np.sqrt(users / np.maximum(users - 1, 1))
         by_user = np.bincount(self._user, weights=self._weights() * away)
         spreads = self._sums(away**2) / np.maximum(self._users, 1)
-        more = lacking(self._users, means, spreads, question)
+        more = missing_variance(self._users, means, spreads, question)
         return float((by_user**2).sum() + (self._shares**2 * more).sum())
 
     def _sums(self, values: Any) -> Any:
@@ -201,7 +224,7 @@ class _Sample:
         return sums
 
 
-def lacking(users: Any, means: Any, spreads: Any, question: Question) -> Any:
+def missing_variance(users: Any, means: Any, spreads: Any, question: ArmQuestion) -> Any:
     """What the variances of the arms' means lack. All have the shape (arm, phase, …), the current
     arm first.
 
@@ -218,29 +241,35 @@ def lacking(users: Any, means: Any, spreads: Any, question: Question) -> Any:
         least, greatest = question.bounds
         level = np.clip(level, least + max(-worse, 0), max(greatest - max(worse, 0), least))
     at_margin = level + worse * _of_canary(means.ndim)
-    feared = _scale(users, means, spreads, at_margin, question) * _shape(at_margin, question)
+    feared = _variance_scale(users, means, spreads, at_margin, question) * _variance_shape(
+        at_margin, question
+    )
     number = np.maximum(users, 1)
     doubt, prior = _DOUBT, 0.0
     if question.bounds is not None:
         prior = (question.bounds[1] - question.bounds[0]) ** 2 / 4
-        doubt = _DOUBT * np.minimum(prior / np.maximum(_shape(at_margin, question), 1e-300), 1e6)
+        doubt = _DOUBT * np.minimum(
+            prior / np.maximum(_variance_shape(at_margin, question), 1e-300), 1e6
+        )
     return doubt / (doubt + number) * np.maximum(feared - spreads, 0) / number + prior / number**2
 
 
-def _scale(users: Any, means: Any, spreads: Any, at_margin: Any, question: Question) -> Any:
+def _variance_scale(
+    users: Any, means: Any, spreads: Any, at_margin: Any, question: ArmQuestion
+) -> Any:
     """How much of the variance that its mean would allow users show, all together. Between bounds
     they may show all of it, and are thought to until a few of them were seen."""
     free = np.maximum(users - 1, 0)
     shown = (free * spreads).sum(axis=(0, 1))
-    allowed = (free * _shape(means, question)).sum(axis=(0, 1))
+    allowed = (free * _variance_shape(means, question)).sum(axis=(0, 1))
     if question.bounds is not None:
-        average = (users * _shape(at_margin, question)).sum(axis=(0, 1))
+        average = (users * _variance_shape(at_margin, question)).sum(axis=(0, 1))
         thought = _THOUGHT * average / np.maximum(users.sum(axis=(0, 1)), 1)
         shown, allowed = shown + thought, allowed + thought
     return np.where(allowed > 0, shown / np.maximum(allowed, 1e-300), 1.0)
 
 
-def _shape(means: Any, question: Question) -> Any:
+def _variance_shape(means: Any, question: ArmQuestion) -> Any:
     """How the variance goes with the mean: between bounds as a rate's does."""
     if question.bounds is None:
         return np.ones_like(means)
@@ -260,3 +289,59 @@ def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
 
 def _inverse(value: float) -> float:
     return 1 / float(value) if value else 0.0
+
+
+#: How closely an unknown share is thought to lie around the one that was said, as a number of users
+#: seen before: large and small mismatches are both found.
+_CONCENTRATIONS = (30.0, 300.0, 3000.0)
+
+
+@dataclass(frozen=True)
+class PhaseUsers:
+    """Users who were first seen in a phase, by the arm in which they were: each user counts
+    once."""
+
+    share: float
+    canary: int
+    current: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleRatio:
+    """`p` is valid at every look: 1 / the evidence, at most 1."""
+
+    outcome: Literal["fits", "mismatch"]
+    p: float
+    expected: float
+    found: float
+    users: int
+
+
+def check_sample_ratio(seen: Iterable[PhaseUsers], alpha: float = 0.001) -> SampleRatio:
+    """`expected` and `found` are users of the canary. A share of 0 or 1 leaves nothing to see."""
+    phases = [one for one in seen if 0 < one.share < 1]
+    users = sum(one.canary + one.current for one in phases)
+    evidence = _log_mean_exp(
+        [sum(_log_factor(one, size) for one in phases) for size in _CONCENTRATIONS]
+    )
+    return SampleRatio(
+        outcome="mismatch" if evidence >= -log(alpha) else "fits",
+        p=min(1.0, exp(-evidence)) if evidence > 0 else 1.0,
+        expected=sum((one.canary + one.current) * one.share for one in phases),
+        found=sum(one.canary for one in phases),
+        users=users,
+    )
+
+
+def _log_factor(seen: PhaseUsers, concentration: float) -> float:
+    from scipy.special import betaln
+
+    canary, current = concentration * seen.share, concentration * (1 - seen.share)
+    unknown = betaln(canary + seen.canary, current + seen.current) - betaln(canary, current)
+    said = seen.canary * log(seen.share) + seen.current * log(1 - seen.share)
+    return float(unknown - said)
+
+
+def _log_mean_exp(values: list[float]) -> float:
+    top = max(values)
+    return top + log(sum(exp(value - top) for value in values) / len(values))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from penstock.channels.settings import ChannelSettings
-from penstock.channels.watching import POLL_SECONDS, Key, Outcome, Seen, Watcher
+from penstock.channels.watchers import POLL_SECONDS, ChannelKey, ChannelNews, Watcher, WatchOutcome
 from penstock.database.engine import Database
 from penstock.http.errors import CutOff
 from penstock.http.turns import Turns
@@ -56,11 +56,13 @@ class RegistryCalls:
         """The same for what may take minutes."""
         return await self._registrations.run(work)
 
-    async def channel(self, key: Key) -> Seen:
+    async def channel(self, key: ChannelKey) -> ChannelNews:
         """A channel as it is now. Raises ChannelUnknown, DatabaseUnreachable."""
         return _seen(await self._ask(key, None, None, None))
 
-    async def change(self, key: Key, after: int, wait_s: float, gone: Awaitable[None]) -> Seen:
+    async def change(
+        self, key: ChannelKey, after: int, wait_s: float, gone: Awaitable[None]
+    ) -> ChannelNews:
         """A channel as soon as it is at another version than `after`; as it is when the time is
         over, when this process ends, or when whoever asked is gone. Raises TooManyRequests and as
         `channel` does."""
@@ -73,19 +75,19 @@ class RegistryCalls:
 
     async def _ask(
         self,
-        key: Key,
+        key: ChannelKey,
         after: int | None,
         within_s: float | None,
         leaving: "asyncio.Future[None] | None",
-    ) -> Outcome:
+    ) -> WatchOutcome:
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[Outcome] = loop.create_future()
+        told: asyncio.Future[WatchOutcome] = loop.create_future()
 
-        def settle(outcome: Outcome) -> None:
+        def settle(outcome: WatchOutcome) -> None:
             if not told.done():
                 told.set_result(outcome)
 
-        def tell(outcome: Outcome) -> None:
+        def tell(outcome: WatchOutcome) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
                 loop.call_soon_threadsafe(settle, outcome)
 
@@ -95,7 +97,7 @@ class RegistryCalls:
         return told.result() if told.done() else None
 
 
-def _seen(outcome: Outcome) -> Seen:
-    if isinstance(outcome, Seen):
+def _seen(outcome: WatchOutcome) -> ChannelNews:
+    if isinstance(outcome, ChannelNews):
         return outcome
     raise outcome if outcome is not None else CutOff

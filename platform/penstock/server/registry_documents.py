@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.channels.channels import ChannelState
+from penstock.channels.channel import ChannelState, channel_document
 from penstock.channels.notices import Notice, time_text
-from penstock.channels.watching import Seen
-from penstock.checkpoints.checkpoints import Checkpoint, Form
+from penstock.channels.watchers import ChannelNews
+from penstock.checkpoints.checkpoint import Checkpoint, Form
 
 # Asked
 
@@ -156,15 +156,10 @@ def change_answer(notice: Notice) -> ChangeAnswer:
 
 
 def channel_answer(state: ChannelState) -> ChannelAnswer:
-    facts = _facts(state) | {
-        "channel": state.name,
-        "since": time_text(state.since) if state.since is not None else None,
-        "changed_at": time_text(state.changed_at),
-    }
-    return msgspec.convert(facts, ChannelAnswer)
+    return msgspec.convert(channel_document(state), ChannelAnswer)
 
 
-def change_since_answer(seen: Seen) -> ChannelAnswer:
+def change_since_answer(seen: ChannelNews) -> ChannelAnswer:
     answer = channel_answer(seen.state)
     answer.changes = [change_answer(one) for one in seen.notices]
     answer.next = seen.notices[-1].version if seen.notices else seen.state.version

@@ -11,13 +11,14 @@ from msgspec import UNSET, UnsetType
 
 from penstock.access.keys import Grant, Role
 from penstock.channels import promotion
-from penstock.channels.assignment import assign
-from penstock.channels.channels import list_channels, state
-from penstock.channels.history import Change
+from penstock.channels.change import Change
+from penstock.channels.channel import assign, channel_state, list_channels
+from penstock.channels.held_channel import ANY, Expected
 from penstock.channels.notices import Notice, notices_after
-from penstock.channels.promotion import ANY, Expected, Promotion, Rollback
-from penstock.checkpoints import checkpoints
-from penstock.checkpoints.digests import can_look
+from penstock.channels.promotion import Promotion
+from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints import registration
+from penstock.checkpoints.digests import can_read_files
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.fleet.documents import (
@@ -28,7 +29,7 @@ from penstock.fleet.documents import (
     standing_answer,
 )
 from penstock.fleet.replicas import Report, fleet, report
-from penstock.gate.verdicts import Verdict
+from penstock.gate.verdict import Verdict
 from penstock.http.body import read_body
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation
 from penstock.http.turns import cut_off_when_cancelled
@@ -93,7 +94,7 @@ async def post_checkpoint(request: _Request, service: Service) -> CheckpointAnsw
     grant = await _authorize(request, service, "train", "promote")
     asked = await _body(request, RegisterRequest)
     register = partial(
-        checkpoints.register,
+        registration.register,
         service.lake.database,
         service.settings,
         tenant=grant.tenant,
@@ -120,7 +121,7 @@ async def post_checkpoint(request: _Request, service: Service) -> CheckpointAnsw
 )
 async def get_checkpoints(request: _Request, service: Service) -> CheckpointsAnswer:
     grant = await _authorize(request, service, "read")
-    found = await _call(service, checkpoints.list_checkpoints, grant.tenant)
+    found = await _call(service, registration.list_checkpoints, grant.tenant)
     return CheckpointsAnswer([checkpoint_answer(one) for one in found])
 
 
@@ -133,7 +134,7 @@ async def get_checkpoints(request: _Request, service: Service) -> CheckpointsAns
 )
 async def get_checkpoint(request: _Request, service: Service, name: str) -> CheckpointAnswer:
     grant = await _authorize(request, service, "read", "serve")
-    return checkpoint_answer(await _call(service, checkpoints.find, grant.tenant, name))
+    return checkpoint_answer(await _call(service, registration.find, grant.tenant, name))
 
 
 # Channels
@@ -308,7 +309,7 @@ async def post_rollback(request: _Request, service: Service, name: Name) -> Chan
         expect=_expected(asked.expect),
         expect_version=asked.expect_version,
     )
-    return await _change(service, promotion.rollback, wanted)
+    return await _change(service, roll_back, wanted)
 
 
 @post(
@@ -366,7 +367,7 @@ def _may_look(grant: Grant, uri: str) -> bool:
     except ValueError:
         return True  # it is refused before anybody looks
     own = address.scheme in ("", "file") or "://" not in uri
-    return can_look(uri) and (grant.role == "admin" or not (own or address.query))
+    return can_read_files(uri) and (grant.role == "admin" or not (own or address.query))
 
 
 async def _body(request: _Request, kind: type[Asked]) -> Asked:
@@ -392,7 +393,7 @@ async def _change(service: Service, make: Any, *arguments: Any) -> ChangeAnswer:
 
 
 def _promote(database: Database, wanted: Promotion) -> Change:
-    from penstock.gate.judging import judge
+    from penstock.channels.judgement import judge
 
     def judged(channel: str, checkpoint: str) -> Verdict:
         share, place = wanted.share, (wanted.tenant, channel, checkpoint)
@@ -406,7 +407,7 @@ def _expected(asked: str | UnsetType | None) -> Expected:
 
 
 def _history(database: Database, tenant: str, name: str, after: int) -> tuple[int, list[Notice]]:
-    newest = state(database, tenant, name).version
+    newest = channel_state(database, tenant, name).version
     return newest, notices_after(database, tenant, name, after, up_to=newest)
 
 

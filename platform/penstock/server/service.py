@@ -11,7 +11,7 @@ import structlog
 from penstock.access.authorization import Authorizer
 from penstock.access.keys import KeyRing
 from penstock.access.settings import AccessSettings
-from penstock.channels.delivering import Deliverer
+from penstock.channels.delivery import Deliverer
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings

@@ -1,5 +1,7 @@
 """Options that several commands share."""
 
+import getpass
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -26,3 +28,26 @@ Json = Annotated[
     bool, typer.Option("--json", help="Answer with one JSON document on standard output.")
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose events; keys carry a tenant.")]
+
+
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept for ever.")]
+
+
+By = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Who does it; your login by default.")
+]
+
+
+CheckpointName = Annotated[
+    str, typer.Argument(metavar="CHECKPOINT", help="By its name, or its digest.")
+]
+
+
+def actor(by: str | None) -> str:
+    """Whom the evidence names."""
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # the system has no name for the user
+        return f"uid {os.getuid()}"

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoints.attempts import Attempt, check
+from penstock.checkpoints.attempt import Attempt, check_attempt
 from penstock.errors import InvalidInput
 
 #: Of each kind of problem so many examples are kept.
@@ -162,7 +162,7 @@ class TrialCollection:
                 measure = 0 if name == "retries" else None
             result = replace(result, **{name: measure})
         try:
-            check(result)
+            check_attempt(result)
         except InvalidInput as error:
             self.note("an attempt that cannot be kept was left out", f"{where}: {error}")
             return None

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-from penstock.checkpoints.checkpoints import find, register
 from penstock.checkpoints.digests import text_digest
+from penstock.checkpoints.registration import find, register
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds
 from penstock.lake.catalog import content_snap, name_snap, pinned
@@ -26,13 +26,7 @@ from penstock_jobs.loop.stages.stage import (
     StageFacts,
     StageWaits,
 )
-from penstock_jobs.loop.trainers import (
-    CommandTrainer,
-    HttpTrainer,
-    Pace,
-    Trainer,
-    TrainingTask,
-)
+from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, Trainer, TrainingTask
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
 

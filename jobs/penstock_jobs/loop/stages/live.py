@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from penstock.channels import channels
 from penstock.channels.errors import ChannelPinned, PromotionConflict
-from penstock.channels.promotion import Rollback, rollback
+from penstock.channels.history import channel_changes
+from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput
@@ -97,7 +97,7 @@ def _take_back(context: StageContext, inputs: StageFacts, why: str) -> StageAnsw
         expect_version=context.channel().version,
     )
     try:
-        rollback(context.lake.database, request)
+        roll_back(context.lake.database, request)
     except PromotionConflict as error:
         return StageWaits(" ".join(str(error).split()))
     return _canary_end(context, inputs) or StageWaits(why)
@@ -157,7 +157,7 @@ def look_at_metrics(context: StageContext) -> WatchRound:
 def why_gone(context: StageContext, version: int) -> str:
     """Why a channel is no longer at what the loop promoted, by the first change that took it."""
     database, channel = context.lake.database, context.loop.channel
-    for change in channels.history(database, context.tenant, channel, after=version):
+    for change in channel_changes(database, context.tenant, channel, after=version):
         if context.candidate not in (change.checkpoint, change.canary):
             return f"{change.action} by {change.actor}: {change.reason}"
     return "nobody said why"

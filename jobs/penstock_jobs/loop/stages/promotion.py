@@ -2,15 +2,16 @@
 
 from collections.abc import Collection, Sequence
 
-from penstock.channels import channels
+from penstock.channels.change import Change
 from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
-from penstock.channels.history import Change
+from penstock.channels.history import channel_changes
+from penstock.channels.judgement import judge
 from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.checkpoints.attempts import Kept, Place, attempts_of
+from penstock.checkpoints.attempt import AttemptScope, RecordedAttempt
 from penstock.checkpoints.errors import StateRefused
+from penstock.checkpoints.scores import attempts_of
 from penstock.errors import InvalidInput
 from penstock.gate.errors import GateRefused
-from penstock.gate.judging import judge
 from penstock.gate.policy import CanarySteps, EvidenceRules
 from penstock_jobs.benchmarks.run import (
     ChooseAttempts,
@@ -92,7 +93,7 @@ def _attempt(
 ) -> RunReport:
     lake = context.lake
     register_suite(lake.database, context.tenant, suite, TASK_BYTES_MAX)
-    place = Place(context.tenant, suite.name, suite.version, checkpoint)
+    place = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     choose: ChooseAttempts
     if until_decided:
         choose = UntilDecided(lake.database, place, context.loop.channel)
@@ -113,7 +114,9 @@ def _attempt(
         )
 
 
-def _enough(context: StageContext, place: Place, suite: Suite, attempts: int) -> ChooseAttempts:
+def _enough(
+    context: StageContext, place: AttemptScope, suite: Suite, attempts: int
+) -> ChooseAttempts:
     """So many attempts at each task that the gate accepts. They are chosen once: attempts that get
     too old while others are made do not keep the run going for ever."""
     policy = context.policy()
@@ -136,7 +139,7 @@ def oldest_accepted_us(max_age_s: int | None, now_us: int) -> int | None:
 
 
 def missing_attempts(
-    known: Sequence[Kept], tasks: Collection[str], attempts: int, oldest_us: int | None
+    known: Sequence[RecordedAttempt], tasks: Collection[str], attempts: int, oldest_us: int | None
 ) -> list[PlannedAttempt]:
     """Which attempts to make, the tasks with the fewest first.
 
@@ -259,7 +262,7 @@ class PromoteStage(Stage):
 def made_before(context: StageContext, version: int) -> Change | None:
     """The change that a try before this one made, whatever became of it since."""
     database, channel = context.lake.database, context.loop.channel
-    for change in channels.history(database, context.tenant, channel, after=version):
+    for change in channel_changes(database, context.tenant, channel, after=version):
         promoted = change.action in ("promote", "canary")
         if promoted and context.candidate in (change.checkpoint, change.canary):
             return change

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from penstock.channels import channels
-from penstock.channels.channels import ChannelState
+from penstock.channels import channel
+from penstock.channels.channel import ChannelState
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import Executor, open_executor
 from penstock.gate.policy import Policy, parse
@@ -93,11 +93,11 @@ class StageContext:
         return f"loop-{self.loop.name}"
 
     def channel(self) -> ChannelState:
-        return channels.state(self.lake.database, self.tenant, self.loop.channel)
+        return channel.channel_state(self.lake.database, self.tenant, self.loop.channel)
 
     def policy(self) -> Policy | None:
         """The gate policy of the channel."""
-        text = channels.policy_of(self.lake.database, self.channel())
+        text = channel.policy_of(self.lake.database, self.channel())
         return None if text is None else parse(text, f"the policy of {self.loop.channel}")
 
     def seconds_in_stage(self) -> float:

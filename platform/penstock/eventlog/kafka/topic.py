@@ -78,9 +78,9 @@ def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestam
     it is the same each time that the record is read."""
     if MARK in headers:
         return value or b""
-    texts = {name: header.decode(errors="replace") for name, header in headers}
-    tenant = texts.get(TENANT_HEADER, TENANT_DEFAULT)
-    version = texts.get(SCHEMA_HEADER, str(SCHEMA_VERSION)).strip()
+    by_name = dict(headers)  # only ours are decoded: any other may be null
+    tenant = by_name.get(TENANT_HEADER, TENANT_DEFAULT.encode()).decode(errors="replace")
+    version = by_name.get(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION).decode(errors="replace").strip()
     known = version.isdecimal() and len(version) < 10
     return encode_unjudged(
         value or b"",

@@ -1,0 +1,96 @@
+"""A change of a channel, as its history keeps it: pure.
+
+Each change holds the whole state of its channel after it, and the hash of the change before: an
+altered change breaks all that follow.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import msgspec
+
+Action = Literal["promote", "rollback", "canary", "release", "policy"]
+#: The first change of a channel has this as the hash before it.
+NO_HASH = "0" * 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """The channel after a change, and who made it and why."""
+
+    tenant: str
+    channel: str
+    #: 1, 2, 3 without a gap; 0 is a channel that nobody has used yet.
+    version: int
+    action: Action
+    #: The checkpoint that the channel points at since then, if any, and its digest.
+    checkpoint: str | None = None
+    digest: str | None = None
+    #: The one that served before the present one.
+    previous: str | None = None
+    canary: str | None = None
+    canary_share: float | None = None
+    #: Rolled back: nothing is promoted until a person releases the channel.
+    pinned: bool = False
+    #: The digest of its gate policy.
+    policy: str | None = None
+    #: The id of the verdict on this change.
+    verdict: str | None = None
+    #: It was made without a PASS, or though the channel was pinned.
+    overridden: bool = False
+    actor: str
+    reason: str
+    at: int
+    previous_hash: str = NO_HASH
+    hash: str = ""
+
+    def pointed_at(self, checkpoint: str, digest: str) -> "Change":
+        """With all traffic on a checkpoint, and no canary."""
+        return replace(
+            self,
+            checkpoint=checkpoint,
+            digest=digest,
+            previous=self.previous if checkpoint == self.checkpoint else self.checkpoint,
+            canary=None,
+            canary_share=None,
+        )
+
+    def sealed(self) -> "Change":
+        """With its hash."""
+        return replace(self, hash=hash_of(self))
+
+
+def hash_of(change: Change) -> str:
+    """Of all columns but the hash itself, as JSON with sorted keys."""
+    columns = asdict(change)
+    del columns["hash"]
+    return hashlib.sha256(msgspec.json.encode(columns, order="sorted")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The first version of a history that does not fit to those before it."""
+
+    version: int
+    why: str
+
+
+def first_misfit(changes: Iterable[Change], head: tuple[int, str] | None = None) -> Misfit | None:
+    """Whether a channel's history, from its first change on, is as it was written. `head` is the
+    version and the hash that the channel itself has."""
+    version, hash_before, at = 0, NO_HASH, 0
+    for change in changes:
+        if change.version != version + 1:
+            return Misfit(version + 1, f"after {version} comes {change.version}")
+        if change.previous_hash != hash_before:
+            return Misfit(change.version, "it names another hash than the change before it has")
+        if change.hash != hash_of(change):
+            return Misfit(change.version, "its hash is not the hash of its content")
+        if change.at < at:
+            return Misfit(change.version, "it is older than the change before it")
+        version, hash_before, at = change.version, change.hash, change.at
+    if head is not None and head != (version, hash_before):
+        return Misfit(version + 1, f"the channel itself is at version {head[0]}")
+    return None

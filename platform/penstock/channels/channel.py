@@ -1,0 +1,230 @@
+"""A channel as it is now: where it points, and which checkpoint serves a key."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.channels.change import Change
+from penstock.channels.errors import ChannelUnknown, HistoryDamaged, NothingServed
+from penstock.channels.history import _COLUMNS, change_of, first_version_since, newest_change
+from penstock.channels.notices import checkpoint_places, time_text
+from penstock.channels.tables import channel, channel_change
+from penstock.checkpoints.digests import text_digest
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput
+from penstock.gate.tables import gate_policy
+
+#: Which part of a channel's traffic: all but the canary's share, or that share.
+Arm = Literal["current", "canary"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelState:
+    """Where a channel points now. Before its first promotion it has a policy at most."""
+
+    tenant: str
+    name: str
+    version: int
+    checkpoint: str | None
+    digest: str | None
+    uri: str | None
+    #: When that checkpoint began to serve there.
+    since: int | None
+    #: The one that served before it.
+    previous: str | None
+    canary: str | None
+    canary_digest: str | None
+    canary_uri: str | None
+    canary_share: float | None
+    pinned: bool
+    policy: str | None
+    #: Of the newest change.
+    hash: str
+    changed_at: int
+
+
+def channel_document(state: ChannelState) -> dict[str, Any]:
+    """A channel as JSON, in the answers of commands and of HTTP."""
+    document = {"channel": state.name} | asdict(state)
+    del document["tenant"], document["name"]
+    since = time_text(state.since) if state.since is not None else None
+    return document | {"since": since, "changed_at": time_text(state.changed_at)}
+
+
+def channel_state(database: Database, tenant: str, name: str) -> ChannelState:
+    """Raises ChannelUnknown."""
+    with database.read() as connection:
+        return channel_state_in(connection, tenant, name)
+
+
+def channel_state_in(connection: Connection, tenant: str, name: str) -> ChannelState:
+    """The same within a transaction. Raises ChannelUnknown."""
+    change = newest_change(connection, tenant, name)
+    if change is None:
+        raise ChannelUnknown(name=name)
+    return _state_of(connection, change)
+
+
+def list_channels(database: Database, tenant: str) -> list[ChannelState]:
+    """All of a tenant, by name."""
+    with database.read() as connection:
+        return [_state_of(connection, one) for one in _newest_of_all(connection, tenant)]
+
+
+def policy_of(database: Database, at: ChannelState) -> str | None:
+    """The gate policy of a channel, as it was written; None where it has none. Raises
+    HistoryDamaged."""
+    if at.policy is None:
+        return None
+    query = sa.select(gate_policy.c.text).where(
+        gate_policy.c.tenant == at.tenant, gate_policy.c.digest == at.policy
+    )
+    with database.read() as connection:
+        text = connection.scalar(query)
+    if text is None or text_digest(text) != at.policy:
+        why = f"its policy {at.policy} is not there as it was written"
+        raise HistoryDamaged(channel=at.name, version=at.version, why=why)
+    return str(text)
+
+
+# Within a transaction
+
+
+def channels_at(connection: Connection, tenant: str, name: str) -> list[Change]:
+    """The newest changes of the channels that are at a checkpoint, or try it on a part."""
+    found = _newest_of_all(connection, tenant)
+    return [one for one in found if name in (one.checkpoint, one.canary)]
+
+
+@dataclass(frozen=True)
+class ServingChannel:
+    """A channel that a checkpoint serves, and to which of its arms."""
+
+    channel: str
+    arm: Arm
+
+
+def serving_channels(database: Database, tenant: str, checkpoint_name: str) -> list[ServingChannel]:
+    """The channels that serve a checkpoint, by name."""
+    with database.read() as connection:
+        return [
+            ServingChannel(
+                change.channel, "current" if change.checkpoint == checkpoint_name else "canary"
+            )
+            for change in channels_at(connection, tenant, checkpoint_name)
+        ]
+
+
+def _newest_of_all(connection: Connection, tenant: str) -> Iterator[Change]:
+    query = (
+        sa.select(*_COLUMNS)
+        .join(
+            channel,
+            sa.and_(
+                channel.c.tenant == channel_change.c.tenant,
+                channel.c.name == channel_change.c.channel,
+                channel.c.version == channel_change.c.version,
+            ),
+        )
+        .where(channel.c.tenant == tenant)
+        .order_by(channel.c.name)
+    )
+    for row in connection.execute(query).all():
+        yield change_of(row)
+
+
+def _state_of(connection: Connection, change: Change) -> ChannelState:
+    places = checkpoint_places(connection, change)
+    shared = ("version", "checkpoint", "digest", "previous", "canary", "canary_share", "pinned")
+    return ChannelState(
+        tenant=change.tenant,
+        name=change.channel,
+        **{name: getattr(change, name) for name in (*shared, "policy", "hash")},
+        **places,
+        since=_serving_since(connection, change),
+        changed_at=change.at,
+    )
+
+
+def _serving_since(connection: Connection, change: Change) -> int | None:
+    if change.checkpoint is None:
+        return None
+    columns = channel_change.c
+    first = sa.select(columns.at).where(
+        columns.tenant == change.tenant,
+        columns.channel == change.channel,
+        columns.version == first_version_since(connection, change, "checkpoint"),
+    )
+    return connection.scalar(first)
+
+
+#: Keys fall into so many parts, evenly.
+_PARTS = 2**53
+
+
+@dataclass(frozen=True)
+class Assignment:
+    checkpoint: str
+    arm: Arm
+
+
+def place_of(salt: str, key: str) -> float:
+    """Where a key stands between 0 and 1: the same for ever, everywhere."""
+    digest = hashlib.sha256(f"{salt}\0{key}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % _PARTS / _PARTS
+
+
+def choose_arm(
+    channel: str, key: str, *, current: str, canary: str | None, share: float
+) -> Assignment:
+    """A key that is in the canary stays there as its share grows; each canary draws anew."""
+    if canary is not None and place_of(f"{channel}\0{canary}", key) < share:
+        return Assignment(canary, "canary")
+    return Assignment(current, "current")
+
+
+def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
+    """Which checkpoint serves a key: a user, a session, whatever should stay with one model.
+    `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`. Raises
+    NothingServed before the first promotion, InvalidInput."""
+    name, current, canary, share = _split_of(channel)
+    if current is None:
+        raise NothingServed(channel=name)
+    _check_key(key)
+    return choose_arm(name, key, current=current, canary=canary, share=share)
+
+
+def _check_key(key: object) -> None:
+    """Else all users of whom nobody knows the name would be one user."""
+    if not isinstance(key, str):
+        why = f"it is a text, as of a user or a session, and not {key!r}"
+        raise InvalidInput(what="The key", why=why)
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(what=f"The key {key!r}", why="it is no Unicode text") from error
+
+
+def _split_of(
+    channel: ChannelState | Mapping[str, Any],
+) -> tuple[str, str | None, str | None, float]:
+    if isinstance(channel, ChannelState):
+        share = channel.canary_share
+        return channel.name, channel.checkpoint, channel.canary, share or 0.0
+    try:
+        name, current = channel["channel"], channel["checkpoint"]
+        canary, share = channel["canary"], channel["canary_share"]
+    except KeyError as error:
+        why = f"it has no {error}; it is the answer to GET /v1/channels/NAME, whole"
+        raise InvalidInput(what="The channel", why=why) from None
+    except TypeError:
+        why = f"it is {channel!r}, and not the answer to GET /v1/channels/NAME"
+        raise InvalidInput(what="The channel", why=why) from None
+    share = 0.0 if share is None else share
+    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise InvalidInput(what="The channel", why=f"its canary_share is {share!r}")
+    return name, current, canary, share

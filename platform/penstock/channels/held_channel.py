@@ -1,0 +1,180 @@
+"""One change of a channel: all of it in one transaction, or nothing.
+
+Whoever changes a channel holds its row, so that changes of one channel come one after another, on
+any database. Rows of checkpoints are held after it, in the order of their names, so that no two
+transactions wait for each other.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import Literal
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.channels.change import NO_HASH, Action, Change
+from penstock.channels.channel import channels_at
+from penstock.channels.errors import ChannelUnknown, PromotionConflict
+from penstock.channels.history import newest_change
+from penstock.channels.notices import put_notice
+from penstock.channels.tables import channel, channel_change
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.checkpoints.registration import check_chain, find_in, move_state
+from penstock.database.engine import Database, insert_new, now_us
+from penstock.gate.tables import verdict
+from penstock.gate.verdict import Verdict
+
+#: What becomes of a checkpoint that a channel leaves.
+LeftState = Literal["retired", "rolled_back"]
+
+
+class Expect(Enum):
+    """The checkpoint that a channel is expected at, beside a name, a digest, or None for none."""
+
+    ANY = "whichever it is at when the call begins"
+
+
+ANY = Expect.ANY
+Expected = str | None | Expect
+
+
+@dataclass(frozen=True)
+class HeldChannel:
+    """A channel that nobody else changes now, as it was before the change."""
+
+    connection: Connection
+    tenant: str
+    name: str
+    before: Change | None
+
+    @property
+    def version(self) -> int:
+        return self.before.version if self.before is not None else 0
+
+    def next_change(self, action: Action, *, actor: str, reason: str) -> Change:
+        """The channel as it is, in the next version; the caller replaces what changes."""
+        version, at = self.version + 1, self._now()
+        if self.before is None:
+            return Change(
+                tenant=self.tenant, channel=self.name, version=version, action=action,
+                actor=actor, reason=reason, at=at,
+            )  # fmt: skip
+        return replace(
+            self.before,
+            version=version,
+            action=action,
+            verdict=None,
+            overridden=False,
+            actor=actor,
+            reason=reason,
+            # A clock that was set back does not turn the history round.
+            at=max(at, self.before.at),
+            previous_hash=self.before.hash,
+        )
+
+    def keep_verdict(self, said: Verdict) -> str:
+        """Keep a verdict as evidence; its id."""
+        row = {
+            "tenant": self.tenant,
+            "id": said.id,
+            "channel": said.channel,
+            "checkpoint": said.checkpoint,
+            "outcome": said.outcome,
+            "document": said.text,
+            "made_at": now_us(),
+        }
+        insert_new(self.connection, verdict, row)
+        return said.id
+
+    def apply(self, after: Change, left: LeftState = "retired") -> Change:
+        """Write the change, move the checkpoints, and put the notice into the outbox. Raises
+        StateRefused, LineageBroken where a checkpoint cannot serve."""
+        self._move_checkpoints(after, left)
+        change = after.sealed()
+        self.connection.execute(sa.insert(channel_change).values(**asdict(change)))
+        self.connection.execute(
+            sa.update(channel)
+            .where(channel.c.tenant == self.tenant, channel.c.name == self.name)
+            .values(version=change.version, hash=change.hash)
+        )
+        put_notice(self.connection, change)
+        return change
+
+    def _move_checkpoints(self, after: Change, left: LeftState) -> None:
+        before = _serving(self.before) if self.before is not None else set()
+        serving = _serving(after)
+        reason = f"{after.action} of {after.channel}, version {after.version}: {after.reason}"
+        changed = [
+            find_in(self.connection, self.tenant, name, lock=True)
+            for name in sorted(before ^ serving)
+        ]
+        for checkpoint in changed:
+            if checkpoint.name in serving:
+                if checkpoint.state != "serving":
+                    self._move(checkpoint, "serving", after.actor, reason)
+                check_chain(self.connection, checkpoint)
+            elif not self._serves_elsewhere(checkpoint.name):
+                self._move(checkpoint, left, after.actor, reason)
+
+    def _move(
+        self, checkpoint: Checkpoint, state: LeftState | Literal["serving"], actor: str, reason: str
+    ) -> None:
+        move_state(self.connection, checkpoint, state, actor=actor, reason=reason)
+
+    def _serves_elsewhere(self, checkpoint: str) -> bool:
+        changes = channels_at(self.connection, self.tenant, checkpoint)
+        return any(change.channel != self.name for change in changes)
+
+    def _now(self) -> int:
+        return int(self.connection.execute(sa.select(now_us())).scalar_one())
+
+
+@contextmanager
+def hold_channel(
+    database: Database, tenant: str, name: str, *, make: bool = False
+) -> Iterator[HeldChannel]:
+    """Hold a channel until the block ends; what was applied is committed then. With `make` it need
+    not be there. Raises ChannelUnknown."""
+    if not name.isprintable():  # nobody's name, and some databases do not even take it
+        raise ChannelUnknown(name=name)
+    with database.write() as connection:
+        if make:
+            row = {"tenant": tenant, "name": name, "version": 0, "hash": NO_HASH}
+            insert_new(connection, channel, row)
+        row_held = connection.execute(
+            sa.select(channel.c.version)
+            .where(channel.c.tenant == tenant, channel.c.name == name)
+            .with_for_update()
+        ).first()
+        if row_held is None:
+            raise ChannelUnknown(name=name)
+        yield HeldChannel(connection, tenant, name, newest_change(connection, tenant, name))
+
+
+def refuse_unexpected(
+    channel_name: str, before: Change | None, expect: Expected, expect_version: int | None
+) -> None:
+    """Raises PromotionConflict where a channel is not where the caller expects it."""
+    if expect_version not in (None, before.version if before is not None else 0):
+        raise conflict(channel_name, f"version {expect_version}", before)
+    if expect is ANY:
+        return
+    present = (before.checkpoint, before.digest) if before is not None else (None, None)
+    if expect not in present:
+        raise conflict(channel_name, expect, before)
+
+
+def conflict(channel_name: str, expected: object, present: Change | None) -> PromotionConflict:
+    return PromotionConflict(
+        channel=channel_name,
+        expected=expected,
+        found=present.checkpoint if present is not None else None,
+        version=present.version if present is not None else 0,
+        since=f"{present.action} by {present.actor}" if present is not None else "never used",
+    )
+
+
+def _serving(change: Change) -> set[str]:
+    return {name for name in (change.checkpoint, change.canary) if name is not None}

@@ -1,0 +1,130 @@
+"""Rollback: a channel goes back to a checkpoint that was good, without asking the gate.
+
+Without a name it goes back to the checkpoint that served last before the present one, passing over
+those that were themselves rolled back or withdrawn. While a canary is tried, it ends the canary.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from penstock.channels.change import Change
+from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
+from penstock.channels.held_channel import (
+    ANY,
+    Expected,
+    HeldChannel,
+    hold_channel,
+    refuse_unexpected,
+)
+from penstock.channels.tables import channel_change
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.checkpoints.names import check_name, check_reason
+from penstock.checkpoints.registration import ancestors, find_in
+from penstock.checkpoints.tables import checkpoint
+from penstock.database.engine import Database
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollback:
+    """`to` names the checkpoint to go back to. At another version of the channel than
+    `expect_version` nothing is done."""
+
+    tenant: str
+    channel: str
+    reason: str
+    actor: str
+    to: str | None = None
+    expect: Expected = ANY
+    expect_version: int | None = None
+
+
+def roll_back(database: Database, rollback: Rollback) -> Change:
+    """Take a channel back, without asking the gate, and pin it. A promotion that has begun and is
+    not committed yet fails. Raises ChannelUnknown, NothingToRollBackTo, AlreadyServing,
+    StateRefused, PromotionConflict, CheckpointUnknown, InvalidInput."""
+    actor, reason = check_name("Who does it", rollback.actor), check_reason(rollback.reason)
+    with hold_channel(database, rollback.tenant, rollback.channel) as held:
+        refuse_unexpected(held.name, held.before, rollback.expect, rollback.expect_version)
+        target = _target(held, rollback.to)
+        change = held.next_change("rollback", actor=actor, reason=reason)
+        change = replace(change.pointed_at(target.name, target.digest), pinned=True)
+        return held.apply(change, left="rolled_back")
+
+
+@dataclass(frozen=True)
+class HistoryStep:
+    """What a change did to the checkpoint that a channel points at."""
+
+    action: str
+    checkpoint: str | None
+
+
+def served(steps: Iterable[HistoryStep]) -> set[str]:
+    """Which checkpoints had all traffic of a channel at some time."""
+    return {step.checkpoint for step in steps if step.checkpoint is not None}
+
+
+def rollback_candidates(steps: Sequence[HistoryStep]) -> list[str]:
+    """Where a channel may go back to, the best first: what served on it before, the latest first,
+    but nothing that it was rolled back from and that was not promoted again since."""
+    current = steps[-1].checkpoint if steps else None
+    bad: set[str] = set()
+    good: list[str] = []
+    before: str | None = None
+    for step in steps:
+        if step.checkpoint == before or step.checkpoint is None:
+            continue
+        if step.action == "rollback" and before is not None:
+            bad.add(before)
+        bad.discard(step.checkpoint)
+        if step.checkpoint in good:
+            good.remove(step.checkpoint)
+        good.append(step.checkpoint)
+        before = step.checkpoint
+    return [name for name in reversed(good) if name != current and name not in bad]
+
+
+def _target(held: HeldChannel, to: str | None) -> Checkpoint:
+    before = held.before
+    if before is None or before.checkpoint is None:
+        raise NothingToRollBackTo(channel=held.name, why="nothing was promoted to it yet")
+    if to is not None:
+        return _named_target(held, before, before.checkpoint, to)
+    if before.canary is not None:
+        return find_in(held.connection, held.tenant, before.checkpoint)
+    usable = sa.select(checkpoint.c.name).where(
+        checkpoint.c.tenant == held.tenant,
+        checkpoint.c.state.not_in(["rolled_back", "withdrawn"]),
+    )
+    names = set(held.connection.scalars(usable))
+    for name in rollback_candidates(_steps(held)):
+        if name in names:
+            return find_in(held.connection, held.tenant, name)
+    why = f"no checkpoint before {before.checkpoint} is good"
+    raise NothingToRollBackTo(channel=held.name, why=why)
+
+
+def _named_target(held: HeldChannel, before: Change, present: str, to: str) -> Checkpoint:
+    target = find_in(held.connection, held.tenant, to)
+    if target.name == present:
+        if before.canary is None:
+            raise AlreadyServing(channel=held.name, checkpoint=target.name, how="")
+        return target
+    parents = ancestors(held.connection, find_in(held.connection, held.tenant, present))
+    if target.name not in served(_steps(held)) | {parent.name for parent in parents}:
+        why = f"{target.name} never served on it and is no parent of {present}"
+        raise NothingToRollBackTo(channel=held.name, why=why)
+    return target
+
+
+def _steps(held: HeldChannel) -> list[HistoryStep]:
+    """What the channel's changes did, the oldest first."""
+    columns = channel_change.c
+    query = (
+        sa.select(columns.action, columns.checkpoint)
+        .where(columns.tenant == held.tenant, columns.channel == held.name)
+        .order_by(columns.version)
+    )
+    return [HistoryStep(*row) for row in held.connection.execute(query)]

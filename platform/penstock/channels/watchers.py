@@ -1,0 +1,215 @@
+"""Waiting for changes of channels: one thread looks for all that wait in a process."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+import structlog
+from sqlalchemy import Connection
+
+from penstock.channels.channel import ChannelState, channel_state, channel_state_in
+from penstock.channels.errors import ChannelUnknown
+from penstock.channels.notices import Notice, notices_after, notices_in
+from penstock.channels.tables import channel
+from penstock.database.engine import Database
+from penstock.errors import PenstockError, TooManyRequests
+
+#: How often a process looks for changes of channels that somebody waits for.
+POLL_SECONDS = 0.02
+
+#: How many channels one statement asks for: databases bound a statement's parameters.
+_CHANNELS_A_STATEMENT = 200
+_RETRY_SECONDS = 0.5
+_JOIN_SECONDS_MAX = 10.0
+
+#: Tenant and name.
+ChannelKey = tuple[str, str]
+
+log_line = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class ChannelNews:
+    """A channel at one moment, and the next changes after the version that somebody knew, in
+    order: with very many the first of them."""
+
+    state: ChannelState
+    notices: Sequence[Notice] = ()
+
+
+#: What a waiter gets: the channel, what was wrong, or None when nobody looks any more.
+WatchOutcome = ChannelNews | Exception | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiter:
+    key: ChannelKey
+    #: The version that it knows; None asks for the channel as it is.
+    after: int | None
+    tell: Callable[[WatchOutcome], None]
+
+
+class Watcher:
+    """Answers waiters from a thread of its own, which asks the database only while somebody
+    waits. Safe to share between threads."""
+
+    def __init__(self, database: Database, *, poll_s: float, waiters_max: int) -> None:
+        self._database = database
+        self._poll_s = poll_s
+        self._waiters_max = waiters_max
+        self._waiters: set[_Waiter] = set()
+        self._waiting = 0
+        self._changed = threading.Condition()
+        #: Somebody asks for a channel as it is, and need not wait for the next look.
+        self._urgent = False
+        self._closed = False
+        #: No more than a flag, so that a signal may set it whatever the threads do.
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a change."""
+        return self._waiting
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end_soon(self) -> None:
+        """Let nobody wait from now on: who waits is answered at the next look."""
+        self._ending = True
+
+    def stop(self) -> bool:
+        """Whether it ended; it does as soon as the database has answered."""
+        self.end_soon()
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS_MAX)
+        return not self._thread.is_alive()
+
+    @contextmanager
+    def telling(
+        self, key: ChannelKey, after: int | None, tell: Callable[[WatchOutcome], None]
+    ) -> Iterator[None]:
+        """Within the block `tell` is called, once at most and from another thread: as soon as the
+        channel is at another version than `after`, or at once where that is None. Raises
+        TooManyRequests."""
+        waiter = _Waiter(key, after, tell)
+        with self._changed:
+            if after is not None and self._waiting >= self._waiters_max:
+                why = f"{self._waiters_max} requests wait for changes of channels already"
+                raise TooManyRequests(why=why)
+            self._waiters.add(waiter)
+            self._waiting += after is not None
+            self._urgent = self._urgent or after is None
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            self._forget(waiter)
+
+    def _forget(self, waiter: _Waiter) -> bool:
+        """False when it was told already, or has given up."""
+        with self._changed:
+            known = waiter in self._waiters
+            self._waiters.discard(waiter)
+            self._waiting -= known and waiter.after is not None
+            return known
+
+    def _run(self) -> None:
+        while self._wait_for_work():
+            try:
+                self._look()
+            except Exception as error:
+                # Who waits for a change waits on; who asks how it is hears that nobody knows.
+                unexpected = not isinstance(error, PenstockError)
+                log_line.warning("channels were not seen", why=str(error), exc_info=unexpected)
+                self._tell_all(error, lambda one: one.after is None)
+                self._pause(_RETRY_SECONDS)
+            if self._ending:
+                self._tell_all(None, lambda one: one.after is not None)
+        self._tell_all(None, lambda _one: True)
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, seconds)
+
+    def _wait_for_work(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._urgent or self._closed, self._poll_s)
+            self._changed.wait_for(lambda: self._waiters or self._closed)
+            self._urgent = False
+            return not self._closed
+
+    def _look(self) -> None:
+        with self._changed:
+            waiters = list(self._waiters)
+        by_key = defaultdict(list)
+        for one in waiters:
+            by_key[one.key].append(one)
+        with self._database.read() as connection:
+            versions = _versions(connection, by_key)
+            for key, some in by_key.items():
+                version = versions.get(key)
+                moved = [one for one in some if one.after is None or one.after != version]
+                self._answer(connection, key, moved)
+
+    def _answer(self, connection: Connection, key: ChannelKey, waiters: Iterable[_Waiter]) -> None:
+        outcomes: dict[int | None, WatchOutcome] = {}
+        for one in waiters:
+            if one.after not in outcomes:
+                outcomes[one.after] = _seen(connection, key, one.after)
+            self._tell(one, outcomes[one.after])
+
+    def _tell_all(self, outcome: WatchOutcome, which: Callable[[_Waiter], bool]) -> None:
+        with self._changed:
+            waiters = [one for one in self._waiters if which(one)]
+        for one in waiters:
+            self._tell(one, outcome)
+
+    def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
+        if self._forget(waiter):
+            waiter.tell(outcome)
+
+
+def _versions(connection: Connection, keys: Iterable[ChannelKey]) -> dict[ChannelKey, int]:
+    wanted = list(keys)
+    found: dict[ChannelKey, int] = {}
+    for start in range(0, len(wanted), _CHANNELS_A_STATEMENT):
+        some = wanted[start : start + _CHANNELS_A_STATEMENT]
+        place = sa.tuple_(channel.c.tenant, channel.c.name)
+        query = sa.select(channel.c.tenant, channel.c.name, channel.c.version)
+        rows = connection.execute(query.where(place.in_(some)))
+        found |= {(row.tenant, row.name): row.version for row in rows}
+    return found
+
+
+def _seen(
+    connection: Connection, key: ChannelKey, after: int | None
+) -> ChannelNews | ChannelUnknown:
+    try:
+        found = channel_state_in(connection, *key)
+    except ChannelUnknown as error:
+        return error
+    if after is None or after >= found.version:
+        return ChannelNews(found)
+    return ChannelNews(found, notices_in(connection, *key, after, up_to=found.version))
+
+
+def follow(
+    database: Database, tenant: str, name: str, after: int, *, poll_s: float
+) -> Iterator[Notice]:
+    """Each change after a version, for ever, as it comes. Raises ChannelUnknown,
+    DatabaseUnreachable."""
+    channel_state(database, tenant, name)
+    while True:
+        for one in notices_after(database, tenant, name, after):
+            after = one.version
+            yield one
+        time.sleep(poll_s)

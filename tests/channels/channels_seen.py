@@ -1,0 +1,22 @@
+"""Channels and checkpoints as tests look at them."""
+
+from penstock.channels.channel import ChannelState, channel_state
+from penstock.channels.errors import ChannelUnknown
+from penstock.checkpoints.registration import find
+from penstock.database.engine import Database
+from tests.support.checkpoint_factory import TENANT
+
+
+def at(database: Database, name: str = "production") -> ChannelState:
+    return channel_state(database, TENANT, name)
+
+
+def versions(database: Database, name: str = "production") -> int:
+    try:
+        return at(database, name).version
+    except ChannelUnknown:
+        return 0
+
+
+def states(database: Database, *names: str) -> list[str]:
+    return [find(database, TENANT, name).state for name in names]

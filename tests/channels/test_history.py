@@ -1,0 +1,283 @@
+"""The history of a channel: told as it was, and nobody can change it unseen."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import event
+
+from penstock.channels.change import Change, first_misfit, hash_of
+from penstock.channels.channel import channel_state, policy_of
+from penstock.channels.errors import HistoryDamaged
+from penstock.channels.history import channel_changes, check_history, verify_history
+from penstock.channels.rollback import HistoryStep, rollback_candidates, served
+from penstock.channels.tables import channel, channel_change
+from penstock.checkpoints.tables import checkpoint_move
+from penstock.database.engine import Database
+from penstock.database.errors import DatabaseUnreachable
+from penstock.gate.tables import verdict
+from tests.support.checkpoint_factory import (
+    TENANT,
+    add,
+    digest_of,
+    promote,
+    release,
+    rollback,
+    says,
+    set_policy,
+)
+
+
+def make(*actions: tuple[str, str | None]) -> list[Change]:
+    found: list[Change] = []
+    for action, name in actions:
+        found.append(
+            Change(
+                tenant=TENANT,
+                channel="production",
+                version=len(found) + 1,
+                action=action,  # type: ignore[arg-type]
+                checkpoint=name,
+                digest=digest_of(name) if name else None,
+                actor="ann",
+                reason="why not",
+                at=1_000 + len(found),
+                previous_hash=found[-1].hash if found else Change.previous_hash,
+            ).sealed()
+        )
+    return found
+
+
+CHANGES = make(("policy", None), ("promote", "a"), ("promote", "b"), ("rollback", "a"))
+HEAD = (4, CHANGES[-1].hash)
+
+# Pure
+
+
+def test_a_change_has_the_columns_of_its_table() -> None:
+    assert {one.name for one in fields(Change)} == set(channel_change.columns.keys())
+
+
+def test_the_hash_is_of_all_columns_as_sorted_json() -> None:
+    """Whoever has the rows can check it without Penstock."""
+    one = Change(
+        tenant="t", channel="c", version=1, action="canary", checkpoint="a", digest="sha256:0",
+        previous=None, canary="b", canary_share=0.05, pinned=False, policy=None, verdict="v",
+        overridden=True, actor="ann", reason="süß", at=1,
+    )  # fmt: skip
+    facts = asdict(one)
+    del facts["hash"]
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert hash_of(one) == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_history_as_it_was_written_fits() -> None:
+    assert first_misfit(CHANGES, HEAD) is None
+    assert first_misfit([], None) is None
+
+
+@given(st.data())
+def test_whatever_is_changed_in_a_history_is_seen(data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(CHANGES) - 1))
+    name = data.draw(st.sampled_from([one.name for one in fields(Change)]))
+    was = getattr(CHANGES[at], name)
+    other: Any = not was if isinstance(was, bool) else was + 1 if isinstance(was, int) else "x"
+    wrong = [*CHANGES]
+    wrong[at] = replace(CHANGES[at], **{name: other})
+    found = first_misfit(wrong, HEAD)
+    assert found is not None
+    assert found.version in (at + 1, at + 2)
+
+
+@given(st.sets(st.integers(0, 3), min_size=1), st.randoms(use_true_random=False))
+def test_whatever_is_left_out_or_moved_is_seen(left_out: set[int], dice: Any) -> None:
+    assert first_misfit([c for n, c in enumerate(CHANGES) if n not in left_out], HEAD) is not None
+    moved = [*CHANGES]
+    dice.shuffle(moved)
+    assert (first_misfit(moved, HEAD) is None) == (moved == CHANGES)
+
+
+def test_the_first_version_that_does_not_fit_is_named() -> None:
+    wrong = [*CHANGES]
+    wrong[2] = replace(wrong[2], reason="another").sealed()
+    found = first_misfit(wrong, HEAD)
+    assert found is not None
+    assert (found.version, found.why) == (
+        4,
+        "it names another hash than the change before it has",
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("", ""),
+        ("+a", ""),
+        ("+a +b", "a"),
+        ("+a +b +c", "b a"),
+        ("+a +b +c -b", "a"),
+        ("+a +b +c -b -a", ""),
+        ("+a +b -a +c", "a"),
+        ("+a +b -a +b +c", "b a"),  # promoted again, it is good again
+        ("+a +b +a", "b"),
+        ("+a =a =a +b", "a"),
+        ("+a +b -x -a", ""),  # x is an ancestor of b; neither x nor b is good
+    ],
+)
+def test_where_a_channel_may_go_back_to(steps: str, expected: str) -> None:
+    actions = {"+": "promote", "-": "rollback", "=": "policy"}
+    found = [HistoryStep(actions[one[0]], one[1:]) for one in steps.split()]
+    assert rollback_candidates(found) == expected.split()
+    assert served(found) == {one[1:] for one in steps.split()}
+
+
+# In the database
+
+
+def a_story(database: Database) -> None:
+    add(database, "a", "b", "c")
+    set_policy(database)
+    promote(database, "a")
+    promote(database, "b", says("FAIL"), override=True)
+    rollback(database)
+    release(database)
+    promote(database, "c", share=0.1)
+
+
+def test_evidence_refuses_to_be_changed(database: Database) -> None:
+    a_story(database)
+    for table in (channel_change, checkpoint_move, verdict):
+        for statement in (sa.update(table).values(tenant="other"), sa.delete(table)):
+            with (
+                pytest.raises((sa.exc.DBAPIError, DatabaseUnreachable), match="evidence and stay"),
+                database.write() as connection,
+            ):
+                connection.execute(statement)
+    assert verify_history(database, TENANT, "production") is None
+
+
+def test_a_history_is_read_as_it_was_written(database: Database) -> None:
+    a_story(database)
+    found = channel_changes(database, TENANT, "production")
+    assert [one.action for one in found] == [
+        "policy", "promote", "promote", "rollback", "release", "canary",
+    ]  # fmt: skip
+    assert channel_changes(database, TENANT, "production", after=2, limit=2) == found[2:4]
+    assert channel_changes(database, TENANT, "production", limit=2, latest=True) == found[-2:]
+    assert first_misfit(found) is None
+    assert [one.at for one in found] == sorted(one.at for one in found)
+
+
+@contextmanager
+def by_hand(database: Database) -> Iterator[sa.Connection]:
+    """Somebody with the file and a shell: triggers do not stop them."""
+    with database.write() as connection:
+        names = connection.exec_driver_sql(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'keep_%'"
+        ).scalars()
+        for name in list(names):
+            connection.exec_driver_sql(f"DROP TRIGGER {name}")
+        yield connection
+
+
+@pytest.mark.parametrize(
+    ("statement", "version"),
+    [
+        ("UPDATE channel_change SET overridden = 0 WHERE version = 3", 3),
+        ("UPDATE channel_change SET actor = 'x' WHERE version = 1", 1),
+        ("UPDATE channel_change SET at = at + 1 WHERE version = 6", 6),
+        ("DELETE FROM channel_change WHERE version = 4", 4),
+        ("DELETE FROM channel_change WHERE version = 6", 6),
+        ("DELETE FROM channel_change", 1),
+        ("UPDATE channel SET version = 7", 7),
+        ("UPDATE channel SET hash = 'x'", 7),
+        ("UPDATE verdict SET document = '{}' WHERE outcome = 'FAIL'", 3),
+        ("DELETE FROM verdict", 2),
+    ],
+)
+def test_what_is_changed_by_hand_is_seen(embedded: Database, statement: str, version: int) -> None:
+    a_story(embedded)
+    with by_hand(embedded) as connection:
+        connection.exec_driver_sql(statement)
+    found = verify_history(embedded, TENANT, "production")
+    assert found is not None
+    assert found.version == version
+    with pytest.raises(HistoryDamaged, match=f"at version {version}:"):
+        check_history(embedded, TENANT, "production")
+
+
+def test_a_policy_that_was_changed_by_hand_is_seen(embedded: Database) -> None:
+    set_policy(embedded)
+    at = channel_state(embedded, TENANT, "production")
+    with embedded.write() as connection:
+        connection.exec_driver_sql("UPDATE gate_policy SET text = text || '# easier'")
+    with pytest.raises(HistoryDamaged, match="not there as it was written"):
+        policy_of(embedded, at)
+    found = verify_history(embedded, TENANT, "production")
+    assert found is not None
+    assert (found.version, "policy" in found.why) == (1, True)
+
+
+def test_time_in_a_history_never_runs_back(embedded: Database) -> None:
+    """The database's clock may: then changes share the latest time that there was."""
+    add(embedded, "a", "b")
+    first = promote(embedded, "a")
+    ahead = replace(
+        first, version=2, action="policy", at=first.at + 10**12, previous_hash=first.hash
+    ).sealed()
+    write_down(embedded, [ahead])
+    after = promote(embedded, "b")
+    assert after.at == ahead.at
+    assert verify_history(embedded, TENANT, "production") is None
+
+
+def test_a_long_history_costs_a_rollback_no_more_statements(embedded: Database) -> None:
+    add(embedded, "a", "b", "c")
+    promote(embedded, "a")
+    promote(embedded, "b")
+    short = statements_of_a_rollback(embedded)
+    last = channel_changes(embedded, TENANT, "production")[-1]
+    more = []
+    for number in range(2_000):
+        last = replace(
+            last,
+            version=last.version + 1,
+            action="promote",
+            pinned=False,
+            checkpoint="ca"[number % 2],
+            previous_hash=last.hash,
+        ).sealed()
+        more.append(last)
+    write_down(embedded, more)
+    assert verify_history(embedded, TENANT, "production") is None
+    with by_hand(embedded) as connection:
+        connection.exec_driver_sql("UPDATE checkpoint SET state = 'retired' WHERE name = 'c'")
+    assert statements_of_a_rollback(embedded) == short
+    assert channel_state(embedded, TENANT, "production").checkpoint == "c"
+
+
+def statements_of_a_rollback(database: Database) -> int:
+    seen: list[str] = []
+
+    def look(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+        seen.append(statement)
+
+    event.listen(database.engine, "before_cursor_execute", look)
+    rollback(database)
+    event.remove(database.engine, "before_cursor_execute", look)
+    return len(seen)
+
+
+def write_down(database: Database, changes: list[Change]) -> None:
+    with database.write() as connection:
+        connection.execute(sa.insert(channel_change), [asdict(one) for one in changes])
+        connection.execute(
+            sa.update(channel).values(version=changes[-1].version, hash=changes[-1].hash)
+        )

@@ -1,0 +1,242 @@
+"""Whoever waits for a change of a channel is told of it, and of each one before it."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.channels.errors import ChannelUnknown
+from penstock.channels.notices import NOTICES_AT_ONCE
+from penstock.channels.watchers import ChannelNews, Watcher, WatchOutcome, follow
+from penstock.database.engine import Database
+from penstock.database.errors import DatabaseUnreachable
+from penstock.database.migrations import upgrade
+from penstock.errors import TooManyRequests
+from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
+from tests.support.waiting import eventually
+
+KEY = (TENANT, "production")
+POLICY = "[[require]]\nsuite = 'core'\nmargin = 0.02\n"
+
+
+@contextmanager
+def watching(database: Database, **limits: Any) -> Iterator[Watcher]:
+    watcher = Watcher(database, **({"poll_s": 0.01, "waiters_max": 1_000} | limits))
+    watcher.start()
+    try:
+        yield watcher
+    finally:
+        assert watcher.stop()
+
+
+def wait_for(watcher: Watcher, after: int | None, key: tuple[str, str] = KEY) -> WatchOutcome:
+    told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
+    with watcher.telling(key, after, told.put):
+        return told.get(timeout=30)
+
+
+def seen(outcome: WatchOutcome) -> ChannelNews:
+    assert isinstance(outcome, ChannelNews), outcome
+    return outcome
+
+
+def change_times(database: Database, times: int) -> None:
+    for number in range(times):
+        set_policy(database, f"# {number}\n{POLICY}")
+
+
+def test_a_change_wakes_all_that_wait(database: Database) -> None:
+    add(database, "one", "two")
+    promote(database, "one")
+    told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
+    with watching(database) as watcher, ExitStack() as waiting:
+        for _ in range(20):
+            waiting.enter_context(watcher.telling(KEY, 1, told.put))
+        assert watcher.waiting == 20
+        promote(database, "two")
+        for _ in range(20):
+            found = seen(told.get(timeout=30))
+            assert (found.state.version, found.state.checkpoint) == (2, "two")
+            assert [one.version for one in found.notices] == [2]
+        assert watcher.waiting == 0
+
+
+def test_nobody_misses_a_change_between_two_questions(database: Database) -> None:
+    """Changes that came while nobody waited are told at once, each of them."""
+    add(database, "one", "two")
+    promote(database, "one")
+    promote(database, "two")
+    rollback(database)
+    release(database)
+    with watching(database) as watcher:
+        found = seen(wait_for(watcher, 1))
+        assert [one.version for one in found.notices] == [2, 3, 4]
+        actions = [one.document["action"] for one in found.notices]
+        assert actions == ["promote", "rollback", "release"]
+        assert seen(wait_for(watcher, None)).state.version == 4
+
+
+def test_very_many_changes_come_in_pieces(database: Database) -> None:
+    change_times(database, NOTICES_AT_ONCE + 20)
+    with watching(database) as watcher:
+        heard: list[int] = []
+        while len(heard) < NOTICES_AT_ONCE + 20:
+            found = seen(wait_for(watcher, heard[-1] if heard else 0))
+            assert found.state.version == NOTICES_AT_ONCE + 20
+            heard += [one.version for one in found.notices]
+        assert heard == list(range(1, NOTICES_AT_ONCE + 21))
+
+
+def test_who_knows_more_than_there_is_is_told(database: Database) -> None:
+    """The database was restored from an older copy."""
+    change_times(database, 1)
+    with watching(database) as watcher:
+        found = seen(wait_for(watcher, 9))
+        assert (found.state.version, list(found.notices)) == (1, [])
+
+
+def test_an_unknown_channel_is_said_at_once(database: Database) -> None:
+    with watching(database) as watcher:
+        assert isinstance(wait_for(watcher, 0), ChannelUnknown)
+        change_times(database, 1)
+        assert isinstance(wait_for(watcher, 0, ("bolt", "production")), ChannelUnknown)
+
+
+def statements_of(database: Database) -> list[str]:
+    """Each statement from now on."""
+    found: list[str] = []
+    sa.event.listen(
+        database.engine, "after_cursor_execute", lambda *told: found.append(str(told[2]))
+    )
+    return found
+
+
+def test_waiters_share_the_looks(database: Database) -> None:
+    """A hundred of them cost no more statements than one."""
+    change_times(database, 1)
+    with watching(database) as watcher, ExitStack() as waiting:
+        for _ in range(100):
+            waiting.enter_context(watcher.telling(KEY, 1, lambda _outcome: None))
+        statements = statements_of(database)
+        eventually(lambda: len(statements) >= 12)
+    assert len(statements) < 100
+
+
+def test_nobody_waits_and_nobody_looks(open_database: Callable[[], Database]) -> None:
+    database, other = open_database(), open_database()
+    change_times(other, 1)
+    with watching(database, poll_s=0.001) as watcher:
+        wait_for(watcher, None)
+        statements = statements_of(database)
+        change_times(other, 20)
+        assert statements == []
+
+
+def test_waiters_are_bounded_and_questions_are_not(database: Database) -> None:
+    change_times(database, 1)
+    with watching(database, waiters_max=2) as watcher:
+        with (
+            watcher.telling(KEY, 1, lambda _outcome: None),
+            watcher.telling(KEY, 1, lambda _outcome: None),
+        ):
+            with pytest.raises(TooManyRequests), watcher.telling(KEY, 1, lambda _outcome: None):
+                pass
+            assert seen(wait_for(watcher, None)).state.version == 1
+        with watcher.telling(KEY, 1, lambda _outcome: None):
+            assert watcher.waiting == 1
+
+
+def test_who_ends_answers_its_waiters(database: Database) -> None:
+    change_times(database, 1)
+    with watching(database) as watcher:
+        told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
+        with watcher.telling(KEY, 1, told.put):
+            watcher.end_soon()
+            assert told.get(timeout=30) is None
+        assert wait_for(watcher, 1) is None
+        assert seen(wait_for(watcher, None)).state.version == 1
+
+
+def test_an_outage_is_said_and_outlasted(tmp_path: Path) -> None:
+    """Whoever asks hears of it; whoever waits is told when the database is back."""
+    database = Database(f"sqlite:///{tmp_path}/penstock.db")
+    upgrade(database)
+    change_times(database, 1)
+    with watching(database) as watcher:
+        wait_for(watcher, None)
+        told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
+        with watcher.telling(KEY, 1, told.put):
+            file, aside = tmp_path / "penstock.db", tmp_path / "aside.db"
+            file.rename(aside)
+            assert isinstance(wait_for(watcher, None), DatabaseUnreachable)
+            aside.rename(file)
+            set_policy(database)
+            assert seen(told.get(timeout=30)).state.version == 2
+    database.close()
+
+
+def test_no_change_is_lost_while_many_are_made(
+    open_database: Callable[[], Database],
+) -> None:
+    """Five waiters, and changes as fast as they can be made."""
+    database = open_database()
+    change_times(database, 1)
+    heard: list[list[int]] = [[] for _ in range(5)]
+
+    with watching(open_database()) as watcher:
+
+        def listen(mine: list[int]) -> None:
+            after = 1
+            while after < 41:
+                found = seen(wait_for(watcher, after))
+                mine += [one.version for one in found.notices]
+                after = mine[-1]
+
+        threads = [threading.Thread(target=listen, args=(mine,)) for mine in heard]
+        for one in threads:
+            one.start()
+        for number in range(40):
+            set_policy(database, f"# again {number}\n{POLICY}")
+        for one in threads:
+            one.join()
+    assert heard == [list(range(2, 42))] * 5
+
+
+def test_following_goes_on_where_it_was(database: Database) -> None:
+    change_times(database, 2)
+    following = follow(database, *KEY, 0, poll_s=0.01)
+    assert [next(following).version, next(following).version] == [1, 2]
+    set_policy(database)
+    assert next(following).version == 3
+    with pytest.raises(ChannelUnknown):
+        next(follow(database, "bolt", "production", 0, poll_s=0.01))
+
+
+def test_command(database_url: str, database: Database, tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text(f'database_url = "{database_url}"\n')
+    add(database, "one", "two")
+    promote(database, "one")
+    command = [sys.executable, "-m", "penstock", "channels", "watch", "production", "--json"]
+    watch = subprocess.Popen(
+        [*command, "--changes", "3", "--data", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env=os.environ.copy(),
+    )
+    assert watch.stdout is not None
+    with watch.stdout as lines:
+        assert json.loads(lines.readline())["checkpoint"] == "one"
+        promote(database, "two")
+        assert json.loads(lines.readline())["checkpoint"] == "two"
+        rollback(database)
+        told = json.loads(lines.readline())
+    assert (told["action"], told["checkpoint"], told["version"]) == ("rollback", "one", 3)
+    assert watch.wait() == 0

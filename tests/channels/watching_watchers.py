@@ -1,0 +1,42 @@
+"""Deliverers of the tests, and where their webhooks stand."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.channels.backlog import TargetStatus, target_statuses
+from penstock.channels.delivery import Deliverer
+from penstock.database.engine import Database
+from penstock.metrics import Metrics
+from penstock.settings import Settings, load_settings
+from tests.support.checkpoint_factory import TENANT, set_policy
+
+
+@contextmanager
+def deliverer(
+    database: Database, settings: Settings, metrics: Metrics | None = None
+) -> Iterator[Deliverer]:
+    made = Deliverer(database, settings, metrics or Metrics())
+    try:
+        yield made
+    finally:
+        assert made.stop()
+
+
+def tell_now(database: Database, settings: Settings) -> int:
+    """Try everything once; how many changes are left."""
+    with deliverer(database, settings) as made:
+        return sum(one.changes for one in made.tell_now())
+
+
+def standing(database: Database, settings: Settings) -> TargetStatus:
+    [found] = target_statuses(database, settings, TENANT)
+    return found
+
+
+def change_times(database: Database, times: int, channel: str = "production") -> None:
+    for number in range(times):
+        set_policy(database, f"# {number}\n[[require]]\nsuite = 'core'\nmargin = 0.02\n", channel)
+
+
+def with_limits(settings: Settings, **limits: object) -> Settings:
+    return load_settings(settings.data, {}, {"webhook_seconds_max": 20, **limits})

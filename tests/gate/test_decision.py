@@ -1,0 +1,420 @@
+"""What follows from evidence: PASS only from all of it, and nothing in place of what is missing."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock.gate.decision import decide
+from penstock.gate.evidence import CheckpointIdentity, SideEvidence
+from tests.support.gate_cases import (
+    HOUR,
+    MINUTE,
+    NOW,
+    POLICY,
+    TASKS,
+    Scores,
+    even,
+    evidence,
+    failed,
+    judged,
+    look,
+    side,
+    suite,
+)
+
+
+def part(verdict: Any, name: str = "requirements", at: int = 0) -> Any:
+    return verdict.document[name][at]
+
+
+def mixed(lost: int = 0) -> Scores:
+    """Solved but for a few, which differ from candidate to candidate."""
+    return {task: [float(at >= lost)] * 2 for at, task in enumerate(TASKS)}
+
+
+# The four outcomes
+
+
+def test_an_equal_candidate_on_enough_tasks_passes() -> None:
+    verdict = judged(even(), even())
+    assert verdict.outcome == "PASS"
+    found = part(verdict)
+    assert found["difference"] == 0
+    assert found["lower"] == pytest.approx(-0.0295, abs=1e-3)
+    assert found["tasks"] == 100
+    assert found["attempts_found"] == {"candidate": [2, 2], "incumbent": [2, 2]}
+
+
+def test_a_candidate_that_is_shown_worse_fails() -> None:
+    verdict = judged(mixed(lost=30), even())
+    assert verdict.outcome == "FAIL"
+    assert part(verdict)["upper"] < -0.05
+
+
+def test_between_both_it_is_open_and_says_what_would_decide() -> None:
+    verdict = judged(mixed(lost=4), mixed(lost=2))
+    assert verdict.outcome == "INCONCLUSIVE"
+    decides = part(verdict)["decides"]
+    assert decides["tasks"] > 100
+    assert f"{decides['tasks']} tasks decide" in " ".join(verdict.document["why"])
+
+
+def test_more_attempts_would_decide_where_chance_is_the_reason() -> None:
+    random = Random(3)
+    noisy: list[Scores] = [
+        {task: [float(random.random() < 0.5) for _ in range(2)] for task in TASKS} for _ in range(2)
+    ]
+    found = part(judged(noisy[0], noisy[1], POLICY.replace("0.05", "0.1")))
+    assert found["outcome"] == "INCONCLUSIVE"
+    assert found["decides"]["attempts"] > 2
+
+
+def test_a_difference_at_the_margin_is_never_decided() -> None:
+    verdict = judged(mixed(lost=5), even())
+    assert part(verdict)["decides"]["tasks"] is None
+
+
+def test_few_tasks_do_not_pass_however_good() -> None:
+    """T19."""
+    few = TASKS[:40]
+    ours = suite(side(even(1.0, few)), side(even(0.0, few)), tasks=few)
+    assert decide(evidence(ours)).outcome == "INCONCLUSIVE"
+    fewest = TASKS[:3]
+    ours = suite(side(even(1.0, fewest)), side(even(0.0, fewest)), tasks=fewest)
+    assert decide(evidence(ours)).outcome == "INCONCLUSIVE"
+
+
+# Errors, and what is not there
+
+
+def test_all_errors_are_an_error() -> None:
+    """T18."""
+    ours = side(even())
+    broken = SideEvidence([failed(one) for one in ours.attempts])
+    for pair in ((broken, ours), (ours, broken), (broken, broken)):
+        verdict = judged(*pair)
+        assert verdict.outcome == "ERROR"
+        assert "200 of 200 attempts" in verdict.document["why"][0]
+
+
+def test_a_few_errors_count_neither_way_and_too_many_are_an_error() -> None:
+    """T21: an error is no 0."""
+    ours = list(side(even()).attempts)
+    some = SideEvidence([failed(one) if at < 10 and at % 2 else one for at, one in enumerate(ours)])
+    verdict = judged(some, even())
+    assert verdict.outcome == "PASS"
+    assert part(verdict)["candidate_mean"] == 1.0
+    assert verdict.document["suites"]["core"]["candidate"]["errors"] == 5
+    many = SideEvidence([failed(one) if at < 11 else one for at, one in enumerate(ours)])
+    assert judged(many, even()).outcome == "ERROR"
+
+
+def test_many_attempts_at_one_task_hide_no_errors_at_others() -> None:
+    """Where only what failed is an error, the share of all attempts says nothing."""
+    ours = [
+        failed(one) if one.result.task in TASKS[:20] and one.result.attempt else one
+        for one in side(even()).attempts
+    ]
+    ours += side({TASKS[50]: [1.0] * 5_000}).attempts[2:]
+    verdict = judged(SideEvidence(ours), even())
+    assert verdict.outcome == "ERROR"
+    assert "10.0% of a task's on average" in verdict.document["why"][0]
+
+
+def test_no_results_are_an_error() -> None:
+    """T19."""
+    for pair in ((SideEvidence(), side(even())), (side(even()), SideEvidence())):
+        assert judged(*pair).outcome == "ERROR"
+
+
+def test_a_task_without_a_result_keeps_it_from_passing() -> None:
+    ours = {task: [1.0, 1.0] for task in TASKS[1:]}
+    for pair in ((ours, even()), (even(), ours)):
+        verdict = judged(*pair)
+        assert verdict.outcome == "INCONCLUSIVE"
+        assert "1 of 100 tasks have no result" in verdict.document["why"][0]
+    unlisted = suite(side(ours), side(even()), tasks=())
+    assert decide(evidence(unlisted)).outcome == "INCONCLUSIVE"
+
+
+def test_a_task_with_too_few_attempts_keeps_it_from_passing() -> None:
+    verdict = judged({**even(), "t-000": [1.0]}, even(), POLICY + "attempts = 2\n")
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert "1 attempts of new on core are missing" in verdict.document["why"][0]
+
+
+def test_results_of_tasks_that_the_suite_has_not_are_an_error() -> None:
+    assert judged({**even(), "other": [1.0]}, even()).outcome == "ERROR"
+
+
+@pytest.mark.parametrize("score", [float("nan"), -0.1, 1.1, None])
+def test_a_score_that_is_none_is_an_error(score: float | None) -> None:
+    ours = list(side(even()).attempts)
+    ours[3] = replace(ours[3], result=replace(ours[3].result, score=score))
+    assert judged(SideEvidence(ours), even()).outcome == "ERROR"
+
+
+def test_a_suite_that_changed_or_an_incumbent_of_another_version_is_an_error() -> None:
+    for pair in (
+        (SideEvidence((), ["v0"]), side(even())),
+        (side(even()), SideEvidence((), ["v0"])),
+    ):
+        verdict = judged(*pair)
+        assert verdict.outcome == "ERROR"
+        assert "another version of core (v0)" in verdict.document["why"][0]
+
+
+def test_an_unknown_suite_is_an_error() -> None:
+    verdict = decide(evidence(suite(SideEvidence(), SideEvidence(), version=None)))
+    assert (verdict.outcome, verdict.document["why"]) == ("ERROR", ["there is no suite core"])
+
+
+def test_old_results_do_not_count() -> None:
+    policy = POLICY + '[evidence]\nmax_age = "24h"\n'
+    old, new = side(even(), at=NOW - 25 * HOUR), side(even())
+    assert judged(new, new, policy).outcome == "PASS"
+    for pair in ((old, new), (new, old)):
+        assert judged(*pair, policy).outcome == "ERROR"
+    again = SideEvidence(
+        [replace(one, result=replace(one.result, attempt=9)) for one in new.attempts]
+    )
+    both = SideEvidence([*old.attempts, *again.attempts])
+    assert judged(both, new, policy).outcome == "PASS"
+    some = SideEvidence([*old.attempts[:2], *new.attempts[2:]])
+    assert judged(some, new, policy).outcome == "ERROR"
+
+
+def test_results_from_the_future_are_an_error() -> None:
+    """Beyond what a clock goes back that is put right."""
+    assert judged(side(even(), at=NOW + MINUTE), even()).outcome == "PASS"
+    assert judged(side(even(), at=NOW + MINUTE + 1), even()).outcome == "ERROR"
+
+
+def test_without_a_policy_that_can_be_read_nothing_passes() -> None:
+    ours = suite(side(even()), side(even()))
+    bare = evidence(ours, policy=POLICY)
+    assert decide(replace(bare, policy=None, policy_digest=None)).outcome == "ERROR"
+    assert decide(replace(bare, policy=None, policy_problem="it is broken")).outcome == "ERROR"
+
+
+def test_who_is_there_already_or_withdrawn_does_not_pass() -> None:
+    ours = suite(side(even()), side(even()))
+    assert (
+        decide(evidence(ours, candidate=CheckpointIdentity("old", "sha256:old"))).outcome == "ERROR"
+    )
+    gone = CheckpointIdentity("new", "sha256:new", "withdrawn")
+    assert decide(evidence(ours, candidate=gone)).outcome == "ERROR"
+
+
+# The same evidence, the same verdict
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    """T22: ties, and no random number anywhere."""
+    random = Random(4)
+    ours, theirs = (
+        list(side({task: [random.choice([0.0, 1.0]) for _ in range(3)] for task in TASKS}).attempts)
+        for _ in range(2)
+    )
+    first = judged(SideEvidence(ours), SideEvidence(theirs))
+    for _ in range(3):
+        random.shuffle(ours)
+        random.shuffle(theirs)
+        again = judged(SideEvidence(ours), SideEvidence(theirs))
+        assert (again.id, again.text) == (first.id, first.text)
+
+
+def test_other_evidence_is_another_verdict() -> None:
+    ours = list(side(even()).attempts)
+    other = [replace(one, run="run-2") for one in ours]
+    assert judged(SideEvidence(ours), even()).id != judged(SideEvidence(other), even()).id
+
+
+# Minimums, and the first checkpoint
+
+MINIMUM = '[[require]]\nsuite = "core"\nminimum = 0.9\n'
+
+
+def test_a_minimum_has_to_be_shown_not_met_by_luck() -> None:
+    assert judged(mixed(lost=2), None, MINIMUM).outcome == "PASS"
+    assert judged(mixed(lost=8), None, MINIMUM).outcome == "INCONCLUSIVE"
+    assert judged(mixed(lost=30), None, MINIMUM).outcome == "FAIL"
+
+
+def test_a_first_checkpoint_needs_no_incumbent_but_a_minimum() -> None:
+    both = MINIMUM + "margin = 0.05\n"
+    verdict = judged(even(), None, both)
+    assert verdict.outcome == "PASS"
+    assert "minimums alone" in verdict.document["notes"][0]
+    assert judged(even(), None).outcome == "INCONCLUSIVE"
+
+
+def test_the_margin_counts_beside_the_minimum() -> None:
+    both = MINIMUM + "margin = 0.05\n"
+    assert judged(even(), even(), both).outcome == "PASS"
+    assert judged(even(0.95), even(1.0), both).outcome == "INCONCLUSIVE"
+    assert judged(even(0.94), even(1.0), both.replace("0.9\n", "0.5\n")).outcome != "PASS"
+
+
+def test_lower_may_be_better() -> None:
+    policy = '[[require]]\nsuite = "core"\nmetric = "edited"\ndirection = "min"\nmaximum = 0.1\n'
+    policy += "margin = 0.05\n"
+    calm, eager = side(even(), edited=False), side(even(), edited=True)
+    assert judged(calm, calm, policy).outcome == "PASS"
+    assert judged(eager, calm, policy).outcome == "FAIL"
+    assert judged(calm, eager, policy).outcome == "PASS"
+
+
+# Several requirements
+
+TWO = """
+[[require]]
+suite = "core"
+margin = 0.04
+[[require]]
+suite = "core"
+metric = "edited"
+direction = "max"
+margin = 0.04
+"""
+
+
+def test_all_must_pass_without_a_correction() -> None:
+    good, bad = side(even(), edited=True), side(even(), edited=False)
+    verdict = judged(good, good, TWO)
+    assert verdict.outcome == "PASS"
+    assert part(verdict)["alpha"] == 0.05
+    assert judged(bad, good, TWO).outcome == "FAIL"
+
+
+def test_any_may_pass_with_a_correction_that_is_shown() -> None:
+    any_of = TWO + '[gate]\ncombine = "any"\n'
+    good, bad = side(even(), edited=True), side(even(), edited=False)
+    verdict = judged(bad, good, any_of)
+    assert verdict.outcome == "PASS"
+    assert (part(verdict)["alpha"], part(verdict)["alpha_asked"]) == (0.025, 0.05)
+    # Just enough tasks for one comparison are too few for one of two.
+    few = TASKS[:80]
+    ours, theirs = (suite(one, one, tasks=few) for one in [side(even(1, few), edited=True)] * 2)
+    assert decide(evidence(ours, policy=TWO)).outcome == "PASS"
+    assert decide(evidence(theirs, policy=any_of)).outcome == "INCONCLUSIVE"
+
+
+def test_one_of_several_without_evidence_is_an_error_even_where_any_would_do() -> None:
+    any_of = TWO + '[gate]\ncombine = "any"\n'
+    assert judged(even(), even(), any_of).outcome == "ERROR"
+
+
+# Guards
+
+
+def guarded(kind: str, metric: str = "completion_tokens") -> str:
+    return POLICY + f'[[guard]]\nsuite = "core"\nmetric = "{metric}"\n{kind}\n'
+
+
+@pytest.mark.parametrize(
+    ("tokens", "outcome"),
+    [(1_000, "PASS"), (1_060, "PASS"), (1_099, "INCONCLUSIVE"), (1_300, "FAIL")],
+)
+def test_a_guard_has_to_hold_by_what_is_shown(tokens: int, outcome: str) -> None:
+    ours, theirs = side(even(), completion_tokens=tokens), side(even(), completion_tokens=1_000)
+    verdict = judged(ours, theirs, guarded("max_increase = 0.10"))
+    assert verdict.outcome == outcome
+    assert part(verdict, "guards")["value"] == pytest.approx(tokens / 1_000 - 1)
+
+
+def test_a_metric_that_nobody_measured_is_not_0() -> None:
+    """T21."""
+    ours, theirs = side(even()), side(even(), completion_tokens=1_000)
+    assert judged(ours, theirs, guarded("max_increase = 0.10")).outcome == "ERROR"
+    some = SideEvidence([*theirs.attempts[:-1], ours.attempts[-1]])
+    assert judged(some, theirs, guarded("max_increase = 0.10")).outcome == "INCONCLUSIVE"
+
+
+def test_a_heavy_tail_is_seen_and_not_hidden_by_ranks() -> None:
+    """T22: a few tasks cost seventy times as much; most of them the same as before."""
+    theirs = side(even(), cost_usd=1.0)
+    ours = [
+        replace(one, result=replace(one.result, cost_usd=70.0 if at < 60 else 1.0))
+        for at, one in enumerate(theirs.attempts)
+    ]
+    assert (
+        judged(SideEvidence(ours), theirs, guarded("max_increase = 0.5", "cost_usd")).outcome
+        == "FAIL"
+    )
+    rare = [
+        replace(one, result=replace(one.result, cost_usd=40.0 if at < 4 else 1.0))
+        for at, one in enumerate(theirs.attempts)
+    ]
+    verdict = judged(SideEvidence(rare), theirs, guarded("max_increase = 0.5", "cost_usd"))
+    assert verdict.outcome == "INCONCLUSIVE"
+
+
+def test_limits_may_be_absolute() -> None:
+    ours = side(even(), invalid_tool_calls=1, tool_calls=20)
+    for limit, outcome in ((0.2, "PASS"), (0.06, "INCONCLUSIVE"), (0.01, "FAIL")):
+        verdict = judged(ours, ours, guarded(f"max = {limit}", "invalid_tool_calls"))
+        assert verdict.outcome == outcome
+        assert part(verdict, "guards")["candidate_mean"] == pytest.approx(0.05)
+    edited = side(even(), edited=True)
+    assert judged(edited, edited, guarded("min = 0.9", "edited")).outcome == "PASS"
+
+
+def test_a_share_of_tool_calls_weighs_each_call_alike() -> None:
+    ours = [
+        replace(
+            one,
+            result=replace(one.result, invalid_tool_calls=at % 2, tool_calls=2 if at % 2 else 98),
+        )
+        for at, one in enumerate(side(even()).attempts)
+    ]
+    verdict = judged(
+        SideEvidence(ours), SideEvidence(ours), guarded("max = 0.5", "invalid_tool_calls")
+    )
+    assert part(verdict, "guards")["candidate_mean"] == pytest.approx(0.01)
+
+
+def test_an_increase_from_nothing_needs_a_slack() -> None:
+    ours = side(even(), asked=False)
+    assert judged(ours, ours, guarded("max_increase = 0.1", "asked")).outcome == "INCONCLUSIVE"
+    slack = guarded("max_increase = 0.1\nslack = 0.05", "asked")
+    assert judged(ours, ours, slack).outcome == "PASS"
+    assert judged(ours, ours, guarded("max_decrease = 0.1", "asked")).outcome == "PASS"
+
+
+def test_a_guard_without_an_incumbent_is_kept() -> None:
+    policy = (
+        MINIMUM + '[[guard]]\nsuite = "core"\nmetric = "completion_tokens"\nmax_increase = 0.1\n'
+    )
+    assert judged(side(even(), completion_tokens=9), None, policy).outcome == "PASS"
+
+
+# Live metrics
+
+LIVE = POLICY + '[[live]]\nmetric = "edit_persistence"\nmargin = 0.02\n'
+
+
+def test_all_traffic_needs_a_canary_that_has_shown_it() -> None:
+    """T23: what counts is the newest look, also when somebody has waited since."""
+    assert judged(even(), even(), LIVE).outcome == "INCONCLUSIVE"
+    said = {
+        "pass": "PASS",
+        "breach": "FAIL",
+        "error": "ERROR",
+        "open": "INCONCLUSIVE",
+        "": "INCONCLUSIVE",
+    }
+    for outcome, wanted in said.items():
+        assert judged(even(), even(), LIVE, live=look(outcome)).outcome == wanted
+    assert judged(even(), even(), LIVE, live=look("pass", at=NOW + MINUTE + 1)).outcome == "ERROR"
+    other = look("pass", policy="sha256:other")
+    assert judged(even(), even(), LIVE, live=other).outcome == "INCONCLUSIVE"
+    aged = LIVE + '[evidence]\nmax_age = "2h"\n'
+    old = look("pass", at=NOW - 3 * HOUR)
+    assert judged(even(), even(), aged, live=old).outcome == "INCONCLUSIVE"
+
+
+def test_a_canary_itself_needs_none() -> None:
+    assert judged(even(), even(), LIVE, full=False).outcome == "PASS"

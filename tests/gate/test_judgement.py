@@ -1,0 +1,204 @@
+"""The gate over a database: what it reads, and that its verdict is kept with the promotion."""
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.channels.channel import channel_state
+from penstock.channels.history import verify_history
+from penstock.channels.judgement import judge
+from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.errors import CheckpointUnknown
+from penstock.checkpoints.registration import withdraw
+from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
+from penstock.database.engine import Database
+from penstock.gate.errors import GateRefused
+from penstock.gate.tables import live_look
+from penstock.gate.verdict import Verdict
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
+
+POLICY = """
+[[require]]
+suite = "core"
+margin = 0.1
+minimum = 0.5
+[evidence]
+max_age = "24h"
+"""
+LIVE = POLICY + '[[live]]\nmetric = "edit_persistence"\nmargin = 0.02\n'
+TASKS = [f"t-{at}" for at in range(40)]
+
+
+def score(database: Database, name: str, value: float = 1.0, version: str = "v1") -> None:
+    with database.write() as connection:
+        place = AttemptScope(TENANT, "core", version, name)
+        record_attempts(
+            connection, place, "r", [Attempt(task=task, attempt=0, score=value) for task in TASKS]
+        )
+
+
+def suite(database: Database, version: str = "v1") -> None:
+    add_suite(
+        database, TENANT, SuiteVersion("core", version, tuple(SuiteTask(one) for one in TASKS))
+    )
+
+
+def asked(database: Database, name: str, *, full: bool = True) -> Verdict:
+    return judge(database, TENANT, "production", name, full=full)
+
+
+def ready(database: Database, policy: str = POLICY) -> None:
+    """Two checkpoints that were scored, the first of them in production."""
+    add(database, "one", "two")
+    suite(database)
+    set_policy(database, policy)
+    score(database, "one")
+    promote(database, "one", lambda _, name: asked(database, name))
+    score(database, "two")
+
+
+def test_the_first_and_the_next_pass_with_their_evidence(database: Database) -> None:
+    ready(database)
+    verdict = asked(database, "two")
+    assert verdict.outcome == "PASS"
+    document = verdict.document
+    assert document["policy"] == channel_state(database, TENANT, "production").policy
+    assert document["channel_version"] == 2
+    assert document["incumbent"]["name"] == "one"
+    assert document["suites"]["core"]["version"] == "v1"
+    assert document["suites"]["core"]["incumbent"]["evidence"].startswith("sha256:")
+    promote(database, "two", lambda _, name: asked(database, name))
+    assert verify_history(database, TENANT, "production") is None
+    assert asked(database, "two").outcome == "ERROR"
+
+
+def test_the_same_moment_gives_the_same_document(embedded: Database) -> None:
+    ready(embedded)
+    now = asked(embedded, "two").document["at"]
+    first, again = (judge(embedded, TENANT, "production", "two", at_us=now) for _ in range(2))
+    assert first.id == again.id
+    assert (
+        judge(embedded, TENANT, "production", "two", at_us=now + 86_400_000_001).outcome == "ERROR"
+    )
+    assert judge(embedded, TENANT, "production", "two", at_us=1).outcome == "ERROR"
+
+
+def test_a_worse_one_is_refused_with_the_verdict(embedded: Database) -> None:
+    ready(embedded)
+    add(embedded, "bad")
+    score(embedded, "bad", 0.0)
+    with pytest.raises(GateRefused) as refused:
+        promote(embedded, "bad", lambda _, name: asked(embedded, name))
+    found: object = refused.value.facts["verdict"]
+    assert isinstance(found, Verdict)
+    assert found.outcome == "FAIL"
+
+
+def test_without_a_policy_or_results_there_is_no_verdict_but_error(embedded: Database) -> None:
+    add(embedded, "one")
+    assert "has no policy" in asked(embedded, "one").document["why"][0]
+    set_policy(embedded, POLICY)
+    assert asked(embedded, "one").document["why"] == ["there is no suite core"]
+    suite(embedded)
+    assert asked(embedded, "one").document["why"] == ["one has no results on core"]
+    with pytest.raises(CheckpointUnknown):
+        asked(embedded, "nobody")
+
+
+def test_a_suite_that_changed_has_to_be_run_anew_or_named(embedded: Database) -> None:
+    ready(embedded)
+    suite(embedded, "v2")
+    assert "another version" in asked(embedded, "two").document["why"][0]
+    score(embedded, "two", version="v2")
+    why = asked(embedded, "two").document["why"]
+    assert why == ["one was scored on another version of core (v1), and v2 counts"]
+    set_policy(embedded, POLICY + '[suites]\ncore = "v1"\n')
+    assert asked(embedded, "two").outcome == "PASS"
+    set_policy(embedded, POLICY + '[suites]\ncore = "v9"\n')
+    assert "no version v9" in asked(embedded, "two").document["why"][0]
+
+
+def test_a_version_of_which_nobody_knows_the_tasks_takes_no_ones_place(embedded: Database) -> None:
+    """Else an import of a few tasks would pass for the suite."""
+    ready(embedded)
+    add_suite(embedded, TENANT, SuiteVersion("core", "of the night", ()))
+    for name in ("one", "two"):
+        score(embedded, name, version="of the night")
+    verdict = asked(embedded, "two")
+    assert verdict.outcome == "ERROR"
+    assert "of the night, nobody knows the tasks, as of v1" in verdict.document["why"][0]
+    set_policy(embedded, POLICY + '[suites]\ncore = "v1"\n')
+    assert asked(embedded, "two").outcome == "PASS"
+
+
+def test_what_was_stored_as_no_number_is_an_error(database: Database) -> None:
+    """T21, also where somebody wrote past our own code."""
+    ready(database)
+    row = {column.name: None for column in benchmark_attempt.c} | {
+        "tenant": TENANT, "suite": "core", "suite_version": "v1", "checkpoint": "two",
+        "task": "t-0", "attempt": 7, "run": "r", "status": "scored", "score": float("nan"),
+        "retries": 0, "scored_at": 0,
+    }  # fmt: skip
+    with database.write() as connection:
+        connection.execute(
+            sa.insert(benchmark_attempt).values(row | {"scored_at": _now(connection)})
+        )
+    assert asked(database, "two").outcome == "ERROR"
+
+
+def _now(connection: sa.Connection) -> int:
+    return int(connection.scalar(sa.select(sa.func.max(benchmark_attempt.c.scored_at))) or 0)
+
+
+def test_the_newest_look_at_this_canary_counts(database: Database) -> None:
+    ready(database, LIVE)
+    assert asked(database, "two").outcome == "INCONCLUSIVE"
+    assert judge(database, TENANT, "production", "two", full=False, share=0.9).outcome != "PASS"
+    assert judge(database, TENANT, "production", "two", full=False, share=0.5).outcome == "PASS"
+    started = promote(database, "two", lambda _, name: asked(database, name, full=False), share=0.1)
+    assert "nobody has looked" in asked(database, "two").document["why"][0]
+    _look(database, started.version - 1, "pass")  # of an earlier canary
+    assert "nobody has looked" in asked(database, "two").document["why"][0]
+    _look(database, started.version, "pass")
+    assert asked(database, "two").outcome == "PASS"
+    _look(database, started.version, "breach")
+    assert asked(database, "two").outcome == "FAIL"
+
+
+def _look(database: Database, since: int, outcome: str) -> None:
+    with database.write() as connection:
+        connection.execute(
+            sa.insert(live_look).values(
+                tenant=TENANT, channel="production", since_version=since, candidate="two",
+                incumbent="one", document=f'{{"outcome": "{outcome}"}}', at=_now(connection),
+            )
+        )  # fmt: skip
+
+
+def test_who_was_withdrawn_does_not_pass(embedded: Database) -> None:
+    ready(embedded)
+    withdraw(embedded, tenant=TENANT, name="two", reason="leaked", actor="ann")
+    assert asked(embedded, "two").outcome == "ERROR"
+
+
+def test_another_tenants_results_do_not_count(embedded: Database) -> None:
+    ready(embedded)
+    with pytest.raises(CheckpointUnknown):
+        judge(embedded, "other", "production", "two")
+
+
+def test_how_attempts_were_made_is_told(database: Database) -> None:
+    ready(database)
+    row = {
+        "tenant": TENANT, "suite": "core", "suite_version": "v1", "checkpoint": "two",
+        "kind": "run", "problems": "[]", "started_at": 0,
+    }  # fmt: skip
+    with database.write() as connection:
+        runs = list(connection.scalars(sa.select(benchmark_attempt.c.run).distinct()))
+        for run in runs:
+            made = {"source": f"agent {run}", "conditions": '{"isolated": false}'}
+            connection.execute(sa.insert(benchmark_run).values(row | made | {"id": run}))
+    document = asked(database, "two").document
+    assert document["makers"]["core"]["candidate"][0]["isolated"] is False
+    assert "core: attempts of two were made without isolation." in document["notes"]

@@ -1,0 +1,99 @@
+"""Plans and drawings: what they say is what happens."""
+
+import numpy as np
+import pytest
+
+from bench.gate_study.paired import rates
+from bench.gate_study.scores import Case
+from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, draw_text, frontier
+from penstock.gate.power import (
+    ASSUMED,
+    Spread,
+    attempts_for,
+    power,
+    spread_of,
+    spread_of_one,
+    tasks_for,
+)
+
+
+@pytest.mark.parametrize(("attempts", "margin"), [(4, 0.02), (4, 0.05), (2, 0.1)])
+def test_the_power_that_is_told_is_the_one_that_is_simulated(attempts: int, margin: float) -> None:
+    case = Case(
+        tasks=80, attempts=attempts, margin=margin, suite="realistic", change="sparse", graded=False
+    )
+    simulated = rates(case, 3_000, seed=2, equal=True)
+    assert simulated is not None
+    told = power(80, ASSUMED.deviation(attempts), margin=margin, alpha=0.05)
+    assert told == pytest.approx(simulated.passed, abs=0.06)
+
+
+def test_variance_is_taken_apart_into_chance_and_what_differs() -> None:
+    random = np.random.default_rng(1)
+    base = random.uniform(0.2, 0.8, 3_000)
+    moved = base + random.choice([-0.1, 0.1], base.size)
+    sides = [
+        {f"t{at}": list(random.binomial(1, each, 4).astype(float)) for at, each in enumerate(one)}
+        for one in (moved, base)
+    ]
+    found = spread_of(sides[0], sides[1])
+    assert found is not None
+    chance = float((base * (1 - base)).mean() + (moved * (1 - moved)).mean())
+    assert found.within == pytest.approx(chance, rel=0.05)
+    assert found.between == pytest.approx(0.01, abs=0.006)
+    alone = spread_of_one(sides[1])
+    assert alone is not None
+    assert alone.between == 0
+    assert alone.within == pytest.approx(chance, rel=0.06)
+
+
+def test_single_attempts_do_not_say_what_is_chance() -> None:
+    once = {"a": [1.0], "b": [0.0]}
+    assert spread_of(once, once) is None
+    assert spread_of_one(once) is None
+
+
+def test_what_it_takes_suffices_and_one_less_does_not() -> None:
+    needed = tasks_for(0.2, margin=0.05, alpha=0.05)
+    assert needed is not None
+    assert power(needed, 0.2, margin=0.05, alpha=0.05) >= 0.8
+    assert power(needed - 1, 0.2, margin=0.05, alpha=0.05) < 0.8
+    assert tasks_for(0.0, margin=0.02, alpha=0.05) == 149  # 0.98 ** 149 < 0.05
+    assert tasks_for(0.2, margin=0.02, alpha=0.05, difference=-0.02) is None
+
+
+def test_attempts_help_against_chance_alone() -> None:
+    chance, differing = Spread(between=0, within=0.3), Spread(between=0.3, within=0)
+    assert attempts_for(chance, 100, margin=0.05, alpha=0.05) is not None
+    assert attempts_for(differing, 100, margin=0.05, alpha=0.05) is None
+
+
+POINTS = [
+    FrontierPoint("a", 0.5, 1.0),
+    FrontierPoint("b", 0.6, 2.0),
+    FrontierPoint("c", 0.55, 3.0),
+    FrontierPoint("d", 0.4, 1.0),
+]
+PICTURE = FrontierPicture("core", "cost_usd", POINTS, {"c": "candidate", "b": "<incumbent>"})
+
+
+def test_the_frontier_holds_what_none_other_beats() -> None:
+    assert [one.checkpoint for one in frontier(POINTS)] == ["a", "b"]
+    assert frontier([]) == []
+
+
+def test_the_text_names_each_and_fits_a_terminal() -> None:
+    lines = draw_text(PICTURE).splitlines()
+    assert max(map(len, lines)) <= 80
+    keys = [line.split() for line in lines[-5:-1]]
+    assert [(key[0], key[3]) for key in keys] == [("A", "a"), ("b", "d"), ("C", "b"), ("d", "c")]
+    assert "c  (candidate)" in draw_text(PICTURE)
+    assert draw_text(FrontierPicture("core", "steps", POINTS[:1] * 2, {}))
+
+
+def test_the_page_needs_nothing_else() -> None:
+    page = draw_html([PICTURE, PICTURE], "new <for> production")
+    assert "new &lt;for&gt; production" in page
+    assert "<script src=" not in page
+    assert "<incumbent>" not in page
+    assert page.count("Plotly.newPlot") >= 2
