@@ -10,8 +10,8 @@ from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import current
 from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import (
+    ChainMember,
     ChainPart,
-    ChainPlace,
     credit_rows,
     share_outcomes,
     standings,
@@ -164,8 +164,8 @@ def test_many_links_are_found_in_pieces(lake: HandLake) -> None:
     remember_links(lake.lake.database, all_changes(lake))
     [chain], places = chains_of(lake.lake.database, {SessionId("default", "c7")})
     assert len(chain) == 1201
-    assert places[SessionId("default", "c7")] == ChainPlace("root", subagent=True)
-    assert places[SessionId("default", "root")] == ChainPlace("root")
+    assert places[SessionId("default", "c7")] == ChainMember("root", subagent=True)
+    assert places[SessionId("default", "root")] == ChainMember("root")
 
 
 # By hand
@@ -189,7 +189,7 @@ def test_parts_are_weighed_as_turns_are() -> None:
 
 
 def test_outcomes_are_shared_only_within_a_chain() -> None:
-    places = {"a": ChainPlace("a"), "b": ChainPlace("a"), "sub": ChainPlace("a", subagent=True)}
+    places = {"a": ChainMember("a"), "b": ChainMember("a"), "sub": ChainMember("a", subagent=True)}
     found = [
         Outcome("a", "scored", value=1.0, checkpoint="c1"),
         Outcome("b", "negative_by_rule", "abandoned", -1.0, "c2"),

@@ -16,7 +16,7 @@ from penstock_jobs.rewards.outcomes import (
     RULES,
     Outcome,
     OutcomeLimits,
-    SessionFacts,
+    RuleFacts,
     decide,
     outcomes,
 )
@@ -195,7 +195,7 @@ def test_every_rule_names_its_reason() -> None:
 
 
 FACTS = st.builds(
-    SessionFacts,
+    RuleFacts,
     consent=st.sampled_from(["train", "no_train", "unknown"]),
     over=st.booleans(),
     acted=st.booleans(),
@@ -211,7 +211,7 @@ STANDINGS = st.one_of(
 
 
 @given(FACTS, STANDINGS)
-def test_the_first_rule_that_holds_decides(facts: SessionFacts, standing: Standing) -> None:
+def test_the_first_rule_that_holds_decides(facts: RuleFacts, standing: Standing) -> None:
     kind, reason, value = decide(facts, standing)
     assert kind in KINDS
     assert (value is not None) == (kind in ("scored", "negative_by_rule"))

@@ -2,7 +2,7 @@
 
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.runs import RunReport, RunRequest, run
+from penstock_jobs.rewards.runs import RewardRunReport, RunRequest, run
 from tests.support.lakes import START_US, Event, HandLake, make_event
 from tests.support.reward_events import answered, edited, said
 
@@ -49,7 +49,7 @@ def thumbs(session: str, at: int, value: str = "up") -> Event:
 
 def run_at(
     lake: HandLake, seconds: float, definition: Definition = DEFINITION, **work: object
-) -> RunReport:
+) -> RewardRunReport:
     """As if it were so many seconds after START_US."""
     now_us = START_US + round(seconds * SECOND)
     return run(lake.lake, InlineExecutor(), RunRequest(definition, **work), now_us=now_us)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import session_link
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
-from penstock_jobs.rewards.credit import ChainPlace
+from penstock_jobs.rewards.credit import ChainMember
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.settings import RewardSettings
 
@@ -53,7 +53,7 @@ def remember_links(database: Database, changes: pa.Table) -> None:
 
 def gather_chain(
     lake: Lake, session: SessionId, as_of_us: int
-) -> tuple[Bucket, dict[str, ChainPlace]]:
+) -> tuple[Bucket, dict[str, ChainMember]]:
     """A session with the others of its chain, as the segments have them now, and their places in
     it. What only the log holds is not in it; links are known of sessions that a run has seen.
     Raises SessionUnknown, LakeDamaged, what the store raises."""
@@ -71,7 +71,7 @@ def gather_chain(
 
 def chains_of(
     database: Database, sessions: Iterable[SessionId]
-) -> tuple[list[tuple[SessionId, ...]], dict[SessionId, ChainPlace]]:
+) -> tuple[list[tuple[SessionId, ...]], dict[SessionId, ChainMember]]:
     """The whole chains of these sessions, in the order of their first sessions; and the places of
     sessions that are in a chain with others."""
     sessions = set(sessions)
@@ -84,12 +84,12 @@ def chains_of(
     return sorted(tuple(sorted(members)) for members in chains.values()), places
 
 
-def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainPlace]:
+def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainMember]:
     """Of all sessions that a link names."""
-    places: dict[SessionId, ChainPlace] = {}
+    places: dict[SessionId, ChainMember] = {}
     for session in links.keys() | {link.parent for link in links.values()}:
         subagent = session in links and links[session].subagent
-        places[session] = ChainPlace(_root(session, links).session_id, subagent)
+        places[session] = ChainMember(_root(session, links).session_id, subagent)
     return places
 
 

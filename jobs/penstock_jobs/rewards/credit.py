@@ -44,7 +44,7 @@ class ChainPart(NamedTuple):
     due_us: int | None = None
 
 
-class ChainPlace(NamedTuple):
+class ChainMember(NamedTuple):
     """A session's place in a chain, which is named by the session that it began with."""
 
     chain: str
@@ -65,7 +65,7 @@ def score_bucket(
     bucket: Bucket,
     definition: Definition,
     *,
-    places: Mapping[str, ChainPlace] | None = None,
+    places: Mapping[str, ChainMember] | None = None,
     consents: Mapping[str, str] | None = None,
 ) -> ScoredBucket:
     """All that a definition says of a bucket. `places` and `consents` are by session. Pure."""
@@ -101,7 +101,7 @@ def _due(rewards: pa.Table) -> dict[str, int]:
 
 
 def standings(
-    definition: Definition, rows: pa.Table, places: Mapping[str, ChainPlace]
+    definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
 ) -> dict[str, Standing]:
     """What the definition makes of each session in the rows or places; sessions of a chain have
     one standing together."""
@@ -124,7 +124,7 @@ def standings(
     return found
 
 
-def _chain(session: str, places: Mapping[str, ChainPlace]) -> str:
+def _chain(session: str, places: Mapping[str, ChainMember]) -> str:
     return places[session].chain if session in places else session
 
 
@@ -152,7 +152,7 @@ def together(parts: Sequence[ChainPart]) -> Standing:
     return Standing(state, reason=reason)
 
 
-def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainPlace]) -> list[Outcome]:
+def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]) -> list[Outcome]:
     """The outcomes, where sessions of a chain are negative, or excluded, together."""
     ruling: dict[str, Outcome] = {}
     for outcome in decided:
@@ -163,7 +163,7 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainPlace])
     return [_under(ruling, outcome, places.get(outcome.session_id)) for outcome in decided]
 
 
-def _rules_chain(outcome: Outcome, place: ChainPlace) -> bool:
+def _rules_chain(outcome: Outcome, place: ChainMember) -> bool:
     if outcome.reason == no_train.__name__:
         return True
     return outcome.kind == "negative_by_rule" and not place.subagent
@@ -173,7 +173,7 @@ def _mildness(outcome: Outcome) -> tuple[bool, float]:
     return outcome.kind != "excluded", 0.0 if outcome.value is None else outcome.value
 
 
-def _under(ruling: Mapping[str, Outcome], outcome: Outcome, place: ChainPlace | None) -> Outcome:
+def _under(ruling: Mapping[str, Outcome], outcome: Outcome, place: ChainMember | None) -> Outcome:
     shared = ruling.get(place.chain) if place else None
     if shared is None or (outcome.kind == "excluded" and shared.kind != "excluded"):
         return outcome

@@ -65,7 +65,7 @@ class OutcomeLimits:
 
 
 @dataclass(frozen=True)
-class SessionFacts:
+class RuleFacts:
     """What the rules know of a session."""
 
     consent: str
@@ -82,24 +82,24 @@ class SessionFacts:
     quiet_at_us: int | None = None
 
 
-def no_train(facts: SessionFacts) -> bool:
+def no_train(facts: RuleFacts) -> bool:
     """The user does not want it to be learned from."""
     return facts.consent == "no_train"
 
 
-def no_agent(facts: SessionFacts) -> bool:
+def no_agent(facts: RuleFacts) -> bool:
     """The agent did nothing that a reward could be about."""
     return not facts.acted
 
 
-def invalid_tool_calls(facts: SessionFacts) -> bool:
+def invalid_tool_calls(facts: RuleFacts) -> bool:
     """No tool call could be understood, or the last could not and no edit followed."""
     if not facts.calls:
         return False
     return all(facts.calls) or (facts.calls[-1] and not facts.edited_after_last_call)
 
 
-def abandoned(facts: SessionFacts) -> bool:
+def abandoned(facts: RuleFacts) -> bool:
     """The user stopped it, and nothing that it wrote is there."""
     return facts.stopped and not facts.may_be_kept
 
@@ -108,7 +108,7 @@ class Rule(NamedTuple):
     """The name of `holds` is the reason. `while_open`: no later event can take it back."""
 
     kind: Literal["excluded", "negative_by_rule"]
-    holds: Callable[[SessionFacts], bool]
+    holds: Callable[[RuleFacts], bool]
     while_open: bool = False
 
     @property
@@ -151,7 +151,7 @@ def outcomes(
 
 
 def decide(
-    facts: SessionFacts, standing: Standing, negative_value: float = -1.0
+    facts: RuleFacts, standing: Standing, negative_value: float = -1.0
 ) -> tuple[Kind, str | None, float | None]:
     """The kind, the reason and the value."""
     for rule in RULES:
@@ -173,7 +173,7 @@ def _facts(
     tables: Mapping[str, pa.Table],
     consents: Mapping[str, str],
     limits: OutcomeLimits,
-) -> dict[str, SessionFacts]:
+) -> dict[str, RuleFacts]:
     latest = {name: _latest(_moments(table)) for name, table in tables.items()}
     asked, edited = latest["user_messages"], latest["edits"]
     acted = {session for name in _BY_AGENT for session in latest[name]}
@@ -190,7 +190,7 @@ def _facts(
         ended = ends.get(session, _BEFORE_ALL) > asked.get(session, _BEFORE_ALL)
         own_calls = calls.get(session, [])
         last_call = own_calls[-1][0] if own_calls else _BEFORE_ALL
-        facts[session] = SessionFacts(
+        facts[session] = RuleFacts(
             consent="no_train" if session in refused else consents.get(session, "unknown"),
             over=ended or quiet,
             acted=session in acted,

@@ -21,7 +21,7 @@ from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change
 from penstock_jobs.rewards.chains import chains_of, remember_links
-from penstock_jobs.rewards.credit import ChainPlace
+from penstock_jobs.rewards.credit import ChainMember
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
 from penstock_jobs.rewards.tables import reward_definition, reward_due
@@ -134,7 +134,7 @@ class RunPlan:
     """Chains of sessions to compute, sorted, and the places of sessions in chains of several."""
 
     chains: list[tuple[SessionId, ...]]
-    places: dict[SessionId, ChainPlace]
+    places: dict[SessionId, ChainMember]
     changed: int
     matured: int
 
@@ -142,7 +142,7 @@ class RunPlan:
     def sessions(self) -> int:
         return sum(map(len, self.chains))
 
-    def places_of(self, bucket: Bucket) -> dict[SessionId, ChainPlace]:
+    def places_of(self, bucket: Bucket) -> dict[SessionId, ChainMember]:
         sessions = bucket.sessions or ()
         return {session: self.places[session] for session in sessions if session in self.places}
 

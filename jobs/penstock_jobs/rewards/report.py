@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from penstock.terminal.output import say, show_table, time_of
 from penstock_jobs.rewards.bucket import Bucket, by_session
-from penstock_jobs.rewards.credit import ChainPlace, rewards_of, score_bucket
+from penstock_jobs.rewards.credit import ChainMember, rewards_of, score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition, Term
 from penstock_jobs.rewards.followups.evaluation import Evaluation, Quality
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.reward import all_rewards
-from penstock_jobs.rewards.runs import OutcomeKind, RowKind, RunReport
+from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind
 from penstock_jobs.rewards.texts.trail import named
 
 _STATES = ("scored", "pending", "censored", "invalid")
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 # A run
 
 
-def report_document(report: RunReport) -> dict[str, Any]:
+def report_document(report: RewardRunReport) -> dict[str, Any]:
     """For programs: every count."""
     return {
         "definition": report.definition,
@@ -53,7 +53,7 @@ def _counts(counts: Iterable[tuple[RowKind | OutcomeKind, int]]) -> list[Row]:
     return [{**kind._asdict(), "count": count} for kind, count in ordered]
 
 
-def show_report(report: RunReport) -> None:
+def show_report(report: RewardRunReport) -> None:
     """How much is scored, pending, censored, invalid, and why."""
     say(
         f"{report.definition} ({report.version}): {report.sessions} sessions,"
@@ -144,7 +144,7 @@ def short(value: object) -> object:
 
 
 def compute(
-    bucket: Bucket, definition: Definition | None, places: Mapping[str, ChainPlace] | None = None
+    bucket: Bucket, definition: Definition | None, places: Mapping[str, ChainMember] | None = None
 ) -> pa.Table:
     """By a definition its rewards, and what it makes of them; without one all rewards that need no
     settings, with their defaults. Raises InvalidInput, JudgeUnfit."""

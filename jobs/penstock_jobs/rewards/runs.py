@@ -25,7 +25,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
-from penstock_jobs.rewards.credit import ChainPlace, ScoredBucket, score_bucket
+from penstock_jobs.rewards.credit import ChainMember, ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.git_history import Repository, with_history
@@ -84,7 +84,7 @@ class OutcomeKind(NamedTuple):
 
 
 @dataclass
-class RunReport:
+class RewardRunReport:
     """What a run did."""
 
     definition: str
@@ -118,7 +118,7 @@ def run(
     *,
     now_us: int | None = None,
     follow: Follow = lambda _done, _of: None,
-) -> RunReport:
+) -> RewardRunReport:
     """Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise; what
     was committed before stays."""
     check_judge(request.definition, lake.settings)
@@ -130,7 +130,7 @@ def run(
     ) as pin:
         progress = begin_run(lake.database, definition, clock_us)
         plan = _plan(lake, pin, progress, request)
-        report = RunReport(
+        report = RewardRunReport(
             definition.name,
             definition.version,
             progress.run_at,
@@ -191,7 +191,7 @@ class BucketTask:
     progress: Progress = field(repr=False)
     bucket: Bucket
     #: Of sessions that are in a chain with others.
-    places: Mapping[SessionId, ChainPlace] = field(repr=False)
+    places: Mapping[SessionId, ChainMember] = field(repr=False)
     repository: Repository | None = None
 
 
@@ -350,7 +350,7 @@ def _write(
 def _outcome_rows(
     bucket: ScoredBucket,
     tenant: str,
-    places: Mapping[SessionId, ChainPlace],
+    places: Mapping[SessionId, ChainMember],
     *,
     due_us: Mapping[SessionId, int],
     spans: Mapping[SessionId, SessionSpan],

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.credit import ChainPart, ChainPlace, standings, together
+from penstock_jobs.rewards.credit import ChainMember, ChainPart, standings, together
 from penstock_jobs.rewards.definition import Definition, Standing
 from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
@@ -301,7 +301,7 @@ def _put_together(
 def _standings(known: KnownSessions, definition: Definition) -> dict[str, Standing]:
     rows = _rewards_of_sessions(known, definition)
     columns = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
-    places = {session: ChainPlace(chain) for session, chain in zip(*columns, strict=True)}
+    places = {session: ChainMember(chain) for session, chain in zip(*columns, strict=True)}
     return standings(definition, rows, places)
 
 

@@ -9,7 +9,7 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
-from penstock_jobs.rewards.credit import ChainPlace
+from penstock_jobs.rewards.credit import ChainMember
 from penstock_jobs.shards.exclusion.consent import with_repeats
 from penstock_jobs.shards.exclusion.reasons import SessionProfile
 
@@ -72,7 +72,7 @@ class SessionLinks:
             for row in rows
             if row["link"] in LINKS
         }
-        self._places: dict[SessionId, ChainPlace] = places_of(links)
+        self._places: dict[SessionId, ChainMember] = places_of(links)
         #: The parent of each session that resumes or forks another.
         self.repeats = {
             row["session_id"]: row["parent_session"]

@@ -12,7 +12,7 @@ from penstock.errors import InvalidInput
 from penstock.execution import open_executor
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.runs import RunReport, RunRequest, run
+from penstock_jobs.rewards.runs import RewardRunReport, RunRequest, run
 from penstock_jobs.rewards.tables import judge_spending
 from tests.rewards.followups.completions import Completions, running_completions
 from tests.support.commands import penstock
@@ -53,14 +53,14 @@ def definition(weight: float = 1.0, model: str = "m") -> Definition:
     return parse_definition(text, "mine.toml")
 
 
-def ran(lake: HandLake, wanted: Definition, hours: float = 0) -> RunReport:
+def ran(lake: HandLake, wanted: Definition, hours: float = 0) -> RewardRunReport:
     """So many hours after the first run."""
     now_us = START_US + 10**12 + round(hours * 3_600_000_000)
     with open_executor(lake.lake.settings) as executor:
         return run(lake.lake, executor, RunRequest(wanted), now_us=now_us)
 
 
-def states(report: RunReport) -> dict[tuple[str, str | None], int]:
+def states(report: RewardRunReport) -> dict[tuple[str, str | None], int]:
     return {
         (count.state, count.reason): number
         for count, number in report.rows.items()
