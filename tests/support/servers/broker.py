@@ -254,5 +254,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))  # so that `tests.support.servers` is found
+    sys.path.insert(0, str(Path(__file__).parents[3]))  # so that `tests.support.servers` is found
     main()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-_KEPT = Path(__file__).parents[2] / ".jars"
+_KEPT = Path(__file__).parents[3] / ".jars"
 _RESOLVE_SECONDS = 600
 
 
