@@ -11,7 +11,7 @@ from penstock.channels.channel import assign
 from penstock.checkpoints.training_answer import trained
 from penstock.errors import PenstockError
 from penstock.lake.lake import LakeQuery as Query
-from penstock.opening import Lake
+from penstock.opening import LakeWithChannels as Lake
 from penstock.opening import open_lake as open
 from penstock.shards.reader import read_shard
 

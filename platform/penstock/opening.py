@@ -1,5 +1,4 @@
-"""What `penstock.open` gives: the lake, and the channels beside it, of which the lake itself knows
-nothing."""
+"""The lake as `penstock.open` gives it: with the channels, which the lake itself does not know."""
 
 from pathlib import Path
 
@@ -9,12 +8,12 @@ from penstock.lake import lake
 from penstock.settings import load_settings
 
 
-class Lake(lake.Lake):
+class LakeWithChannels(lake.Lake):
     def channel(self, name: str, *, tenant: str = TENANT_DEFAULT) -> ChannelState:
         """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
         return channel_state(self.database, tenant, name)
 
 
-def open_lake(data: str | Path | None = None) -> Lake:
+def open_lake(data: str | Path | None = None) -> LakeWithChannels:
     """The lake of a data directory; settings come from its file and the environment."""
-    return Lake(load_settings(data))
+    return LakeWithChannels(load_settings(data))

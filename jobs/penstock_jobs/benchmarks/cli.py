@@ -37,49 +37,60 @@ NoIsolation = Annotated[
 ]
 
 
+Checkpoint = Annotated[
+    str, typer.Option("--checkpoint", metavar="NAME", help="A registered checkpoint.")
+]
+Agent = Annotated[
+    str, typer.Option("--agent", metavar="CMD", help="The agent, as a shell runs it.")
+]
+Serving = Annotated[
+    str | None,
+    typer.Option("--serving", metavar="URL", help="Where the checkpoint is served."),
+]
+Attempts = Annotated[
+    int | None, typer.Option("--attempts", metavar="N", min=1, help="At each task.")
+]
+UntilDecidedOption = Annotated[
+    bool,
+    typer.Option("--until-decided", help="Attempts until the gate's verdict stands."),
+]
+AttemptsMax = Annotated[
+    int | None,
+    typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided."),
+]
+Channel = Annotated[str, typer.Option("--channel", metavar="NAME", help="Whose policy decides.")]
+Tasks = Annotated[str, typer.Option("--tasks", metavar="A,B", help="Only these tasks.")]
+PassEnv = Annotated[
+    list[str] | None,
+    typer.Option("--pass-env", metavar="NAME", help="A variable that the agent gets too."),
+]
+Hidden = Annotated[
+    list[Path] | None,
+    typer.Option("--hidden", parser=options.path, metavar="PATH", help="Not to be seen."),
+]
+Visible = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--visible", parser=options.path, metavar="PATH", help="To be read, also below /tmp."
+    ),
+]
+
+
 @app.command()
 def run(
     suite: SuiteFolder,
     *,
-    checkpoint: Annotated[
-        str, typer.Option("--checkpoint", metavar="NAME", help="A registered checkpoint.")
-    ],
-    agent: Annotated[
-        str, typer.Option("--agent", metavar="CMD", help="The agent, as a shell runs it.")
-    ],
-    serving: Annotated[
-        str | None,
-        typer.Option("--serving", metavar="URL", help="Where the checkpoint is served."),
-    ] = None,
-    attempts: Annotated[
-        int | None, typer.Option("--attempts", metavar="N", min=1, help="At each task.")
-    ] = None,
-    until_decided: Annotated[
-        bool,
-        typer.Option("--until-decided", help="Attempts until the gate's verdict stands."),
-    ] = False,
-    attempts_max: Annotated[
-        int | None,
-        typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided."),
-    ] = None,
-    channel: Annotated[
-        str, typer.Option("--channel", metavar="NAME", help="Whose policy decides.")
-    ] = "production",
-    tasks: Annotated[str, typer.Option("--tasks", metavar="A,B", help="Only these tasks.")] = "",
-    pass_env: Annotated[
-        list[str] | None,
-        typer.Option("--pass-env", metavar="NAME", help="A variable that the agent gets too."),
-    ] = None,
-    hidden: Annotated[
-        list[Path] | None,
-        typer.Option("--hidden", parser=options.path, metavar="PATH", help="Not to be seen."),
-    ] = None,
-    visible: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--visible", parser=options.path, metavar="PATH", help="To be read, also below /tmp."
-        ),
-    ] = None,
+    checkpoint: Checkpoint,
+    agent: Agent,
+    serving: Serving = None,
+    attempts: Attempts = None,
+    until_decided: UntilDecidedOption = False,
+    attempts_max: AttemptsMax = None,
+    channel: Channel = "production",
+    tasks: Tasks = "",
+    pass_env: PassEnv = None,
+    hidden: Hidden = None,
+    visible: Visible = None,
     no_isolation: NoIsolation = False,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
@@ -229,42 +240,54 @@ def register(
         say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
 
 
+PathOption = Annotated[
+    Path, typer.Argument(parser=options.path, help="A file of results, or a folder of them.")
+]
+Suite = Annotated[str, typer.Option("--suite", metavar="NAME", help="Of which suite.")]
+CheckpointOption = Annotated[
+    str, typer.Option("--checkpoint", metavar="NAME", help="Of which checkpoint.")
+]
+Form = Annotated[
+    Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
+    typer.Option("--format", help="What wrote them; auto looks at what is in them."),
+]
+SuiteVersion = Annotated[
+    str | None,
+    typer.Option(metavar="V", help="Of which version of the suite; else of the newest known."),
+]
+Metric = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Which score counts, where there are several."),
+]
+Only = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Whose results, where there are those of several."),
+]
+FirstAttempt = Annotated[
+    int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
+]
+Unfinished = Annotated[
+    bool,
+    typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be taken; change nothing.")
+]
+
+
 @app.command("import")
 def import_(
-    path: Annotated[
-        Path, typer.Argument(parser=options.path, help="A file of results, or a folder of them.")
-    ],
+    path: PathOption,
     *,
-    suite: Annotated[str, typer.Option("--suite", metavar="NAME", help="Of which suite.")],
-    checkpoint: Annotated[
-        str, typer.Option("--checkpoint", metavar="NAME", help="Of which checkpoint.")
-    ],
-    form: Annotated[
-        Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
-        typer.Option("--format", help="What wrote them; auto looks at what is in them."),
-    ] = "auto",
-    suite_version: Annotated[
-        str | None,
-        typer.Option(metavar="V", help="Of which version of the suite; else of the newest known."),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Which score counts, where there are several."),
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Whose results, where there are those of several."),
-    ] = None,
-    first_attempt: Annotated[
-        int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
-    ] = 0,
-    unfinished: Annotated[
-        bool,
-        typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors."),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be taken; change nothing.")
-    ] = False,
+    suite: Suite,
+    checkpoint: CheckpointOption,
+    form: Form = "auto",
+    suite_version: SuiteVersion = None,
+    metric: Metric = None,
+    only: Only = None,
+    first_attempt: FirstAttempt = 0,
+    unfinished: Unfinished = False,
+    dry_run: DryRun = False,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,

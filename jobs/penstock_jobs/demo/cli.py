@@ -28,21 +28,27 @@ that says how it works: carefully, hastily, by asking instead … The simulator 
 and so the truth: you can compare what Penstock measures with it."""
 
 
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        parser=options.path,
+        metavar="DIR",
+        help="Where to make the lake; the files of the story go to DIR-story beside it."
+        "  [default: penstock-demo]",
+    ),
+]
+Sessions = Annotated[int, typer.Option(help="Sessions in each cycle.", min=150)]
+Seconds = Annotated[
+    float | None, typer.Option(help="Begin no other cycle after so many seconds.", min=0)
+]
+Seed = Annotated[int, typer.Option(help="The same seed tells the same story.")]
+
+
 def demo(
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            parser=options.path,
-            metavar="DIR",
-            help="Where to make the lake; the files of the story go to DIR-story beside it."
-            "  [default: penstock-demo]",
-        ),
-    ] = None,
-    sessions: Annotated[int, typer.Option(help="Sessions in each cycle.", min=150)] = 220,
-    seconds: Annotated[
-        float | None, typer.Option(help="Begin no other cycle after so many seconds.", min=0)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed tells the same story.")] = 11,
+    data: Data = None,
+    sessions: Sessions = 220,
+    seconds: Seconds = None,
+    seed: Seed = 11,
     json: options.Json = False,
 ) -> None:
     """Watch the whole loop on simulated production traffic, in six cycles.

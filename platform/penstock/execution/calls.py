@@ -41,7 +41,7 @@ class Workers(Protocol):
 
 
 @dataclass
-class _Call:
+class _PackedCall:
     number: int
     task: object
     packed: bytes
@@ -62,15 +62,15 @@ def _run(
     workers: Workers, name: str, tasks: Iterable[Any], attempts_max: int
 ) -> Iterator[TaskResult[Any, Any]]:
     new = enumerate(tasks)
-    repeated: deque[_Call] = deque()
-    under_way: dict[int, _Call] = {}
+    repeated: deque[_PackedCall] = deque()
+    under_way: dict[int, _PackedCall] = {}
     failure: PenstockError | None = None
 
-    def next_call() -> _Call | None:
+    def next_call() -> _PackedCall | None:
         if repeated:
             return repeated.popleft()
         for number, task in new:
-            return _Call(number, task, _pack_call(name, task))
+            return _PackedCall(number, task, _pack_call(name, task))
         return None
 
     try:

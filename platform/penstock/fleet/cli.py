@@ -31,48 +31,54 @@ Url = Annotated[
 ]
 
 
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
+Execute = Annotated[
+    str,
+    typer.Option("--exec", metavar="COMMAND", help="Loads a checkpoint into the engine."),
+]
+Check = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND", help="Ends with 0 while the engine has it; else it is loaded again."
+    ),
+]
+Replica = Annotated[
+    str,
+    typer.Option(
+        default_factory=socket.gethostname,
+        show_default="the host's name",
+        help="What this engine is called; each has a name of its own.",
+    ),
+]
+Part = Annotated[PartName, typer.Option(help="Follow the canary's checkpoint while there is one.")]
+Into = Annotated[
+    Path | None,
+    typer.Option(
+        parser=options.path,
+        metavar="DIR",
+        help="Where copies are kept; else serving/NAME in the data directory.",
+    ),
+]
+Once = Annotated[bool, typer.Option("--once", help="Load what the channel is at, and end.")]
+AssumeLoaded = Annotated[
+    bool,
+    typer.Option(
+        "--assume-loaded", help="At the start the engine has what was loaded into it last."
+    ),
+]
+
+
 def follow(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The channel.")],
+    name: Name,
     *,
-    execute: Annotated[
-        str,
-        typer.Option("--exec", metavar="COMMAND", help="Loads a checkpoint into the engine."),
-    ],
-    check: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND", help="Ends with 0 while the engine has it; else it is loaded again."
-        ),
-    ] = None,
+    execute: Execute,
+    check: Check = None,
     url: Url = None,
-    replica: Annotated[
-        str,
-        typer.Option(
-            default_factory=socket.gethostname,
-            show_default="the host's name",
-            help="What this engine is called; each has a name of its own.",
-        ),
-    ],
-    part: Annotated[
-        PartName, typer.Option(help="Follow the canary's checkpoint while there is one.")
-    ] = "main",
-    into: Annotated[
-        Path | None,
-        typer.Option(
-            parser=options.path,
-            metavar="DIR",
-            help="Where copies are kept; else serving/NAME in the data directory.",
-        ),
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Load what the channel is at, and end.")
-    ] = False,
-    assume_loaded: Annotated[
-        bool,
-        typer.Option(
-            "--assume-loaded", help="At the start the engine has what was loaded into it last."
-        ),
-    ] = False,
+    replica: Replica,
+    part: Part = "main",
+    into: Into = None,
+    once: Once = False,
+    assume_loaded: AssumeLoaded = False,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,

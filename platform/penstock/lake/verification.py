@@ -49,7 +49,7 @@ _SEGMENTS = "events"
 
 
 @dataclass(frozen=True)
-class Finding:
+class VerificationFinding:
     """Something that does not match."""
 
     name: str
@@ -62,7 +62,7 @@ class Verification:
     rows: int
     #: How many files other rooms keep in the lake, by their table.
     others: dict[str, int]
-    findings: list[Finding]
+    findings: list[VerificationFinding]
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,15 @@ def verify(lake: Lake, executor: Executor | None = None) -> Verification:
     known = {file.name for files in rows.values() for file in files} | intents
     orphans = {name for name in present if segment_name(name) not in known}
     findings += [
-        Finding(name, "orphan: the database has no row and no intent for it")
+        VerificationFinding(name, "orphan: the database has no row and no intent for it")
         for name in sorted(orphans and orphans & _present(lake, tables))  # others were collected
     ]
     segments = rows.pop(_SEGMENTS)
     live = sum(file.rows for file in segments if file.removed_snap is None)
     if live != stored:
-        findings.append(Finding("ledger", f"{stored} events were stored, {live} rows are live"))
+        findings.append(
+            VerificationFinding("ledger", f"{stored} events were stored, {live} rows are live")
+        )
     others = {tables[folder].name: len(files) for folder, files in rows.items()}
     return Verification(len(segments), live, others, findings)
 
@@ -115,7 +117,7 @@ def _present(lake: Lake, folders: Iterable[str]) -> set[str]:
 
 def _check_on_workers(
     lake: Lake, folder: str, ids: Sequence[int], executor: Executor
-) -> list[Finding]:
+) -> list[VerificationFinding]:
     starts = range(0, len(ids), _FILES_PER_TASK)
     tasks = (
         CheckTask(lake.settings, folder, tuple(ids[at : at + _FILES_PER_TASK])) for at in starts
@@ -124,7 +126,7 @@ def _check_on_workers(
     return [finding for each in done for finding in each.result]
 
 
-def check_on_worker(task: CheckTask) -> list[Finding]:
+def check_on_worker(task: CheckTask) -> list[VerificationFinding]:
     """Files that were collected meanwhile are left out."""
     table = file_tables()[task.folder]
     query = sa.select(table).where(table.c.id.in_(task.ids)).order_by(table.c.id)
@@ -134,15 +136,17 @@ def check_on_worker(task: CheckTask) -> list[Finding]:
         return _check_each(lake, table, rows)
 
 
-def _check_each(lake: Lake, table: sa.Table, rows: Sequence[sa.Row[Any]]) -> list[Finding]:
-    findings: list[Finding] = []
+def _check_each(
+    lake: Lake, table: sa.Table, rows: Sequence[sa.Row[Any]]
+) -> list[VerificationFinding]:
+    findings: list[VerificationFinding] = []
     for row in rows:
-        problems: list[Finding] = []
+        problems: list[VerificationFinding] = []
         for file in _files_of(row):
             try:
                 problems += _check_file(lake, *file)
             except OSError as error:
-                problems.append(Finding(file[0], f"cannot be read: {error}"))
+                problems.append(VerificationFinding(file[0], f"cannot be read: {error}"))
         if problems and _still_known(lake, table, row.name):
             findings += problems
     return findings
@@ -155,7 +159,7 @@ def _still_known(lake: Lake, table: sa.Table, name: str) -> bool:
         return connection.execute(query).one_or_none() is not None
 
 
-def check_files(lake: Lake, row: sa.Row[Any]) -> Iterator[Finding]:
+def check_files(lake: Lake, row: sa.Row[Any]) -> Iterator[VerificationFinding]:
     """Whether a segment, or another room's file, and the file of sessions beside it are what
     their row in the database says. Raises OSError where they cannot be read."""
     for file in _files_of(row):
@@ -172,7 +176,7 @@ def _files_of(row: sa.Row[Any]) -> list[tuple[str, int, str, int | None]]:
 
 def _check_file(
     lake: Lake, name: str, size: int, sha256: str, rows: int | None
-) -> Iterator[Finding]:
+) -> Iterator[VerificationFinding]:
     digest, size_read = hashlib.sha256(), 0
     try:
         with lake.store.open(name) as source:
@@ -180,16 +184,16 @@ def _check_file(
                 digest.update(part)
                 size_read += len(part)
     except FileNotFoundError:
-        yield Finding(name, "missing")
+        yield VerificationFinding(name, "missing")
         return
     if size_read != size:
-        yield Finding(name, f"{size_read} bytes, the database says {size}")
+        yield VerificationFinding(name, f"{size_read} bytes, the database says {size}")
     elif digest.hexdigest() != sha256:
-        yield Finding(name, "its checksum does not match")
+        yield VerificationFinding(name, "its checksum does not match")
     elif rows is not None:
         with lake.store.open(name) as source, pq.ParquetFile(source) as file:
             if (rows_read := file.metadata.num_rows) != rows:
-                yield Finding(name, f"{rows_read} rows, the database says {rows}")
+                yield VerificationFinding(name, f"{rows_read} rows, the database says {rows}")
 
 
 # Events
@@ -202,7 +206,7 @@ _ORDER = [(name, "ascending") for name in SORTED_BY]
 _FINDINGS_MAX = 100
 
 
-def verify_deep(lake: Lake, executor: Executor) -> list[Finding]:
+def verify_deep(lake: Lake, executor: Executor) -> list[VerificationFinding]:
     """Look at every event of the lake as it is now. A run of the same snap that was cut off is
     taken up again. Raises what the executor raises."""
     job = BucketJob(check_bucket, version="1")
@@ -211,22 +215,24 @@ def verify_deep(lake: Lake, executor: Executor) -> list[Finding]:
     except LakeDamaged as error:
         return [_damage(error)]
     except OSError as error:  # of a file of sessions, which the text names
-        return [Finding("sessions", f"cannot be read: {error}")]
+        return [VerificationFinding("sessions", f"cannot be read: {error}")]
     findings, events = [], 0
     for result in read_results(lake, report.id):
         events += result["events"]
-        findings += [Finding(**finding) for finding in result["findings"]]
+        findings += [VerificationFinding(**finding) for finding in result["findings"]]
         if more := result["more"]:
-            findings.append(Finding("events", f"{more} more findings of the same bucket"))
+            findings.append(
+                VerificationFinding("events", f"{more} more findings of the same bucket")
+            )
     if events != report.events:
         problem = f"{events} are in the buckets, the database says {report.events}"
-        findings.append(Finding("events", problem))
+        findings.append(VerificationFinding("events", problem))
     return list(dict.fromkeys(findings))
 
 
 def check_bucket(lake: Lake, bucket: Bucket, _parameters: Parameters) -> dict[str, object]:
     """Whether each event of the bucket is there once, and each row where it belongs."""
-    findings: list[Finding] = []
+    findings: list[VerificationFinding] = []
     parts = [_EMPTY.append_column("segment", pa.nulls(0, pa.string()))]
     for name in bucket.segments:
         try:
@@ -235,10 +241,10 @@ def check_bucket(lake: Lake, bucket: Bucket, _parameters: Parameters) -> dict[st
             findings.append(_damage(error))
             continue
         except OSError as error:
-            findings.append(Finding(name, f"cannot be read: {error}"))
+            findings.append(VerificationFinding(name, f"cannot be read: {error}"))
             continue
         if not in_order:
-            findings.append(Finding(name, "its rows are not in the order of a segment"))
+            findings.append(VerificationFinding(name, "its rows are not in the order of a segment"))
         findings += _missing_in_filter(lake, name, rows)
         parts.append(rows.append_column("segment", pa.repeat(name, rows.num_rows)))
     rows = pa.concat_tables(parts)
@@ -247,8 +253,8 @@ def check_bucket(lake: Lake, bucket: Bucket, _parameters: Parameters) -> dict[st
     return {"events": rows.num_rows, "findings": listed, "more": len(findings) - len(listed)}
 
 
-def _damage(error: LakeDamaged) -> Finding:
-    return Finding(str(error.facts["path"]), str(error.facts["why"]))
+def _damage(error: LakeDamaged) -> VerificationFinding:
+    return VerificationFinding(str(error.facts["path"]), str(error.facts["why"]))
 
 
 def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, bool]:
@@ -289,7 +295,7 @@ def _before(rows: pa.Table, bound: SessionId) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.or_(pc.less(tenant, bound.tenant), same))
 
 
-def _missing_in_filter(lake: Lake, name: str, rows: pa.Table) -> Iterator[Finding]:
+def _missing_in_filter(lake: Lake, name: str, rows: pa.Table) -> Iterator[VerificationFinding]:
     """Every search for a session asks the filter first: one that it does not name is lost."""
     query = sa.select(segment.c.session_filter).where(segment.c.name == name)
     with lake.database.read() as connection:
@@ -301,10 +307,10 @@ def _missing_in_filter(lake: Lake, name: str, rows: pa.Table) -> Iterator[Findin
     hits = may_hold(session_filter, session_prefixes(session_key(*each) for each in sessions))
     for at in (~hits).nonzero()[0]:
         tenant, session = sessions[at]
-        yield Finding(name, f"its filter does not name session {session} of {tenant}")
+        yield VerificationFinding(name, f"its filter does not name session {session} of {tenant}")
 
 
-def _repeated_events(rows: pa.Table) -> Iterator[Finding]:
+def _repeated_events(rows: pa.Table) -> Iterator[VerificationFinding]:
     counts = rows.group_by(_EVENT).aggregate([([], "count_all")])
     repeated = counts.filter(pc.greater(counts["count_all"], 1)).sort_by(
         [(name, "ascending") for name in _EVENT]
@@ -315,7 +321,7 @@ def _repeated_events(rows: pa.Table) -> Iterator[Finding]:
         )
         event = copies["event_id"][0].as_py() or group["key"].hex()
         where = ", ".join(sorted(set(copies["segment"].to_pylist())))
-        yield Finding(
+        yield VerificationFinding(
             f"session {group['session_id']} of {group['tenant']}",
             f"its event {event} is there {group['count_all']} times: {where}",
         )
