@@ -8,7 +8,7 @@ from bench.measure import cpu_seconds
 from bench.traffic import make_traffic
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.merging import SEGMENTS, choose_merges, merge_each
+from penstock.lake.merges import SEGMENTS, choose_merges, merge_each
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run

@@ -14,7 +14,7 @@ from bench.ingest import NO_UPKEEP, admin_key, post_all, shares_of
 from bench.measure import cpu_seconds, usage_of
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake, open_existing, read_statistics
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.tables import log_partition
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.servers.broker import Broker

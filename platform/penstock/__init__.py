@@ -8,11 +8,11 @@ lake.query("select type, count(*) from events group by all").arrow()
 from importlib.metadata import PackageNotFoundError, version
 
 from penstock.channels.channel import assign
-from penstock.checkpoints.training_answer import trained
+from penstock.checkpoints.trainer_answer import trained
 from penstock.errors import PenstockError
 from penstock.lake.lake import LakeQuery as Query
-from penstock.opening import LakeWithChannels as Lake
-from penstock.opening import open_lake as open
+from penstock.python_api import LakeWithChannels as Lake
+from penstock.python_api import open_lake as open
 from penstock.shards.reader import read_shard
 
 try:

@@ -11,9 +11,9 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.fleet import replicas
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
+from penstock.fleet.fleet_status import Group, Standing, say_standing, standing
 from penstock.fleet.replicas import Fleet, Report, fleet, fleets, report
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.standing import Group, Standing, say_standing, standing
 from penstock.fleet.tables import replica
 from penstock.settings import Settings
 from tests.support.checkpoint_factory import TENANT, add, digest_of, promote, rollback

@@ -21,7 +21,7 @@ from penstock.ingest.partition_writer import PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.collection import collect
 from penstock.lake.errors import CompactionConflict, FencedOff
-from penstock.lake.merging import SEGMENTS, merge, swap, write_merged
+from penstock.lake.merges import SEGMENTS, merge, swap, write_merged
 from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
 from penstock.lake.verification import verify

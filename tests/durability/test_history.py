@@ -29,7 +29,7 @@ from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import Pin, create_snapshot, current, drop_snapshot, pinned
 from penstock.lake.collection import collect
 from penstock.lake.errors import HistoryRemoved, SnapshotUnknown
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
 from tests.support.lakes import make_event, open_by_hand

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.lake.catalog import Segment
-from penstock.lake.merging import MergeFailure, MergeTask, write_on_worker
+from penstock.lake.merges import MergeFailure, MergeTask, write_on_worker
 from penstock.lake.segments import SegmentFile, SegmentWriter
 
 

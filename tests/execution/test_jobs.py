@@ -20,7 +20,7 @@ from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob, read_results,
 from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
 from penstock.lake.errors import JobResultUnfit
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result, rejected
 from tests.execution import bucket_functions as functions

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from penstock.execution import Executor, TaskResult
 from penstock.execution.errors import WorkerLost
 from penstock.execution.processes import ProcessExecutor
-from penstock.lake import merging as compaction
+from penstock.lake import merges as compaction
 from penstock.lake.catalog import Segment, current
 from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.merging import SEGMENTS, MergeTask, merge, merge_each, write_on_worker
+from penstock.lake.merges import SEGMENTS, MergeTask, merge, merge_each, write_on_worker
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment, segment_intent
 from penstock.lake.verification import verify

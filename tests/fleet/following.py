@@ -15,10 +15,10 @@ from penstock.checkpoints.registration import register
 from penstock.database.engine import Database
 from penstock.errors import PenstockError
 from penstock.fleet.copies import locked
+from penstock.fleet.fleet_status import PartName
 from penstock.fleet.registry_source import DatabaseSource
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.sidecar import Sidecar, SidecarPlan
-from penstock.fleet.standing import PartName
 from penstock.settings import Settings
 from tests.support.checkpoint_factory import TENANT, promote
 from tests.support.waiting import eventually

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from penstock.lake.catalog import current
 from penstock.lake.collection import collect
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.tables import log_gap
 from tests.support.lakes import Event, HandLake, hand_lake, make_event, open_by_hand
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.tables import ledger, segment
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake, make_event

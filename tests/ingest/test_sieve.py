@@ -11,7 +11,7 @@ from penstock.events.frames import Frame, FrameHeader, encode_frame
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
 from penstock.lake.catalog import current
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.verification import verify
 from tests.support.lakes import HandLake, hand_lake, make_event
 

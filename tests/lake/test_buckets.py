@@ -17,7 +17,7 @@ from penstock.lake.buckets import (
     read_bucket,
 )
 from penstock.lake.catalog import current
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.rows import EVENT_ROWS
 from tests.support.lakes import HandLake, hand_lake, make_event
 

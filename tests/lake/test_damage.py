@@ -12,7 +12,7 @@ from penstock.lake.catalog import current, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.segments import open_segment, sessions_name
 from penstock.lake.verification import verify, verify_deep
 from tests.support.lakes import HandLake, hand_lake, make_event

@@ -18,7 +18,7 @@ from penstock.errors import ExtraMissing
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged, QueryRefused
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles
 from penstock.lake.verification import verify
 from penstock.storage.errors import StoreRefused, StoreUnreachable

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.lake import collection, merging
+from penstock.lake import collection, merges
 from penstock.lake.catalog import Segment, create_snapshot, current
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.merging import SEGMENTS_MAX, TIER_FACTOR, choose_merges
+from penstock.lake.merges import SEGMENTS_MAX, TIER_FACTOR, choose_merges
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from tests.support.lakes import HandLake, hand_lake, make_event
@@ -98,8 +98,8 @@ def test_a_round_merges_and_the_next_collects(
         for number in range(5):
             lake.store([make_event("s", number)])
         before = contents(lake)
-        assert merging.compact(lake.lake, Metrics()) == "merged 5 segments into 1"
-        assert merging.compact(lake.lake, Metrics()) is None
+        assert merges.compact(lake.lake, Metrics()) == "merged 5 segments into 1"
+        assert merges.compact(lake.lake, Metrics()) is None
         assert collection.clean_up(lake.lake, Metrics()) == "deleted 5 files that nobody needs"
         assert contents(lake) == before
         assert len(lake.files()) == 2
@@ -120,7 +120,7 @@ def test_a_damaged_segment_is_not_merged_and_does_not_keep_others_from_it(
         content[100] ^= 1
         path.write_bytes(content)
         with pytest.raises(LakeDamaged, match="checksum"):
-            merging.compact(lake.lake, Metrics())
+            merges.compact(lake.lake, Metrics())
         left = current(lake.lake.database).segments
         assert Counter(one.partition for one in left) == {
             first.partition: 6,
@@ -137,7 +137,7 @@ def test_a_named_snapshot_keeps_what_was_merged(
         lake.store([make_event("s", 0)])
         create_snapshot(lake.lake.database, "kept")
         lake.store([make_event("s", 1)])
-        merging.compact(lake.lake, Metrics())
+        merges.compact(lake.lake, Metrics())
         collection.clean_up(lake.lake, Metrics())
         assert lake.rows("select count(*) as n from events", "kept") == [{"n": 1}]
         assert len(lake.files()) == 4

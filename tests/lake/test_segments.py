@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.ingest import partition_writer
-from penstock.lake import merging
+from penstock.lake import merges
 from penstock.lake.catalog import current
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.tables import segment
@@ -35,7 +35,7 @@ def lake_with_one(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> HandLake:
     """A lake whose segment was written by a flush, or by a merge."""
-    for module in (partition_writer, merging):
+    for module in (partition_writer, merges):
         monkeypatch.setattr(module, "ROW_GROUP_BYTES_MAX", GROUP_BYTES)
     with hand_lake(tmp_path, row_group_rows_max=GROUP_ROWS) as lake:
         events = [

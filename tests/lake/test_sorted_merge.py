@@ -111,7 +111,7 @@ MERGE = """
     from pathlib import Path
     import pyarrow as pa
     from penstock.lake.catalog import current
-    from penstock.lake import merging
+    from penstock.lake import merges as merging
     from tests.support.lakes import hand_lake
     merging.ROW_GROUP_BYTES_MAX = 1 << 20
     with hand_lake(Path(sys.argv[1]), compaction_memory_bytes_max=64 << 20) as lake:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from penstock.lake.catalog import current
 from penstock.lake.collection import collect
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import ledger, segment
 from penstock.lake.verification import verify

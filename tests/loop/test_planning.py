@@ -4,7 +4,7 @@ import pytest
 
 from penstock_jobs.loop.cycles import Cycle, CycleStage
 from penstock_jobs.loop.loop_file import CycleStart, RetryPolicy
-from penstock_jobs.loop.planning import (
+from penstock_jobs.loop.next_action import (
     Action,
     ChannelFacts,
     EndCycle,

@@ -10,10 +10,10 @@ from penstock.execution import TaskResult
 from penstock.execution.inline import InlineExecutor
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.collection import collect
-from penstock.lake.merging import merge
+from penstock.lake.merges import merge
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.progress import SessionFilter
+from penstock_jobs.rewards.due_sessions import SessionFilter
 from penstock_jobs.rewards.runs import RunRequest, commit, run
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 from tests.support.reward_runs import (

@@ -9,7 +9,7 @@ import pytest
 from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.verification import verify
-from penstock_jobs.rewards.progress import SessionFilter
+from penstock_jobs.rewards.due_sessions import SessionFilter
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.rewards.test_history import START_S, History
 from tests.support.lakes import START_US, Event, HandLake, hand_lake

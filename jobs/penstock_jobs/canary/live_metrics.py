@@ -27,7 +27,7 @@ from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Period, Trial
 from penstock_jobs.rewards.definition import DEFAULT, parse_definition
-from penstock_jobs.rewards.progress import definition_known_as
+from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.rates import RATES, Tally
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]

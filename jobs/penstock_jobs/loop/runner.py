@@ -36,7 +36,7 @@ from penstock_jobs.loop.cycles import (
 )
 from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.loop_file import LoopFile, environment_of, token_of
-from penstock_jobs.loop.planning import (
+from penstock_jobs.loop.next_action import (
     FIRST,
     Action,
     ChannelFacts,

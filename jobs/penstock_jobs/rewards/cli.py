@@ -140,7 +140,7 @@ def backfill(
 
 def _request(definition: str | None, since: str | None, project: str | None) -> "RunRequest":
     from penstock_jobs.rewards.definition import DEFAULT, find_definition
-    from penstock_jobs.rewards.progress import SessionFilter
+    from penstock_jobs.rewards.due_sessions import SessionFilter
     from penstock_jobs.rewards.runs import RunRequest
 
     sessions = SessionFilter(since_us(since) if since else None, project)
@@ -213,7 +213,7 @@ def compare(
 
     Example: penstock rewards compare default mine
     """
-    from penstock_jobs.rewards.progress import definition_known_as
+    from penstock_jobs.rewards.due_sessions import definition_known_as
     from penstock_jobs.rewards.rates import compare_definitions
     from penstock_jobs.rewards.report import short
 
@@ -249,7 +249,7 @@ def rates(
 
     Example: penstock rewards rates
     """
-    from penstock_jobs.rewards.progress import definition_known_as
+    from penstock_jobs.rewards.due_sessions import definition_known_as
     from penstock_jobs.rewards.rates import rate_changes, read_rates
     from penstock_jobs.rewards.report import rates_document, show_rates
 

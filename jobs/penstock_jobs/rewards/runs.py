@@ -27,11 +27,7 @@ from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
 from penstock_jobs.rewards.credit import ChainMember, ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
-from penstock_jobs.rewards.git_history import Repository, with_history
-from penstock_jobs.rewards.merging import merge_small
-from penstock_jobs.rewards.outcomes import Outcome
-from penstock_jobs.rewards.progress import (
+from penstock_jobs.rewards.due_sessions import (
     Progress,
     RunPlan,
     SessionFilter,
@@ -42,6 +38,10 @@ from penstock_jobs.rewards.progress import (
     plan_run,
     put_due,
 )
+from penstock_jobs.rewards.file_merges import merge_small
+from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
+from penstock_jobs.rewards.git_history import Repository, with_history
+from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward import columns_of
 from penstock_jobs.rewards.reward_files import (

@@ -11,8 +11,14 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from penstock.channels.change import Action, Change
+from penstock.channels.channel_transaction import (
+    ANY,
+    Expected,
+    conflict,
+    hold_channel,
+    refuse_unexpected,
+)
 from penstock.channels.errors import AlreadyServing, ChannelPinned, NotPinned
-from penstock.channels.held_channel import ANY, Expected, conflict, hold_channel, refuse_unexpected
 from penstock.channels.history import newest_change
 from penstock.checkpoints.checkpoint import Checkpoint, check_edge
 from penstock.checkpoints.digests import text_digest

@@ -13,7 +13,7 @@ from penstock.terminal.output import say, show_json
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
-    from penstock.channels.held_channel import Expected
+    from penstock.channels.channel_transaction import Expected
     from penstock.database.engine import Database
     from penstock.gate.frontier import FrontierPicture
     from penstock.gate.verdict import Verdict
@@ -188,7 +188,7 @@ def check(
 
 
 def _expected(text: str | None) -> "Expected":
-    from penstock.channels.held_channel import ANY
+    from penstock.channels.channel_transaction import ANY
 
     if text is None:
         return ANY

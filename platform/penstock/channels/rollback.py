@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from penstock.channels.change import Change
-from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
-from penstock.channels.held_channel import (
+from penstock.channels.channel_transaction import (
     ANY,
     Expected,
     HeldChannel,
     hold_channel,
     refuse_unexpected,
 )
+from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.names import check_name, check_reason

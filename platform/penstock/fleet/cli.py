@@ -15,7 +15,7 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.fleet.standing import PartName
+from penstock.fleet.fleet_status import PartName
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
@@ -248,8 +248,8 @@ def _row(one: dict[str, Any]) -> list[object]:
 
 
 def _sentences(name: str, found: Fleet) -> Iterator[str]:
+    from penstock.fleet.fleet_status import say_standing
     from penstock.fleet.registry_source import standing_of
-    from penstock.fleet.standing import say_standing
 
     for part in found["parts"]:
         yield say_standing(name, standing_of(part)) + _since(part["since"])

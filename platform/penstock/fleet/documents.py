@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from penstock.channels.notices import time_text
+from penstock.fleet.fleet_status import Standing
 from penstock.fleet.replicas import Fleet, Replica
-from penstock.fleet.standing import Standing
 
 
 class ReportRequest(msgspec.Struct, forbid_unknown_fields=True):

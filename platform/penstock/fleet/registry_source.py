@@ -16,8 +16,8 @@ from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.fleet import replicas
+from penstock.fleet.fleet_status import PartName, Standing
 from penstock.fleet.replicas import Report
-from penstock.fleet.standing import PartName, Standing
 from penstock.http.client import ServiceClient, Tell, answers, channel_path
 from penstock.settings import Settings
 

@@ -12,8 +12,8 @@ from penstock.checkpoints.names import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
+from penstock.fleet.fleet_status import PARTS, STATES, Group, Standing, standings
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.standing import PARTS, STATES, Group, Standing, standings
 from penstock.fleet.tables import replica
 from penstock.metrics import Metrics
 from penstock.settings import Settings

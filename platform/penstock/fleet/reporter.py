@@ -6,9 +6,9 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from penstock.errors import PenstockError
+from penstock.fleet.fleet_status import Standing
 from penstock.fleet.registry_source import Source
 from penstock.fleet.replicas import LEFT, Report
-from penstock.fleet.standing import Standing
 
 _LEAVE_SECONDS_MAX = 5.0
 

@@ -18,11 +18,11 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet import loading_command
 from penstock.fleet.copies import Copies
 from penstock.fleet.errors import CopyMismatch, LoadFailed
+from penstock.fleet.fleet_status import PartName, Standing, say_standing
 from penstock.fleet.registry_source import Piece, Pointing, Source, Target, target_of
 from penstock.fleet.replicas import Report
 from penstock.fleet.reporter import Reporter
 from penstock.fleet.settings import FleetSettings
-from penstock.fleet.standing import PartName, Standing, say_standing
 from penstock.settings import ENVIRONMENT_PREFIX, Settings
 from penstock.storage.files import FileStore
 

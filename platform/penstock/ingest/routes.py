@@ -21,7 +21,7 @@ from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
 from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
-from penstock.http.turns import cut_off_when_cancelled
+from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes, decompress
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.lake import Lake

@@ -20,7 +20,7 @@ from litestar.openapi.spec import (
 from penstock.errors import InvalidInput
 from penstock.http.body import read_body
 from penstock.http.openapi import KEY_NEEDED, TEXT, operation_taking, refusals
-from penstock.http.turns import Turns, cut_off_when_cancelled
+from penstock.http.request_slots import Turns, cut_off_when_cancelled
 from penstock.lake import answer_formats
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Lake, LakeQuery

@@ -9,7 +9,7 @@ from penstock.channels.settings import ChannelSettings
 from penstock.channels.watchers import POLL_SECONDS, ChannelKey, ChannelNews, Watcher, WatchOutcome
 from penstock.database.engine import Database
 from penstock.http.errors import CutOff
-from penstock.http.turns import Turns
+from penstock.http.request_slots import Turns
 from penstock.settings import Settings
 
 #: Calls that go on at the same time: each holds a connection to the database.

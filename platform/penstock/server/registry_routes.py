@@ -13,7 +13,7 @@ from penstock.access.keys import Grant, Role
 from penstock.channels import promotion
 from penstock.channels.change import Change
 from penstock.channels.channel import assign, channel_state, list_channels
-from penstock.channels.held_channel import ANY, Expected
+from penstock.channels.channel_transaction import ANY, Expected
 from penstock.channels.notices import Notice, notices_after
 from penstock.channels.promotion import Promotion
 from penstock.channels.rollback import Rollback, roll_back
@@ -32,7 +32,7 @@ from penstock.fleet.replicas import Report, fleet, report
 from penstock.gate.verdict import Verdict
 from penstock.http.body import read_body
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation
-from penstock.http.turns import cut_off_when_cancelled
+from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.server.registry_documents import (
     AssignmentAnswer,
     ChangeAnswer,

@@ -5,8 +5,8 @@ from typing import Any
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIType, Schema
 
+from penstock.fleet.fleet_status import PARTS, STATES
 from penstock.fleet.replicas import LEFT
-from penstock.fleet.standing import PARTS, STATES
 from penstock.http.openapi import TEXT, operation_taking, refusals
 from penstock.http.problems import Problem
 

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
-from penstock.http.turns import Turns
+from penstock.http.request_slots import Turns
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.routes import Gateway

@@ -32,7 +32,7 @@ from penstock_jobs.rewards.definition import (
     parse_definition,
     shipped,
 )
-from penstock_jobs.rewards.progress import definition_known_as
+from penstock_jobs.rewards.due_sessions import definition_known_as
 
 _NOT_NOW = (ChannelPinned, GateRefused, PromotionConflict, StateRefused)
 _REASON_CHARS_MAX = 1_000

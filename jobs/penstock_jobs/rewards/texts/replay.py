@@ -19,6 +19,7 @@ from penstock_jobs.rewards.texts.changes import (
     ink,
 )
 from penstock_jobs.rewards.texts.moves import Moves
+from penstock_jobs.rewards.texts.open_horizons import Watches
 from penstock_jobs.rewards.texts.provenance import (
     OTHERS,
     FileState,
@@ -42,7 +43,6 @@ from penstock_jobs.rewards.texts.trail import (
     TrailTerms,
     in_order,
 )
-from penstock_jobs.rewards.texts.watches import Watches
 
 #: Observations so close together are of one moment: a file that vanished may be seen to have
 #: appeared at another path a little later.

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
-from penstock.lake.merging import Merger, choose_groups, merge_each
+from penstock.lake.merges import Merger, choose_groups, merge_each
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.rewards.reward_files import (
     MadeBy,
