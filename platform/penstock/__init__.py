@@ -5,15 +5,18 @@ lake = penstock.open("penstock-data")
 lake.query("select type, count(*) from events group by all").arrow()
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
-from penstock.channels.channel import assign
-from penstock.checkpoints.trainer_answer import trained
-from penstock.errors import PenstockError
-from penstock.lake.lake import LakeQuery as Query
-from penstock.python_api import LakeWithChannels as Lake
-from penstock.python_api import open_lake as open
-from penstock.shards.reader import read_shard
+if TYPE_CHECKING:
+    from penstock.channels.channel import assign
+    from penstock.checkpoints.trainer_answer import trained
+    from penstock.errors import PenstockError
+    from penstock.lake.lake import LakeQuery as Query
+    from penstock.python_api import LakeWithChannels as Lake
+    from penstock.python_api import open_lake as open
+    from penstock.shards.reader import read_shard
 
 try:
     __version__ = version("penstock")
@@ -30,3 +33,25 @@ __all__ = [
     "read_shard",
     "trained",
 ]
+
+#: Loaded when they are used: a trainer needs no query engine, and a command no other room.
+_PLACES = {
+    "Lake": ("penstock.python_api", "LakeWithChannels"),
+    "PenstockError": ("penstock.errors", "PenstockError"),
+    "Query": ("penstock.lake.lake", "LakeQuery"),
+    "assign": ("penstock.channels.channel", "assign"),
+    "open": ("penstock.python_api", "open_lake"),
+    "read_shard": ("penstock.shards.reader", "read_shard"),
+    "trained": ("penstock.checkpoints.trainer_answer", "trained"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
