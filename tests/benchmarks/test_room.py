@@ -287,7 +287,7 @@ def test_where_the_one_that_asked_is_killed_nothing_runs_on(
     os.mkfifo(lock)
     code = f"""
 from tests.benchmarks.conftest import *
-with open_room(views=Views(visible=[{str(tmp_path)!r}])) as room:
+with open_room(views=PathRules(visible=[{str(tmp_path)!r}])) as room:
     run_in(room, "exec 9< {lock}; echo; sleep 1000", seconds=1000)
 """
     root = str(Path(__file__).parents[2])
@@ -295,8 +295,9 @@ with open_room(views=Views(visible=[{str(tmp_path)!r}])) as room:
     asking = subprocess.Popen(
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, cwd=root
     )
-    writing = os.open(lock, os.O_WRONLY)  # as soon as the program reads
-    os.set_blocking(writing, False)
+    while (writing := _open_to_write(lock)) is None:  # until the program reads
+        assert asking.poll() is None, "there was no room"
+        time.sleep(0.01)
     os.write(writing, b"x")
     asking.send_signal(signal.SIGKILL)
     asking.wait()
@@ -304,6 +305,13 @@ with open_room(views=Views(visible=[{str(tmp_path)!r}])) as room:
     while _somebody_reads(writing):
         assert time.monotonic() < deadline, "the program runs on"
     os.close(writing)
+
+
+def _open_to_write(pipe: Path) -> int | None:
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:  # nobody reads yet
+        return None
 
 
 def _somebody_reads(pipe: int) -> bool:
