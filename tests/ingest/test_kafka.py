@@ -207,7 +207,7 @@ def test_a_writer_that_does_not_know_of_new_partitions_commits_nothing(desk: Des
     slow.step()
     desk.admin().create_partitions({desk.topic: 2})
     agree_on_shape(lake.lake.database, lake.lake.log.id, 2)
-    with pytest.raises(LogGrew, match="2 partitions by now, this writer went by 1"):
+    with pytest.raises(LogGrew, match="2 partitions by now, and this writer worked with 1"):
         slow.step(drain=True)
     slow.release()
     for _ in range(2):
@@ -278,7 +278,7 @@ def test_an_owner_notices_that_retention_ran_ahead_of_it(desk: Desk) -> None:
     for number in range(1, 4):
         lake.send([make_event("s", number)])
     delete_records(desk, 3)
-    with pytest.raises(LogExpired, match=r"begins at 3 now, and the lake covered it up\sto 1"):
+    with pytest.raises(LogExpired, match=r"begins at 3 now, but the lake covers it only\sup to 1"):
         slow.step()
     slow.start_over()
     while slow.step(drain=True):
