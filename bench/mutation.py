@@ -6,13 +6,12 @@ change that no test notices is printed. Samples are the same for a seed and a fi
 
 import argparse
 import ast
-import copy
 import json
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 _SECONDS_MAX_FACTOR = 6.0
@@ -29,82 +28,42 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
 }
-Mutation = Callable[[ast.AST], None]
 
 
-def mutations(node: ast.AST) -> Iterator[tuple[str, Mutation]]:
-    """What can be changed at one place of the syntax tree."""
+def changes(node: ast.AST) -> Iterator[tuple[str, dict[str, object]]]:
+    """What can be changed at one place of the syntax tree: a description, and the new fields."""
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in _COMPARISONS:
             other = _COMPARISONS[type(operator)]
-
-            def compare(place: ast.AST) -> None:
-                assert isinstance(place, ast.Compare)
-                place.ops = [other()]
-
-            yield f"{type(operator).__name__} becomes {other.__name__}", compare
-        case ast.BoolOp():
-
-            def connect(place: ast.AST) -> None:
-                assert isinstance(place, ast.BoolOp)
-                place.op = ast.Or() if isinstance(place.op, ast.And) else ast.And()
-
-            yield "and and or change places", connect
-        case ast.Constant(value=bool()):
-
-            def negate(place: ast.AST) -> None:
-                assert isinstance(place, ast.Constant)
-                place.value = not place.value
-
-            yield "a truth value is turned round", negate
-        case ast.Constant(value=int()):
-
-            def count(place: ast.AST) -> None:
-                assert isinstance(place, ast.Constant)
-                assert isinstance(place.value, int)
-                place.value += 1
-
-            yield "a number grows by one", count
-        case ast.BinOp(op=ast.Add() | ast.Sub()):
-
-            def calculate(place: ast.AST) -> None:
-                assert isinstance(place, ast.BinOp)
-                place.op = ast.Sub() if isinstance(place.op, ast.Add) else ast.Add()
-
-            yield "plus and minus change places", calculate
-        case ast.If():
-
-            def turn(place: ast.AST) -> None:
-                assert isinstance(place, ast.If)
-                place.test = ast.UnaryOp(ast.Not(), place.test)
-
-            yield "a condition is turned round", turn
+            yield f"{type(operator).__name__} becomes {other.__name__}", {"ops": [other()]}
+        case ast.BoolOp(op=operator):
+            opposite = ast.Or() if isinstance(operator, ast.And) else ast.And()
+            yield "and and or change places", {"op": opposite}
+        case ast.Constant(value=bool(value)):
+            yield "a truth value is turned round", {"value": not value}
+        case ast.Constant(value=int(value)):
+            yield "a number grows by one", {"value": value + 1}
+        case ast.BinOp(op=ast.Add() | ast.Sub() as operator):
+            inverse = ast.Sub() if isinstance(operator, ast.Add) else ast.Add()
+            yield "plus and minus change places", {"op": inverse}
+        case ast.If(test=test):
+            yield "a condition is turned round", {"test": ast.UnaryOp(ast.Not(), test)}
         case ast.Return(value=ast.expr()):
-
-            def drop_value(place: ast.AST) -> None:
-                assert isinstance(place, ast.Return)
-                place.value = ast.Constant(None)
-
-            yield "None is returned", drop_value
+            yield "None is returned", {"value": ast.Constant(None)}
         case ast.Expr(value=ast.Call()):
-
-            def drop_call(place: ast.AST) -> None:
-                assert isinstance(place, ast.Expr)
-                place.value = ast.Constant(None)
-
-            yield "a call is left out", drop_call
+            yield "a call is left out", {"value": ast.Constant(None)}
 
 
 def mutants(source: str) -> list[tuple[int, str, str]]:
     """The line, the description and the text of each possible change of a module."""
     tree = ast.parse(source)
     made = []
-    for number, node in enumerate(ast.walk(tree)):
-        for index, (description, _) in enumerate(mutations(node)):
-            changed = copy.deepcopy(tree)
-            place = next(p for n, p in enumerate(ast.walk(changed)) if n == number)
-            list(mutations(place))[index][1](place)
-            made.append((getattr(node, "lineno", 0), description, ast.unparse(changed)))
+    for node in list(ast.walk(tree)):
+        for description, fields in changes(node):
+            before = {name: getattr(node, name) for name in fields}
+            vars(node).update(fields)
+            made.append((getattr(node, "lineno", 0), description, ast.unparse(tree)))
+            vars(node).update(before)
     return made
 
 
