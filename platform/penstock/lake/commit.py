@@ -94,10 +94,6 @@ def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractCont
     return repeating(renew, max(grace_s / 3, 0.1), "intents")
 
 
-def withdraw_intents(connection: Connection, owner: str) -> None:
-    connection.execute(sa.delete(segment_intent).where(segment_intent.c.owner == owner))
-
-
 def advance(
     database: Database, claim: PartitionClaim, change: PartitionAdvance, *, lease_s: float
 ) -> PartitionClaim:
