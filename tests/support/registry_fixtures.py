@@ -15,6 +15,18 @@ from tests.support.webhook_receiver import Receiver, receiving
 
 OpenDatabase = Callable[[], Database]
 
+#: What the tests of checkpoints, the gate and channels have in common.
+__all__ = [
+    "database",
+    "database_url",
+    "embedded",
+    "embedded_url",
+    "migrated_file",
+    "open_database",
+    "receiver",
+    "settings",
+]
+
 
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
