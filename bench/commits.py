@@ -8,13 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
 from penstock.database.migrations import upgrade
+from penstock.database.settings import DatabaseSettings
 from penstock.eventlog import OffsetBounds
-from penstock.lake import commit
+from penstock.lake import commits
 from penstock.lake.catalog import current
-from penstock.lake.commit import LedgerCounts, LedgerKey, PartitionAdvance
-from penstock.lake.partitions import LogShape, agree_on_shape, claim_partition
+from penstock.lake.commits import (
+    LedgerCounts,
+    LedgerKey,
+    LogShape,
+    PartitionAdvance,
+    agree_on_shape,
+    claim_partition,
+)
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment
 from tests.support.servers.postgres import PostgresServer
@@ -29,7 +35,7 @@ _FILTER_BYTES = 4_000
 def commits_per_second(postgres: PostgresServer, writers: int) -> float:
     """Writers that do nothing but commit, each on a partition of its own."""
     with postgres.database() as url:
-        database = Database(url, DatabaseLimits(connections_max=writers))
+        database = Database(url, DatabaseSettings(database_connections_max=writers))
         upgrade(database)
         log = agree_on_shape(database, "bench", writers)
         together = threading.Barrier(writers + 1)
@@ -49,9 +55,9 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
             together.wait()
             for number in range(_COMMITS_EACH):
                 name = f"events/{partition}-{number}.parquet"
-                commit.announce_file(database, name, partition, claim.owner, claim.epoch)
+                commits.announce_file(database, name, partition, claim.owner, claim.epoch)
                 change = _change(name, number + 1)
-                claim = commit.advance(database, claim, change, lease_s=_LEASE_SECONDS)
+                claim = commits.advance(database, claim, change, lease_s=_LEASE_SECONDS)
 
         with ThreadPoolExecutor(writers) as threads:
             running = [threads.submit(work, partition) for partition in range(writers)]
@@ -67,12 +73,12 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
 def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:
     """What a query spends to learn which segments are the lake, of so many."""
     with postgres.database() as url:
-        database = Database(url, DatabaseLimits())
+        database = Database(url, DatabaseSettings())
         upgrade(database)
         log = agree_on_shape(database, "bench", 1)
         rows = [_row(number, log) for number in range(segments)]
         with database.write() as connection:
-            commit.next_snap(connection, commit.INGEST)
+            commits.next_snap(connection, commits.INGEST)
             connection.execute(sa.insert(segment), rows)
         current(database)
         started = time.perf_counter()
@@ -111,7 +117,7 @@ def _file(name: str) -> SegmentFile:
 def _row(number: int, log: LogShape) -> dict[str, object]:
     return vars(_file(f"events/{number}.parquet")) | {
         "added_snap": 1,
-        "kind": commit.INGEST,
+        "kind": commits.INGEST,
         "partition": 0,
         "log_id": log.log_id,
         "log_partitions": log.partitions,

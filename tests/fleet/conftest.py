@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
 from penstock.database.migrations import upgrade
+from penstock.database.settings import DatabaseSettings
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings
 from tests.fleet.following import Fleet
@@ -26,7 +26,9 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
     """The database of an embedded lake in `tmp_path`."""
     shutil.copyfile(migrated_file, tmp_path / "penstock.db")
-    database = Database(f"sqlite:///{tmp_path}/penstock.db", DatabaseLimits(lock_seconds_max=30))
+    database = Database(
+        f"sqlite:///{tmp_path}/penstock.db", DatabaseSettings(database_lock_seconds_max=30)
+    )
     yield database
     database.close()
 

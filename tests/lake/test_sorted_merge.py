@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.lake.commit import insert_segment, next_snap
+from penstock.lake.commits import insert_segment, next_snap
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import SegmentWriter, Summariser, new_name
 from penstock.lake.sorted_merge import MergeMemory, in_row_groups, merge_sorted

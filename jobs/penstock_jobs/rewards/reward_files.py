@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.lake.catalog import visible_at
-from penstock.lake.commit import NO_PARTITION, announce_file, next_snap, withdraw_intent
+from penstock.lake.commits import NO_PARTITION, announce_file, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name
 from penstock.storage import ObjectStore

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from penstock.settings import RoomSettings, setting
 
+_KEPT_OPEN = 5
+
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings(RoomSettings):
@@ -33,3 +35,12 @@ class DatabaseSettings(RoomSettings):
         "Lower it when all processes together exceed PostgreSQL's max_connections.",
         minimum=1,
     )
+
+    def pool(self) -> dict[str, float]:
+        """Arguments of an engine: a few connections stay open, the others are closed after use."""
+        kept = min(self.database_connections_max, _KEPT_OPEN)
+        return {
+            "pool_size": kept,
+            "max_overflow": self.database_connections_max - kept,
+            "pool_timeout": self.database_connect_seconds_max,
+        }

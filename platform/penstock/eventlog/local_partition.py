@@ -56,9 +56,18 @@ class LocalPartition:
     def catch_up(self) -> None:
         """Learn what other processes appended, and cut off what one of them left torn."""
         try:
-            if self._descriptor < 0 or self._is_rolled():
-                self._open(self._newest())
             file, good = split_offset(self._durable)
+            # Another process may have begun a newer file, and the one here may be gone since.
+            if (
+                self._descriptor < 0
+                or self._name(file + 1).exists()
+                or os.fstat(self._descriptor).st_nlink == 0
+            ):
+                newest = max(self._files(), default=_FIRST_FILE)
+                if newest < file:
+                    raise LogCorrupt(path=self._name(file), position=good, why="the file is gone")
+                self._open(newest)
+                file, good = split_offset(self._durable)
             if os.fstat(self._descriptor).st_size != good:
                 good = self._check(good)
                 os.ftruncate(self._descriptor, good)
@@ -73,7 +82,8 @@ class LocalPartition:
         file, good = split_offset(self._durable)
         if good and good + len(block) > self._file_bytes_max:
             self._open(file + 1)
-        _seal_block(block, self._log, self._durable)
+        # From now on the block is valid at this offset of this log, and nowhere else.
+        _SEAL.pack_into(block, _HEADER.size, _seal_of(memoryview(block), self._log, self._durable))
         view = memoryview(block)
         while view:
             count = os.pwrite(self._descriptor, view, self._written)
@@ -144,18 +154,6 @@ class LocalPartition:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _is_rolled(self) -> bool:
-        """Whether another process began a newer file; the one here may be gone since."""
-        file, _ = split_offset(self._durable)
-        return self._name(file + 1).exists() or os.fstat(self._descriptor).st_nlink == 0
-
-    def _newest(self) -> int:
-        file, good = split_offset(self._durable)
-        newest = max(self._files(), default=_FIRST_FILE)
-        if newest < file:
-            raise LogCorrupt(path=self._name(file), position=good, why="the file is gone")
-        return newest
-
     def _open(self, file: int) -> None:
         """Open this file, which is the newest from now on, with a fresh descriptor."""
         descriptor = os.open(self._name(file), os.O_RDWR | os.O_CREAT, 0o600)
@@ -176,20 +174,17 @@ class LocalPartition:
         file, good = split_offset(self._durable)
         size = os.fstat(self._descriptor).st_size
         if size < good:
-            raise LogCorrupt(
-                path=self._name(file), position=size, why="it is shorter than it was before"
-            )
+            why = "it is shorter than it was before"
+            raise LogCorrupt(path=self._name(file), position=size, why=why)
         data = os.pread(self._descriptor, size - start, start)
         offset = end = make_offset(file, start)
         for block in _scan_blocks(data, self._log, offset):
             end = block.next_offset
+        _, position = split_offset(end)
         if _has_block_behind(data, end - offset, self._log, offset):
-            raise LogCorrupt(
-                path=self._name(file),
-                position=split_offset(end)[1],
-                why="its checksum does not match, and intact events lie behind it",
-            )
-        return split_offset(end)[1]
+            why = "its checksum does not match, and intact events lie behind it"
+            raise LogCorrupt(path=self._name(file), position=position, why=why)
+        return position
 
     # Reading; needs no lock
 
@@ -239,9 +234,8 @@ class LocalPartition:
             for block in _scan_blocks(data, self._log, make_offset(file, start))
         ]
         if not entries:
-            raise LogCorrupt(
-                path=self._name(file), position=start, why="its checksum does not match"
-            )
+            why = "its checksum does not match"
+            raise LogCorrupt(path=self._name(file), position=start, why=why)
         return entries, entries[-1].next_offset == make_offset(file, end)
 
     def bounds(self) -> OffsetBounds:
@@ -306,11 +300,6 @@ def encode_block(values: Sequence[bytes]) -> bytearray:
     body = memoryview(block)[HEADER_BYTES:]
     _HEADER.pack_into(block, 0, _MAGIC, len(body), len(values), zlib.crc32(body))
     return block
-
-
-def _seal_block(block: bytearray, log: int, offset: int) -> None:
-    """Make the block valid at this offset of this log, and nowhere else."""
-    _SEAL.pack_into(block, _HEADER.size, _seal_of(memoryview(block), log, offset))
 
 
 def _seal_of(block: memoryview, log: int, offset: int) -> int:

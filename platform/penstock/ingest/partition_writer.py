@@ -24,12 +24,11 @@ from penstock.ingest.flush import (
     plan_flush,
 )
 from penstock.ingest.settings import IngestSettings
-from penstock.lake import commit, partitions
-from penstock.lake.commit import PartitionAdvance
+from penstock.lake import commits
+from penstock.lake.commits import LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.partitions import LogShape, PartitionClaim
 from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, Summariser, discard, new_name
 from penstock.lake.settings import LakeSettings
@@ -151,7 +150,7 @@ class PartitionWriter:
     def release(self) -> None:
         """Leave the partition to another writer, which reads again what is not committed."""
         if self._claim is not None:
-            partitions.release_claim(self._parts.database, self._claim)
+            commits.release_claim(self._parts.database, self._claim)
             self._claim = None
             self._known.uncover(self._partition)
 
@@ -180,7 +179,7 @@ class PartitionWriter:
         if held is Held.TAKEN or (held is Held.UNKNOWN and not self.wanted):
             return None
         bounds = parts.log.bounds(self._partition)
-        claim = partitions.claim_partition(
+        claim = commits.claim_partition(
             parts.database,
             self._partition,
             self._owner,
@@ -210,7 +209,7 @@ class PartitionWriter:
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._renewed_s > self._lease_s / 3:
             self._refuse_gap()
-            partitions.renew_claim(self._parts.database, claim, self._lease_s)
+            commits.renew_claim(self._parts.database, claim, self._lease_s)
             self._renewed_s = now_s
 
     def _refuse_gap(self) -> None:
@@ -294,7 +293,7 @@ class PartitionWriter:
 
     def _commit(self, claim: PartitionClaim, change: PartitionAdvance) -> PartitionClaim:
         try:
-            return commit.advance(self._parts.database, claim, change, lease_s=self._lease_s)
+            return commits.advance(self._parts.database, claim, change, lease_s=self._lease_s)
         except FencedOff:
             if change.segment is not None:
                 discard(self._parts.store, change.segment.name)
@@ -305,7 +304,7 @@ class PartitionWriter:
     ) -> SegmentFile:
         parts = self._parts
         name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commit.announce_file(parts.database, name, self._partition, self._owner, claim.epoch)
+        commits.announce_file(parts.database, name, self._partition, self._owner, claim.epoch)
         parts.crash_point("intent written")
         told = plan.told
         with SegmentWriter(parts.store, name, self._groups, parts.summariser) as writer:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import now_us
 from penstock.lake.catalog import claim_files, file_tables
-from penstock.lake.commit import NO_PARTITION
+from penstock.lake.commits import NO_PARTITION
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.settings import LakeSettings

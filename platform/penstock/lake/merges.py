@@ -22,7 +22,7 @@ from penstock.execution import Executor
 from penstock.execution.errors import TaskFailed, WorkerLost
 from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, current
-from penstock.lake.commit import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
+from penstock.lake.commits import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
