@@ -15,11 +15,11 @@ from penstock.execution.errors import WorkerLost
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake import merges as compaction
 from penstock.lake.catalog import Segment, current
-from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.merges import SEGMENTS, MergeTask, merge, merge_each, write_on_worker
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment, segment_intent
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from penstock_jobs.demo.server import running_server

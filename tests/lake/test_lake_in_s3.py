@@ -16,10 +16,10 @@ import pytest
 
 from penstock.errors import ExtraMissing
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged, QueryRefused
 from penstock.lake.merges import merge
 from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 from penstock_jobs.demo.server import running_server

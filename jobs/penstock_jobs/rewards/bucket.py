@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.lake.buckets import SessionId
-from penstock.lake.views import bucket_views
+from penstock.lake.view_sources import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.trail import SECOND, Trail, TrailTerms

@@ -1,6 +1,6 @@
 """The views `rewards` and `outcomes`: what a reader at the snap of a query sees of them."""
 
-from penstock.lake.views import ViewSources
+from penstock.lake.view_sources import ViewSources
 from penstock_jobs.rewards.reward_files import (
     OUTCOME_FILE_ROWS,
     REWARD_FILE_ROWS,

@@ -117,9 +117,7 @@ class KafkaEventLog:
 
     def trim(self, partition: int, before: int) -> None:
         """Removes nothing: retention does."""
-        covered = {
-            TopicPartition(self._address.topic, partition): OffsetAndMetadata(before, "", -1)
-        }
+        topic_partition = TopicPartition(self._address.topic, partition)
         try:
             if self._group is None:
                 group = _GROUP_PREFIX + self._address.topic
