@@ -229,10 +229,8 @@ class LocalPartition:
             data = _read_blocks(descriptor, start, end, bytes_max)
         finally:
             os.close(descriptor)
-        entries = [
-            Entry(block.offset, block.next_offset, block.values())
-            for block in _scan_blocks(data, self._log, make_offset(file, start))
-        ]
+        blocks = _scan_blocks(data, self._log, make_offset(file, start))
+        entries = [Entry(block.offset, block.next_offset, block.values()) for block in blocks]
         if not entries:
             why = "its checksum does not match"
             raise LogCorrupt(path=self._name(file), position=start, why=why)

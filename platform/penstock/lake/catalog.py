@@ -270,5 +270,5 @@ def _as_time(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def _head(connection: Connection) -> sa.Row[Any]:
+def _head(connection: Connection) -> Any:
     return connection.execute(sa.select(lake_head.c.snap, lake_head.c.readable_from)).one()

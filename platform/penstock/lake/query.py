@@ -227,31 +227,29 @@ def write_rows(batches: pa.RecordBatchReader, form: Format, out: BinaryIO) -> in
                 count += 1
         out.write(b"\n]\n" if count else b"]\n")
         return count
-    schema = batches.schema
+    schema, portions = batches.schema, iter(batches)
     if form == "csv":
-        schema = pa.schema([pa.field(f.name, _flat_type(f.type)) for f in schema])
+        flat = [(each.name, _flat(pa.array([], each.type)).type) for each in schema]
+        schema = pa.schema(flat)
+        portions = (
+            pa.RecordBatch.from_arrays([_flat(column) for column in batch.columns], schema=schema)
+            for batch in batches
+        )
         writer: Any = pyarrow.csv.CSVWriter(out, schema)
     elif form == "arrow":
         writer = pa.ipc.new_stream(out, schema)
     else:
         writer = pq.ParquetWriter(out, schema, compression="zstd")
     with writer:
-        for batch in batches:
-            writer.write_batch(_flattened(batch, schema) if form == "csv" else batch)
-            count += batch.num_rows
+        for portion in portions:
+            writer.write_batch(portion)
+            count += portion.num_rows
     return count
 
 
-def _flat_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_nested(kind) or pa.types.is_decimal(kind) else kind
-
-
-def _flattened(batch: pa.RecordBatch, flat: pa.Schema) -> pa.RecordBatch:
+def _flat(column: pa.Array) -> pa.Array:
     """Nested values as JSON texts: CSV has no form for them."""
-    columns = [
-        column
-        if column.type == kind
-        else pa.array([v if v is None else encode(v).decode() for v in column.to_pylist()], kind)
-        for column, kind in zip(batch.columns, flat.types, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=flat)
+    if not (pa.types.is_nested(column.type) or pa.types.is_decimal(column.type)):
+        return column
+    texts = [value if value is None else encode(value).decode() for value in column.to_pylist()]
+    return pa.array(texts, pa.string())

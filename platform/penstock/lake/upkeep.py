@@ -11,9 +11,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import entry_points
 
 import sqlalchemy as sa
@@ -116,25 +115,19 @@ class Upkeep:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._lake.settings.room(LakeSettings).upkeep_seconds):
-            self._try("looking for jobs", self._round)
+            with self._reported("looking for jobs"), upkeep_lease(self._lake) as mine:
+                for name, job in self._find_jobs().items() if mine else ():
+                    if self._stopping.is_set():
+                        break
+                    with self._reported(name), suppress(CompactionConflict):
+                        if report := job(self._lake, self._metrics):
+                            log_line.info("upkeep", did=report)
 
-    def _round(self) -> None:
-        with upkeep_lease(self._lake) as mine:
-            for name, job in self._find_jobs().items() if mine else ():
-                if not self._stopping.is_set():
-                    self._try(name, partial(self._run_job, job))
-
-    def _run_job(self, job: UpkeepJob) -> None:
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        """What fails in the block is a problem of this name until the block succeeds."""
         try:
-            report = job(self._lake, self._metrics)
-        except CompactionConflict:
-            return
-        if report:
-            log_line.info("upkeep", did=report)
-
-    def _try(self, name: str, work: Callable[[], None]) -> None:
-        try:
-            work()
+            yield
             self._problems.pop(name, None)
         except Exception as error:
             self._metrics.add("upkeep_failures_total")
