@@ -14,7 +14,6 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock.directories import sync_directory
 from penstock.eventlog import Entry, OffsetBounds
@@ -178,8 +177,8 @@ class LocalPartition:
             raise LogCorrupt(path=self._name(file), position=size, why=why)
         data = os.pread(self._descriptor, size - start, start)
         offset = end = make_offset(file, start)
-        for block in _scan_blocks(data, self._log, offset):
-            end = block.next_offset
+        for entry in _entries_in(data, self._log, offset):
+            end = entry.next_offset
         _, position = split_offset(end)
         if _has_block_behind(data, end - offset, self._log, offset):
             why = "its checksum does not match, and intact events lie behind it"
@@ -229,8 +228,7 @@ class LocalPartition:
             data = _read_blocks(descriptor, start, end, bytes_max)
         finally:
             os.close(descriptor)
-        blocks = _scan_blocks(data, self._log, make_offset(file, start))
-        entries = [Entry(block.offset, block.next_offset, block.values()) for block in blocks]
+        entries = list(_entries_in(data, self._log, make_offset(file, start)))
         if not entries:
             why = "its checksum does not match"
             raise LogCorrupt(path=self._name(file), position=start, why=why)
@@ -271,24 +269,6 @@ _MAGIC = b"PSK1"
 HEADER_BYTES = _HEADER.size + _SEAL.size
 
 
-class _Block(NamedTuple):
-    """An intact block, with the offsets where it begins and ends."""
-
-    offset: int
-    next_offset: int
-    values_count: int
-    body: memoryview
-
-    def values(self) -> list[bytes]:
-        values, position = [], 0
-        for _ in range(self.values_count):
-            (length,) = _LENGTH.unpack_from(self.body, position)
-            position += _LENGTH.size
-            values.append(bytes(self.body[position : position + length]))
-            position += length
-        return values
-
-
 def encode_block(values: Sequence[bytes]) -> bytearray:
     """A block without its seal, which `LocalPartition.write` adds."""
     parts: list[bytes] = [bytes(HEADER_BYTES)]
@@ -314,14 +294,14 @@ def _read_blocks(descriptor: int, start: int, end: int, bytes_max: int) -> bytes
     return os.pread(descriptor, block_bytes, start) if block_bytes > len(data) else data
 
 
-def _scan_blocks(data: bytes, log: int, offset: int) -> Iterator[_Block]:
+def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
     """The blocks one behind the other in the data that stands at `offset`, up to the first that
     is incomplete or damaged."""
     view = memoryview(data)
     start = 0
-    while (block := _block_at(view, start, log, offset)) is not None:
-        yield block
-        start = block.next_offset - offset
+    while (entry := _entry_at(view, start, log, offset)) is not None:
+        yield entry
+        start = entry.next_offset - offset
 
 
 def _has_block_behind(data: bytes, start: int, log: int, offset: int) -> bool:
@@ -329,13 +309,14 @@ def _has_block_behind(data: bytes, start: int, log: int, offset: int) -> bool:
     view = memoryview(data)
     at = data.find(_MAGIC, start + 1)
     while at >= 0:
-        if _block_at(view, at, log, offset) is not None:
+        if _entry_at(view, at, log, offset) is not None:
             return True
         at = data.find(_MAGIC, at + 1)
     return False
 
 
-def _block_at(view: memoryview, start: int, log: int, offset: int) -> _Block | None:
+def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | None:
+    """What an intact block holds that begins at `start` in the data; None where there is none."""
     if len(view) - start < HEADER_BYTES:
         return None
     magic, length, count, checksum = _HEADER.unpack_from(view, start)
@@ -348,4 +329,10 @@ def _block_at(view: memoryview, start: int, log: int, offset: int) -> _Block | N
     body = view[start + HEADER_BYTES : end]
     if zlib.crc32(body) != checksum:
         return None
-    return _Block(offset + start, offset + end, count, body)
+    values, position = [], 0
+    for _ in range(count):
+        (size,) = _LENGTH.unpack_from(body, position)
+        position += _LENGTH.size
+        values.append(bytes(body[position : position + size]))
+        position += size
+    return Entry(offset + start, offset + end, values)

@@ -102,14 +102,6 @@ class MergeTask(Generic[File, Result]):
         return f"merging {len(self.group)} files from {self.group[0].name} on"
 
 
-@dataclass(frozen=True)
-class MergedGroup(Generic[File, Result]):
-    """Files that were replaced by one."""
-
-    group: Sequence[File]
-    file: Result
-
-
 # The policy
 
 
@@ -169,8 +161,8 @@ def compact(lake: Lake, metrics: Metrics) -> str | None:
     if not groups:
         return None
     sizes = []
-    for merged in merge_each(lake, SEGMENTS, groups, lake.executor):
-        sizes.append(len(merged.group))
+    for group in merge_each(lake, SEGMENTS, groups, lake.executor):
+        sizes.append(len(group))
         metrics.add("segments_merged_total", sizes[-1])
     return f"merged {sum(sizes)} segments into {len(sizes)}" if sizes else None
 
@@ -180,10 +172,11 @@ def merge_each(
     merger: Merger[File, Result],
     groups: Iterable[Sequence[File]],
     executor: Executor | None = None,
-) -> Iterator[MergedGroup[File, Result]]:
+) -> Iterator[Sequence[File]]:
     """Merge groups that have no file in common: here one after another, on an executor as it has
     room. Groups of which another merge was faster are left out. A group that fails does not keep
-    the others from being merged: the first failure is raised at the end."""
+    the others from being merged: the first failure is raised at the end. Gives each group that was
+    replaced."""
     failures: list[MergeFailure] = []
     with closing(_write_each(lake, merger, groups, executor)) as outcomes:
         for group, outcome in outcomes:
@@ -194,7 +187,7 @@ def merge_each(
                 swap(lake, merger, group, outcome)
             except CompactionConflict:
                 continue
-            yield MergedGroup(group, outcome)
+            yield group
     for failure in failures:
         if not isinstance(failure, CompactionConflict):
             raise failure

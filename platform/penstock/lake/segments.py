@@ -254,9 +254,9 @@ class SegmentWriter:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            created = [self.store.create(name) for name in (self.name, sessions_name(self.name))]
             self._events_sink, self._sessions_sink = (
-                DigestingFile(stack.enter_context(file)) for file in created
+                DigestingFile(stack.enter_context(self.store.create(name)))
+                for name in (self.name, sessions_name(self.name))
             )
             bloom_rows = None if self.changed is None else self.limits.rows_max
             self._events = stack.enter_context(
@@ -293,32 +293,27 @@ class SegmentWriter:
         self._ts_min = min(self._ts_min, stamps["min"])
         self._ts_max = max(self._ts_max, stamps["max"])
 
-    def _summarise(self) -> None:
-        if not self._unsummarised:
-            return
-        parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
-        self._unsummarised.clear()
-        self._unsummarised_rows = self._unsummarised_bytes = 0
-        columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
-        sessions: list[tuple[str, str]] = list(zip(*columns, strict=True))
-        if self.changed is not None:
-            snaps = pa.array([self.changed[session] for session in sessions], pa.int64())
-            at = parts.column_names.index("changed_snap")
-            parts = parts.set_column(at, parts.field("changed_snap"), snaps)
-        self._parts_waiting.append(parts)
-        if sum(waiting.nbytes for waiting in self._parts_waiting) >= _PARTS_BYTES:
-            self._write_parts()
-        self._prefixes.append(session_prefixes(starmap(session_key, sessions)))
-
-    def _write_parts(self) -> None:
-        if self._parts_waiting:
+    def _summarise(self, *, last: bool = False) -> None:
+        if self._unsummarised:
+            parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
+            self._unsummarised.clear()
+            self._unsummarised_rows = self._unsummarised_bytes = 0
+            columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
+            sessions: list[tuple[str, str]] = list(zip(*columns, strict=True))
+            if self.changed is not None:
+                snaps = pa.array([self.changed[session] for session in sessions], pa.int64())
+                at = parts.column_names.index("changed_snap")
+                parts = parts.set_column(at, parts.field("changed_snap"), snaps)
+            self._parts_waiting.append(parts)
+            self._prefixes.append(session_prefixes(starmap(session_key, sessions)))
+        size = sum(waiting.nbytes for waiting in self._parts_waiting)
+        if self._parts_waiting and (last or size >= _PARTS_BYTES):
             self._parts.write_table(pa.concat_tables(self._parts_waiting).combine_chunks())
             self._parts_waiting.clear()
 
     def _summarise_the_rest(self, kind: type[BaseException] | None, *_error: object) -> None:
         if kind is None:
-            self._summarise()
-            self._write_parts()
+            self._summarise(last=True)
 
     @cached_property
     def finished(self) -> SegmentFile:
