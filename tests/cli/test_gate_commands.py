@@ -61,7 +61,7 @@ def test_check_tells_the_outcome_first_then_why_and_the_numbers(
     assert bad.status == 1
     lines = bad.out.splitlines()
     assert lines[0] == "FAIL: bad for production, after old"
-    assert lines[1].strip().startswith("core score: worse by")
+    assert lines[1].strip().startswith("core score: at least")
     as_json = scored("gate", "check", "good", "--json").json()
     assert as_json["outcome"] == "PASS"
     assert as_json["verdict"]["requirements"][0]["tasks"] == 40

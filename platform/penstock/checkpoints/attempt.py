@@ -1,7 +1,9 @@
 """What an attempt is: the result of a checkpoint at one task of a suite."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 from penstock.errors import InvalidInput
 
@@ -51,7 +53,9 @@ class RecordedAttempt:
     scored_at: int
 
 
-_RESULT = [one.name for one in fields(Attempt)]
+RESULT_FIELDS = tuple(field.name for field in fields(Attempt))
+#: The fields of a result as a tuple.
+result_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*RESULT_FIELDS)
 
 
 def check_attempt(result: Attempt) -> None:
@@ -70,7 +74,7 @@ def _why_unfit(result: Attempt) -> str | None:
         return "it has either a score or an error"
     if result.score is not None and not 0 <= result.score <= 1:  # NaN neither
         return f"its score is {result.score}, and scores lie between 0 and 1"
-    for name in _RESULT[4:]:
+    for name in RESULT_FIELDS[4:]:
         value = getattr(result, name)
         if isinstance(value, (int, float)) and not 0 <= value < 2**63:  # NaN neither
             return f"its {name} is {value}, which nothing can be"

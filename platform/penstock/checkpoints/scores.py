@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints.attempt import (
-    _RESULT,
+    RESULT_FIELDS,
     Attempt,
     AttemptScope,
     RecordedAttempt,
@@ -107,14 +107,16 @@ def versions_tried(database: Database, tenant: str, suite: str, checkpoint: str)
 def read_attempts(connection: Connection, place: AttemptScope) -> list[RecordedAttempt]:
     """The same within a transaction."""
     mine: dict[str, Any] = asdict(place)
-    columns = [benchmark_attempt.c[name] for name in (*_RESULT, "run", "scored_at")]
+    columns = [benchmark_attempt.c[name] for name in (*RESULT_FIELDS, "run", "scored_at")]
     query = (
         sa.select(*columns)
         .where(*(benchmark_attempt.c[name] == value for name, value in mine.items()))
         .order_by(benchmark_attempt.c.task, benchmark_attempt.c.attempt)
     )
     return [
-        RecordedAttempt(Attempt(**dict(zip(_RESULT, row, strict=False))), row.run, row.scored_at)
+        RecordedAttempt(
+            Attempt(**dict(zip(RESULT_FIELDS, row, strict=False))), row.run, row.scored_at
+        )
         for row in connection.execute(query)
     ]
 
