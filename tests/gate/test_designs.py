@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.gate_study.adaptive import Case, run
-from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
-from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt, record_attempts
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.designs import (

@@ -6,10 +6,9 @@ import sqlalchemy as sa
 from penstock.channels.channel import channel_state
 from penstock.channels.history import verify_history
 from penstock.channels.judgement import judge
-from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.errors import CheckpointUnknown
 from penstock.checkpoints.registration import withdraw
-from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import Database

@@ -23,8 +23,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
-from penstock.checkpoints.scores import read_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt, read_attempts
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.gate.statistics import chance
@@ -254,9 +253,6 @@ def keep_design(database: Database, scope: AttemptScope, design: Design) -> Desi
 
 
 def read_design(connection: Connection, scope: AttemptScope) -> Design | None:
-    columns = benchmark_design.c
-    query = sa.select(columns.document).where(
-        *(columns[name] == value for name, value in asdict(scope).items())
-    )
+    query = sa.select(benchmark_design.c.document).where(scope.condition(benchmark_design))
     text = connection.scalar(query)
     return None if text is None else msgspec.json.decode(text, type=Design)

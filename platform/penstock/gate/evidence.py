@@ -11,10 +11,14 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.checkpoints.attempt import AttemptScope, RecordedAttempt, result_values
+from penstock.checkpoints.attempts import (
+    AttemptScope,
+    RecordedAttempt,
+    read_attempts,
+    result_values,
+)
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find_in
-from penstock.checkpoints.scores import read_attempts
 from penstock.checkpoints.suites import SuiteVersion, read_versions
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import now_us

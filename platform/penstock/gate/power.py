@@ -12,9 +12,8 @@ from functools import lru_cache
 import numpy as np
 import sqlalchemy as sa
 
-from penstock.checkpoints.attempt import AttemptScope
+from penstock.checkpoints.attempts import AttemptScope, attempts_of
 from penstock.checkpoints.registration import find
-from penstock.checkpoints.scores import attempts_of
 from penstock.checkpoints.suites import suite_versions
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database.engine import Database

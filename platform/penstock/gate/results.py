@@ -10,7 +10,7 @@ from math import fsum, isfinite
 
 import numpy as np
 
-from penstock.checkpoints.attempt import Attempt, RecordedAttempt
+from penstock.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock.gate.designs import CountedAttempts, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import EvidenceRules, Metric

@@ -7,9 +7,8 @@ from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionCon
 from penstock.channels.history import channel_changes
 from penstock.channels.judgement import judge
 from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.checkpoints.attempt import AttemptScope, RecordedAttempt
+from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
 from penstock.checkpoints.errors import StateRefused
-from penstock.checkpoints.scores import attempts_of
 from penstock.errors import InvalidInput
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps, EvidenceRules
