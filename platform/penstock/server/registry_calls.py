@@ -18,13 +18,14 @@ _CALLS_WAITING_MAX = 64
 #: Registrations read the files of checkpoints, for minutes: promotions do not wait behind them.
 _REGISTRATIONS_MAX = 2
 _REGISTRATIONS_WAITING_MAX = 16
+#: The longest wait of a request for a change: proxies give up a connection that is silent longer.
+_CHANNEL_WAIT_SECONDS_MAX = 60.0
 
 T = TypeVar("T")
 
 
 class RegistryCalls:
     def __init__(self, database: Database, settings: Settings) -> None:
-        self._wait_s_max = settings.room(ChannelSettings).channel_wait_seconds_max
         self.watcher = Watcher(
             database,
             poll_s=POLL_SECONDS,
@@ -68,7 +69,7 @@ class RegistryCalls:
         `channel` does."""
         leaving = asyncio.ensure_future(gone)
         try:
-            outcome = await self._ask(key, after, min(wait_s, self._wait_s_max), leaving)
+            outcome = await self._ask(key, after, min(wait_s, _CHANNEL_WAIT_SECONDS_MAX), leaving)
         finally:
             leaving.cancel()
         return _seen(outcome) if outcome is not None else await self.channel(key)
