@@ -16,6 +16,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.execution.errors import ExecutorUnreachable
 from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.storage.errors import StoreUnreachable
 from penstock_jobs.loop.cycles import (
     Cycle,
@@ -210,7 +211,7 @@ class Runner:
             cycle.number,
             cycle.stage(name),
             owner=self.owner,
-            lease_s=self._settings.loop_lease_seconds,
+            lease_s=self.lake.settings.room(LakeSettings).lease_seconds,
         ) as claim:
             if claim is None:
                 return None

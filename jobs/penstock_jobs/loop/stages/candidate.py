@@ -11,7 +11,6 @@ from penstock.http.client import Bounds
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock.lake.settings import LakeSettings
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
 from penstock_jobs.loop.cycles import database_now, encoded_inputs, newest_begun, newest_made
@@ -73,8 +72,7 @@ class RewardsStage(Stage):
         if checkpoint is None:
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
         snap = content_snap(lake.database)
-        lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
-        with pinned(lake.database, snap, lease_s, renewed=True):
+        with pinned(lake.database, snap, renewed=True):
             fresh = count_fresh(
                 lake,
                 snap,
