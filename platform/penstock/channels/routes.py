@@ -177,6 +177,7 @@ async def get_channels(request: HttpRequest, registry: Registry) -> ChannelsAnsw
 )
 async def get_channel(
     request: HttpRequest,
+    *,
     registry: Registry,
     watcher: Watcher,
     name: Name,
