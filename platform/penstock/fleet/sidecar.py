@@ -2,30 +2,40 @@
 loaded last, it remembers in its folder.
 """
 
-import secrets
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any
-
-import msgspec
 from msgspec.structs import replace
-
-from penstock.errors import InvalidInput, PenstockError
+from pathlib import Path
+from penstock.errors import InvalidInput
+from penstock.errors import PenstockError
 from penstock.fleet import loading_command
 from penstock.fleet.copies import Copies
-from penstock.fleet.errors import CopyMismatch, LoadFailed
-from penstock.fleet.fleet_status import PartName, Standing, say_standing
-from penstock.fleet.registry_source import Piece, Pointing, Source, Target, target_of
+from penstock.fleet.errors import CopyMismatch
+from penstock.fleet.errors import LoadFailed
+from penstock.fleet.fleet_status import PartName
+from penstock.fleet.fleet_status import Standing
+from penstock.fleet.fleet_status import say_standing
+from penstock.fleet.registry_source import Piece
+from penstock.fleet.registry_source import Pointing
+from penstock.fleet.registry_source import Source
+from penstock.fleet.registry_source import Target
+from penstock.fleet.registry_source import target_of
 from penstock.fleet.replicas import Report
 from penstock.fleet.reporter import Reporter
 from penstock.fleet.settings import FleetSettings
-from penstock.settings import ENVIRONMENT_PREFIX, Settings
+from penstock.settings import ENVIRONMENT_PREFIX
+from penstock.settings import Settings
 from penstock.storage.files import FileStore
+from queue import Empty
+from queue import SimpleQueue
+from typing import Any
+import msgspec
+import secrets
+import threading
+import time
+
 
 NAME = "state.json"
 
@@ -66,6 +76,8 @@ def remember(directory: Path, state: Remembered) -> None:
 
 
 _JOIN_SECONDS_MAX = 0.5
+#: How often an engine is asked whether it still has what was loaded.
+CHECK_SECONDS = 30.0
 #: The longest pause before a checkpoint that was not loaded is tried again.
 RETRY_SECONDS_MAX = 300.0
 #: Of pauses: beyond it numbers are larger than they can be.
@@ -250,7 +262,7 @@ class Sidecar:
         assert self._loaded is not None
         had = Target(self._loaded.version, self._loaded.checkpoint, self._loaded.digest)
         found = self._run(self._plan.check, self._facts(had, _kept(self._loaded)))
-        self._check_s = time.monotonic() + self._settings.room(FleetSettings).follow_check_seconds
+        self._check_s = time.monotonic() + CHECK_SECONDS
         if found.how and not found.given_up:
             self._forget()
             text = f"the engine has not {target.checkpoint} any more: {found.output}"
@@ -317,7 +329,7 @@ class Sidecar:
         remember(self._plan.directory, Remembered(self._memory.sidecar, self._loaded))
         self._say_loaded(target, seconds=round(time.monotonic() - began_s, 3))
         self._failures = 0
-        self._check_s = time.monotonic() + self._settings.room(FleetSettings).follow_check_seconds
+        self._check_s = time.monotonic() + CHECK_SECONDS
         self._copies.keep(chain)
         for digest in self._copies.remove_old():
             self._tell("removed", f"removed the copy of {digest}", {"digest": digest})
