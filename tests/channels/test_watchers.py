@@ -30,8 +30,7 @@ POLICY = "[[require]]\nsuite = 'core'\nmargin = 0.02\n"
 
 @contextmanager
 def watching(database: Database, **limits: Any) -> Iterator[Watcher]:
-    defaults = {"poll_s": 0.01, "waiters_max": 1_000, "wait_s_max": 60.0}
-    watcher = Watcher(database, **(defaults | limits))
+    watcher = Watcher(database, **({"poll_s": 0.01, "waiters_max": 1_000} | limits))
     watcher.start()
     try:
         yield watcher

@@ -24,6 +24,8 @@ from penstock.http.errors import CutOff
 #: How often a process looks for changes of channels that somebody waits for.
 POLL_SECONDS = 0.02
 
+#: The longest wait of a request for a change: proxies give up a connection that is silent longer.
+_WAIT_SECONDS_MAX = 60.0
 #: How many channels one statement asks for: databases bound a statement's parameters.
 _CHANNELS_A_STATEMENT = 200
 _RETRY_SECONDS = 0.5
@@ -61,17 +63,10 @@ class Watcher:
     waits. Safe to share between threads."""
 
     def __init__(
-        self,
-        database: Database,
-        *,
-        waiters_max: int,
-        wait_s_max: float,
-        poll_s: float = POLL_SECONDS,
+        self, database: Database, *, waiters_max: int, poll_s: float = POLL_SECONDS
     ) -> None:
-        """Nobody waits for a change longer than `wait_s_max`."""
         self._database = database
         self._poll_s = poll_s
-        self._wait_s_max = wait_s_max
         self._waiters_max = waiters_max
         self._waiters: set[_Waiter] = set()
         self._waiting = 0
@@ -117,7 +112,7 @@ class Watcher:
         `channel` raises."""
         leaving = asyncio.ensure_future(disconnect)
         try:
-            outcome = await self._outcome(key, after, min(wait_s, self._wait_s_max), leaving)
+            outcome = await self._outcome(key, after, min(wait_s, _WAIT_SECONDS_MAX), leaving)
         finally:
             leaving.cancel()
         return _news(outcome) if outcome is not None else await self.channel(key)

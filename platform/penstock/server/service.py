@@ -81,12 +81,8 @@ class Service:
         self.writer: Writer | None = None
         self.upkeep: Upkeep | None = None
         self.registry = Registry(self.lake.database, self.settings, self.authorizer)
-        channels = self.settings.room(ChannelSettings)
-        self.watcher = Watcher(
-            self.lake.database,
-            waiters_max=channels.channel_waiters_max,
-            wait_s_max=channels.channel_wait_seconds_max,
-        )
+        waiters_max = self.settings.room(ChannelSettings).channel_waiters_max
+        self.watcher = Watcher(self.lake.database, waiters_max=waiters_max)
         self.deliverer: Deliverer | None = None
 
     def start(self) -> None:
