@@ -2,40 +2,30 @@
 loaded last, it remembers in its folder.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from msgspec.structs import replace
-from pathlib import Path
-from penstock.errors import InvalidInput
-from penstock.errors import PenstockError
-from penstock.fleet import loading_command
-from penstock.fleet.copies import Copies
-from penstock.fleet.errors import CopyMismatch
-from penstock.fleet.errors import LoadFailed
-from penstock.fleet.fleet_status import PartName
-from penstock.fleet.fleet_status import Standing
-from penstock.fleet.fleet_status import say_standing
-from penstock.fleet.registry_source import Piece
-from penstock.fleet.registry_source import Pointing
-from penstock.fleet.registry_source import Source
-from penstock.fleet.registry_source import Target
-from penstock.fleet.registry_source import target_of
-from penstock.fleet.replicas import Report
-from penstock.fleet.reporter import Reporter
-from penstock.fleet.settings import FleetSettings
-from penstock.settings import ENVIRONMENT_PREFIX
-from penstock.settings import Settings
-from penstock.storage.files import FileStore
-from queue import Empty
-from queue import SimpleQueue
-from typing import Any
-import msgspec
 import secrets
 import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from penstock.errors import InvalidInput, PenstockError
+from penstock.fleet import loading_command
+from penstock.fleet.copies import Copies
+from penstock.fleet.errors import CopyMismatch, LoadFailed
+from penstock.fleet.fleet_status import PartName, Standing, say_standing
+from penstock.fleet.registry_source import Piece, Pointing, Source, Target, target_of
+from penstock.fleet.replicas import Report
+from penstock.fleet.reporter import Reporter
+from penstock.fleet.settings import FleetSettings
+from penstock.settings import ENVIRONMENT_PREFIX, Settings
+from penstock.storage.files import FileStore
 
 NAME = "state.json"
 
