@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet import loading_command
