@@ -18,8 +18,8 @@ from penstock_jobs.simulator.delivery import (
     FileSink,
     HttpSink,
     KafkaSink,
-    batches,
     Sink,
+    batches,
     deliver,
 )
 from penstock_jobs.simulator.production import Production

@@ -5,42 +5,32 @@ may work on one database, on any machine: the runner that claimed a stage does i
 killed leaves a lease that runs out; the next one goes on from the database.
 """
 
+import os
+import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import field
-from penstock.channels.channel import ChannelState
-from penstock.channels.channel import channel_state
-from penstock.channels.channel import policy_of
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from penstock.channels.channel import ChannelState, channel_state, policy_of
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import InvalidInput
-from penstock.errors import PenstockError
-from penstock.errors import one_line
+from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.execution.errors import ExecutorUnreachable
 from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.storage.errors import StoreUnreachable
-from penstock_jobs.loop.cycles import Cycle
-from penstock_jobs.loop.cycles import CycleOutcome
-from penstock_jobs.loop.cycles import LoopCycles
-from penstock_jobs.loop.cycles import StageClaim
-from penstock_jobs.loop.cycles import database_now
+from penstock_jobs.loop.cycles import Cycle, CycleOutcome, LoopCycles, StageClaim, database_now
 from penstock_jobs.loop.errors import StageLost
-from penstock_jobs.loop.loop_file import LoopFile
-from penstock_jobs.loop.loop_file import RetryPolicy
-from penstock_jobs.loop.loop_file import environment_of
-from penstock_jobs.loop.loop_file import token_of
+from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
 from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stages import STAGES
-from penstock_jobs.loop.stages.stage import CycleOver
-from penstock_jobs.loop.stages.stage import StageAnswer
-from penstock_jobs.loop.stages.stage import StageContext
-from penstock_jobs.loop.stages.stage import StageDone
-from penstock_jobs.loop.stages.stage import StageWaits
-from uuid import uuid4
-import os
-import socket
-
+from penstock_jobs.loop.stages.stage import (
+    CycleOver,
+    StageAnswer,
+    StageContext,
+    StageDone,
+    StageWaits,
+)
 
 _SECOND_US = 1_000_000
 #: The stage that decides when a cycle begins, and the one that moves the channel.

@@ -1,41 +1,33 @@
 """The stages that make a candidate of sessions: rewards, shard, train, register."""
 
-from dataclasses import asdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
+
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.registration import find
-from penstock.checkpoints.registration import register
+from penstock.checkpoints.registration import find, register
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds
-from penstock.lake.catalog import content_snap
-from penstock.lake.catalog import name_snap
-from penstock.lake.catalog import pinned
+from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.query import OwnQuery
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
-from penstock_jobs.loop.cycles import database_now
-from penstock_jobs.loop.cycles import encoded_inputs
-from penstock_jobs.loop.loop_file import CycleStart
-from penstock_jobs.loop.loop_file import token_of
+from penstock_jobs.loop.cycles import database_now, encoded_inputs
+from penstock_jobs.loop.loop_file import CycleStart, token_of
 from penstock_jobs.loop.settings import LoopSettings
-from penstock_jobs.loop.stages.stage import CycleOver
-from penstock_jobs.loop.stages.stage import Stage
-from penstock_jobs.loop.stages.stage import StageAnswer
-from penstock_jobs.loop.stages.stage import StageContext
-from penstock_jobs.loop.stages.stage import StageDone
-from penstock_jobs.loop.stages.stage import StageFacts
-from penstock_jobs.loop.stages.stage import StageWaits
+from penstock_jobs.loop.stages.stage import (
+    CycleOver,
+    Stage,
+    StageAnswer,
+    StageContext,
+    StageDone,
+    StageFacts,
+    StageWaits,
+)
 from penstock_jobs.loop.tables import loop_cycle
-from penstock_jobs.loop.trainers import CommandTrainer
-from penstock_jobs.loop.trainers import HttpTrainer
-from penstock_jobs.loop.trainers import Pace
-from penstock_jobs.loop.trainers import Trainer
-from penstock_jobs.loop.trainers import TrainingTask
+from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, Trainer, TrainingTask
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
-
 
 _FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
 _FRESH_VIEWS = frozenset({"outcomes", "sessions"})
