@@ -91,4 +91,4 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return load_settings(tmp_path, {}, {"webhook_seconds_max": 20})
+    return load_settings(tmp_path, {})

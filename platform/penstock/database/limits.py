@@ -7,24 +7,26 @@ from penstock.database.settings import DatabaseSettings
 from penstock.settings import Settings
 
 _KEPT_OPEN = 5
+#: Wait for the lock of another process or transaction.
+_LOCK_SECONDS_MAX = 5.0
+#: Wait for a connection, to the database or from the pool.
+_CONNECT_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseLimits:
     """For a Database; the settings say what each means."""
 
-    lock_seconds_max: float = DatabaseSettings.database_lock_seconds_max
+    lock_seconds_max: float = _LOCK_SECONDS_MAX
     statement_seconds_max: float = DatabaseSettings.database_statement_seconds_max
-    connect_seconds_max: float = DatabaseSettings.database_connect_seconds_max
+    connect_seconds_max: float = _CONNECT_SECONDS_MAX
     connections_max: int = DatabaseSettings.database_connections_max
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         limits = settings.room(DatabaseSettings)
         return cls(
-            lock_seconds_max=limits.database_lock_seconds_max,
             statement_seconds_max=limits.database_statement_seconds_max,
-            connect_seconds_max=limits.database_connect_seconds_max,
             connections_max=limits.database_connections_max,
         )
 

@@ -1,6 +1,7 @@
 """The settings of the metadata database."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from penstock.settings import RoomSettings, setting
 
@@ -9,22 +10,15 @@ from penstock.settings import RoomSettings, setting
 class DatabaseSettings(RoomSettings):
     """See docs/settings.md."""
 
-    database_lock_seconds_max: float = setting(
-        5.0,
-        "wait for another's lock on the database",
-        "Raise it when a slow disk makes writers wait for each other longer.",
-        minimum=0,
-    )
+    RETIRED: ClassVar = frozenset({
+        "database_connect_seconds_max",
+        "database_lock_seconds_max",
+    })  # fmt: skip
+
     database_statement_seconds_max: float = setting(
         30.0,
         "one statement on PostgreSQL, or a pause inside a transaction",
         "Raise it when a large lake's statements are ended by it.",
-        minimum=0.001,
-    )
-    database_connect_seconds_max: float = setting(
-        10.0,
-        "wait for a connection to the database",
-        "Raise it when PostgreSQL is far away or often fails over.",
         minimum=0.001,
     )
     database_connections_max: int = setting(

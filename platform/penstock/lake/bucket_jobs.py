@@ -23,7 +23,6 @@ from penstock.lake.buckets import Bucket, digest_of, plan_buckets
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.errors import HistoryRemoved, JobResultUnfit
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result
 from penstock.settings import Settings
@@ -139,7 +138,6 @@ def read_results(lake: Lake, job: str) -> Iterator[Any]:
 
 
 def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
-    lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
     if as_of is None:
         query = (
             sa.select(job_table.c.snap)
@@ -150,12 +148,10 @@ def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
             unfinished = connection.execute(query.limit(1)).scalar_one_or_none()
         if unfinished is not None:
             try:
-                return claims.enter_context(
-                    pinned(lake.database, unfinished, lease_s, renewed=True)
-                )
+                return claims.enter_context(pinned(lake.database, unfinished, renewed=True))
             except HistoryRemoved:
                 pass  # nobody held its files: it starts afresh
-    return claims.enter_context(pinned(lake.database, as_of, lease_s, renewed=True))
+    return claims.enter_context(pinned(lake.database, as_of, renewed=True))
 
 
 def _begin(lake: Lake, row: dict[str, Any], *, again: bool) -> None:

@@ -25,7 +25,7 @@ from penstock.lake.catalog import Segment, current
 from penstock.lake.commit import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
+from penstock.lake.rows import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import MergeMemory, in_row_groups, merge_sorted
@@ -246,7 +246,7 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     partition = segments[0].partition
     name = new_name(partition, "merged")
     announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
-    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
+    limits = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
     ahead = settings.room(LakeSettings).compaction_memory_bytes_max // _MEMORY_TO_AHEAD
     memory = MergeMemory(ahead, Path(settings.data) / "tmp")
     rows = merge_sorted(lake.store, [stored.name for stored in segments], memory)

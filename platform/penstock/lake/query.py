@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.database.engine import Database
 from penstock.eventlog import EventLog
-from penstock.lake.catalog import ConsentChange, Pin, pinned
+from penstock.lake.catalog import READER_LEASE_SECONDS, ConsentChange, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import QueryFailed, QueryLimitReached
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
@@ -99,7 +99,7 @@ class QueryEngine:
     ) -> tuple[Pin, FreshEvents]:
         """The lake, and what the log holds beyond it, as of one moment."""
         lease_s = max(
-            self.settings.room(LakeSettings).reader_lease_seconds,
+            READER_LEASE_SECONDS,
             self.settings.room(LakeSettings).query_seconds_max,
         )
         for _ in range(_PINS_MAX):

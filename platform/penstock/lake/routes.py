@@ -17,10 +17,9 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.errors import InvalidInput
-from penstock.http.body import read_body
-from penstock.http.openapi import KEY_NEEDED, TEXT, operation_taking, refusals
-from penstock.http.request_slots import Turns, cut_off_when_cancelled
+from penstock.http.body import read_document
+from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
+from penstock.http.request_slots import RequestSlots
 from penstock.lake import answer_formats
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Lake, LakeQuery
@@ -28,8 +27,6 @@ from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
-#: The body of a query, with its SQL.
-QUERY_BYTES_MAX = 1024 * 1024
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,8 +46,7 @@ class QueryAnswer(msgspec.Struct):
 
 
 _Body = operation_taking(
-    ["sql"],
-    sql=TEXT,
+    QueryRequest,
     as_of=Schema(
         type=OpenAPIType.STRING, description="A snapshot's name, or a time with its zone."
     ),
@@ -85,10 +81,10 @@ async def post_query(
     *,
     lake: Lake,
     reading_tenant: str,
-    queries: Turns,
+    queries: RequestSlots,
     metrics: Metrics,
 ) -> Response[QueryAnswer]:
-    asked = _query_request(await read_body(request, QUERY_BYTES_MAX, hold=lambda _: None))
+    asked = await read_document(request, QueryRequest)
     as_arrow = ARROW_STREAM in request.headers.get("accept", "")
     query = lake.query(asked.sql, as_of=asked.as_of, tenant=reading_tenant)
     answer = partial(
@@ -97,18 +93,10 @@ async def post_query(
         lake.settings.room(LakeSettings).query_answer_bytes_max,
     )
     started = time.perf_counter()
-    with cut_off_when_cancelled():
-        body = await queries.run(answer)
+    body = await queries.run(answer)
     metrics.observe("query_seconds", time.perf_counter() - started)
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
     return Response(body, media_type=media_type)  # type: ignore[arg-type]  # as it is encoded
-
-
-def _query_request(body: bytes) -> QueryRequest:
-    try:
-        return msgspec.json.decode(body, type=QueryRequest)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(what="The request body", why=str(error)) from None
 
 
 def _arrow_answer(query: LakeQuery, bytes_max: int) -> bytes:

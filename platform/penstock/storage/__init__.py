@@ -10,10 +10,13 @@ import pyarrow as pa
 
 from penstock.errors import SettingInvalid
 from penstock.settings import Settings
-from penstock.storage.settings import StorageSettings
 
 #: A store that takes longer to accept a connection is away.
 _CONNECT_SECONDS_MAX = 5.0
+#: A store that sends nothing for so long is given up.
+SILENCE_SECONDS_MAX = 20.0
+#: Tries of one request.
+ATTEMPTS_MAX = 5
 
 
 class StoredObject(NamedTuple):
@@ -70,8 +73,8 @@ def open_store(settings: Settings) -> ObjectStore:
 
         timeouts = S3Timeouts(
             connect_seconds_max=_CONNECT_SECONDS_MAX,
-            silence_seconds_max=settings.room(StorageSettings).store_silence_seconds_max,
-            attempts_max=settings.room(StorageSettings).store_attempts_max,
+            silence_seconds_max=SILENCE_SECONDS_MAX,
+            attempts_max=ATTEMPTS_MAX,
         )
         return S3Store(parse_s3_address(address), timeouts, Path(settings.data) / "tmp")
     raise SettingInvalid(
