@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 from penstock.eventlog import OffsetBounds
 from penstock.lake import commits
 from penstock.lake.catalog import current
@@ -35,7 +35,7 @@ _FILTER_BYTES = 4_000
 def commits_per_second(postgres: PostgresServer, writers: int) -> float:
     """Writers that do nothing but commit, each on a partition of its own."""
     with postgres.database() as url:
-        database = Database(url, DatabaseSettings(database_connections_max=writers))
+        database = Database(url, DatabaseLimits(connections_max=writers))
         upgrade(database)
         log = agree_on_shape(database, "bench", writers)
         together = threading.Barrier(writers + 1)
@@ -73,7 +73,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
 def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:
     """What a query spends to learn which segments are the lake, of so many."""
     with postgres.database() as url:
-        database = Database(url, DatabaseSettings())
+        database = Database(url, DatabaseLimits())
         upgrade(database)
         log = agree_on_shape(database, "bench", 1)
         rows = [_row(number, log) for number in range(segments)]

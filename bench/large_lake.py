@@ -19,9 +19,8 @@ from penstock.lake.commits import (
     release_claim,
 )
 from penstock.lake.lake import Lake, open_or_make
-from penstock.lake.rows import EVENT_ROWS, ROW_GROUP_BYTES_MAX, RowGroupLimits
+from penstock.lake.rows import EVENT_ROWS, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentWriter, new_name
-from penstock.lake.settings import LakeSettings
 from penstock.settings import load_settings
 
 _EVENTS_PER_SESSION = 50
@@ -70,10 +69,9 @@ def _rows(number: int) -> pa.Table:
 
 
 def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
-    settings = lake.settings
     name = new_name(0, "made")
     commits.announce_file(lake.database, name, 0, claim.owner, claim.epoch)
-    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
+    limits = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
     writer = SegmentWriter(lake.store, name, limits, lake.summariser)
     with writer:
         writer.write(rows)

@@ -24,7 +24,7 @@ from penstock.channels.errors import (
 from penstock.channels.history import channel_changes
 from penstock.channels.tables import channel, notice
 from penstock.database.engine import Database
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
 from tests.channels.linearizability import Call, Told, problems
@@ -70,7 +70,7 @@ def meet() -> None:
 
 
 def contend(url: str, number: int) -> list[tuple[str, Call]]:
-    database = Database(url, DatabaseSettings(database_lock_seconds_max=_PATIENCE_SECONDS))
+    database = Database(url, DatabaseLimits(lock_seconds_max=_PATIENCE_SECONDS))
     calls = [*_same_swaps(database, number), *_everything(database, number)]
     database.close()
     return calls

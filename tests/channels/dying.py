@@ -20,7 +20,7 @@ from penstock.channels.tables import channel, channel_change, notice
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 from penstock.gate.tables import gate_policy, verdict
 from tests.support.checkpoint_factory import (
     TENANT,
@@ -34,7 +34,7 @@ from tests.support.checkpoint_factory import (
 
 _TABLES = (channel, channel_change, checkpoint, checkpoint_move, gate_policy, notice, verdict)
 _POINTS_MAX = 200
-_PATIENT = DatabaseSettings(database_lock_seconds_max=30)
+_PATIENT = DatabaseLimits(lock_seconds_max=30)
 
 Facts = dict[str, list[tuple[Any, ...]]]
 

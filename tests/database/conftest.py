@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 from tests.support.servers.postgres import PostgresServer
 
 OpenDatabase = Callable[..., Database]
@@ -27,7 +27,7 @@ def open_database(url: str) -> Iterator[OpenDatabase]:
     opened: list[Database] = []
 
     def open_it(lock_seconds_max: float = 10) -> Database:
-        opened.append(Database(url, DatabaseSettings(database_lock_seconds_max=lock_seconds_max)))
+        opened.append(Database(url, DatabaseLimits(lock_seconds_max=lock_seconds_max)))
         return opened[-1]
 
     yield open_it

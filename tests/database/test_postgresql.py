@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from penstock.database import migrations
 from penstock.database.engine import Database, lock_table, parse_database_address
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.lake.tables import lake_head, reader_lease, snapshot
 from tests.support.servers.interleaving import waiting_or_done
@@ -136,7 +136,7 @@ def test_a_session_that_an_administrator_ends_is_an_outage(
 
 
 def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
-    database = Database(url, DatabaseSettings(database_statement_seconds_max=0.2))
+    database = Database(url, DatabaseLimits(statement_seconds_max=0.2))
     with (
         pytest.raises(DatabaseUnreachable, match=r"a statement was stopped; it may take 0\.2 s"),
         database.read() as connection,
@@ -150,7 +150,7 @@ def test_a_transaction_that_pauses_too_long_is_ended(url: str) -> None:
     """Its locks would stop everybody."""
     patient, paused = (
         Database(url),
-        Database(url, DatabaseSettings(database_statement_seconds_max=0.2)),
+        Database(url, DatabaseLimits(statement_seconds_max=0.2)),
     )
 
     def pause() -> None:
@@ -168,9 +168,7 @@ def test_a_transaction_that_pauses_too_long_is_ended(url: str) -> None:
 
 def test_no_wait_is_for_ever(url: str) -> None:
     """Zero would be, to the server."""
-    database = Database(
-        url, DatabaseSettings(database_lock_seconds_max=0, database_statement_seconds_max=7)
-    )
+    database = Database(url, DatabaseLimits(lock_seconds_max=0, statement_seconds_max=7))
     with database.read() as connection:
         shown = [
             connection.exec_driver_sql(f"SHOW {name}").scalar_one()
@@ -293,9 +291,7 @@ def test_too_many_connections_are_a_clear_error(url: str, postgres: PostgresServ
 def test_a_server_that_does_not_answer_is_given_up(
     own_server: PostgresServer, at_own_server: Database
 ) -> None:
-    database = Database(
-        str(own_server.url("postgres")), DatabaseSettings(database_connect_seconds_max=0.1)
-    )
+    database = Database(str(own_server.url("postgres")), DatabaseLimits(connect_seconds_max=0.1))
     own_server.pause()
     try:
         with pytest.raises(DatabaseUnreachable, match="timeout"):
@@ -381,7 +377,7 @@ def test_an_upgrade_does_not_stop_work_for_longer_than_a_lock_may(
 ) -> None:
     """Who comes to the table after it waits behind it."""
     with postgres.database(migrated=False) as url:
-        database = Database(url, DatabaseSettings(database_lock_seconds_max=0.2))
+        database = Database(url, DatabaseLimits(lock_seconds_max=0.2))
         migrations.upgrade(database)
         migrations.downgrade(database, "0001")
         with database.write() as connection:
@@ -396,9 +392,7 @@ def test_an_upgrade_does_not_stop_work_for_longer_than_a_lock_may(
 
 def test_an_upgrade_waits_for_another_as_long_as_that_takes(postgres: PostgresServer) -> None:
     with postgres.database(migrated=False) as url:
-        impatient = Database(
-            url, DatabaseSettings(database_lock_seconds_max=1, database_statement_seconds_max=1)
-        )
+        impatient = Database(url, DatabaseLimits(lock_seconds_max=1, statement_seconds_max=1))
         database = Database(url)
         with ExitStack() as afterwards, migrations.exclusive_transaction(database) as connection:
             afterwards.enter_context(

@@ -6,7 +6,8 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
+from penstock.fleet import sidecar
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings
 from tests.fleet.following import Fleet
@@ -26,18 +27,14 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
     """The database of an embedded lake in `tmp_path`."""
     shutil.copyfile(migrated_file, tmp_path / "penstock.db")
-    database = Database(
-        f"sqlite:///{tmp_path}/penstock.db", DatabaseSettings(database_lock_seconds_max=30)
-    )
+    database = Database(f"sqlite:///{tmp_path}/penstock.db", DatabaseLimits(lock_seconds_max=30))
     yield database
     database.close()
 
 
 @pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Fleet:
+def fleet(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """With settings that suit tests, which do not wait."""
-    settings = Settings(
-        data=tmp_path,
-        rooms=(FleetSettings(follow_check_seconds=0.02, replica_report_seconds=0.1),),
-    )
-    return Fleet(database, tmp_path, settings)
+    monkeypatch.setattr(sidecar, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(FleetSettings, "replica_report_seconds", 0.1)
+    return Fleet(database, tmp_path, Settings(data=tmp_path))

@@ -32,7 +32,7 @@ LIKED = parse_definition(
 @pytest.fixture
 def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
     """A bucket for every session, unless a chain keeps them together."""
-    with hand_lake(tmp_path, rewards_bucket_bytes_target=1) as lake:
+    with hand_lake(tmp_path, bucket_bytes_target=8) as lake:
         yield lake
 
 

@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 @pytest.fixture
 def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
     """Settings that make a bucket of every session or two."""
-    with hand_lake(tmp_path, rewards_bucket_bytes_target=1000) as lake:
+    with hand_lake(tmp_path, bucket_bytes_target=8000) as lake:
         yield lake
 
 

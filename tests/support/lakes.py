@@ -22,7 +22,7 @@ from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.writer import Writer
+from penstock.ingest.writer import REJECTED_WINDOW_LINES, Writer
 from penstock.lake.catalog import current
 from penstock.lake.commits import agree_on_shape
 from penstock.lake.duplicates import KnownEvents
@@ -97,7 +97,7 @@ class HandLake:
         )
         rejections = RejectionLimit(
             settings.room(IngestSettings).rejected_ratio_max,
-            settings.room(IngestSettings).rejected_window_lines,
+            REJECTED_WINDOW_LINES,
         )
         log = agree_on_shape(parts.database, parts.log.id, parts.log.partitions)
         return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)

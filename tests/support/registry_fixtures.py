@@ -8,7 +8,7 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 from penstock.settings import Settings, load_settings
 from tests.support.servers.postgres import PostgresServer
 from tests.support.webhook_receiver import Receiver, receiving
@@ -70,7 +70,7 @@ def open_database(database_url: str) -> Iterator[OpenDatabase]:
     opened: list[Database] = []
 
     def open_it() -> Database:
-        opened.append(Database(database_url, DatabaseSettings(database_lock_seconds_max=30)))
+        opened.append(Database(database_url, DatabaseLimits(lock_seconds_max=30)))
         return opened[-1]
 
     yield open_it
@@ -91,4 +91,4 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return load_settings(tmp_path, {}, {"webhook_seconds_max": 20})
+    return load_settings(tmp_path, {})

@@ -136,7 +136,7 @@ def _run(
     json: bool,
 ) -> None:
     """`until`: whose policy decides, and how many attempts at a task it may take at most."""
-    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
     from penstock_jobs.benchmarks.run import register_suite, run_suite

@@ -16,12 +16,11 @@ from penstock.database.engine import Database, insert_of
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import session_link
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from penstock_jobs.rewards.credit import ChainMember
 from penstock_jobs.rewards.errors import SessionUnknown
-from penstock_jobs.rewards.settings import RewardSettings
+from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"
@@ -58,10 +57,8 @@ def gather_chain(
     it. What only the log holds is not in it; links are known of sessions that a run has seen.
     Raises SessionUnknown, LakeDamaged, what the store raises."""
     chains, places = chains_of(lake.database, [session])
-    with pinned(lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds) as pin:
-        [bucket] = plan_sessions(
-            lake, pin, chains, lake.settings.room(RewardSettings).rewards_bucket_bytes_target
-        )
+    with pinned(lake.database, None) as pin:
+        [bucket] = plan_sessions(lake, pin, chains, reward_bucket_bytes(lake.settings))
         rows = read_bucket(lake, bucket)
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)

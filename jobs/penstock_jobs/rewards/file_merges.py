@@ -28,9 +28,7 @@ def merge_small(lake: Lake, version: str) -> None:
     """Merge the files of a definition that are worth it. Raises LakeDamaged, FileLost, what the
     store raises."""
     settings = lake.settings
-    with pinned(
-        lake.database, None, settings.room(LakeSettings).reader_lease_seconds, renewed=True
-    ) as pin:
+    with pinned(lake.database, None, renewed=True) as pin:
         groups = choose_groups(
             rewards_at(lake.database, pin.snap, version),
             attrgetter("rows"),

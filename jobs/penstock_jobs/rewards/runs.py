@@ -22,7 +22,6 @@ from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
 from penstock_jobs.rewards.credit import ChainMember, ScoredBucket, score_bucket
@@ -52,7 +51,7 @@ from penstock_jobs.rewards.reward_files import (
     add_rewards,
     write_rewards,
 )
-from penstock_jobs.rewards.settings import RewardSettings
+from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 
 @dataclass(frozen=True)
@@ -124,10 +123,8 @@ def run(
     check_judge(request.definition, lake.settings)
     definition = _with_repository(request)
     clock_us = SystemClock().now_us() if now_us is None else now_us
-    bucket_bytes = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
-    with pinned(
-        lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True
-    ) as pin:
+    bucket_bytes = reward_bucket_bytes(lake.settings)
+    with pinned(lake.database, None, renewed=True) as pin:
         progress = begin_run(lake.database, definition, clock_us)
         plan = _plan(lake, pin, progress, request)
         report = RewardRunReport(

@@ -82,7 +82,7 @@ def build_shard(
     owner = uuid.uuid4().hex
     as_of = content_snap(lake.database) if recipe.as_of == "latest" else recipe.as_of
     with (
-        pinned(lake.database, as_of, settings.reader_lease_seconds, renewed=True) as pin,
+        pinned(lake.database, as_of, renewed=True) as pin,
         intents_kept(lake.database, owner, settings.collection_grace_seconds),
     ):
         queries = SnapshotQueries(lake, pin.snap, tenant)

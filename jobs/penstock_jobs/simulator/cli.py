@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -18,12 +17,11 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json
 from penstock.terminal.progress import progress_of
 from penstock_jobs.simulator.delivery import (
-    Delivery,
     FileSink,
     HttpSink,
     KafkaSink,
-    SendRate,
     Sink,
+    batches,
     deliver,
 )
 from penstock_jobs.simulator.policy import POLICIES, read_policy
@@ -38,17 +36,6 @@ from penstock_jobs.simulator.truth import SessionTruth
 
 #: The policies of checkpoints that are named without one, in their order.
 _DEFAULT_POLICIES = ("weak", "fair", "good")
-
-
-@dataclass
-class SimulationSummary:
-    """How much was simulated and sent."""
-
-    sessions: int = 0
-    edits: int = 0
-    events: int = 0
-    rejected: int = 0
-    checkpoints: Counter[str] = field(default_factory=Counter)
 
 
 Sessions = Annotated[int, typer.Option(help="How many sessions.", min=1)]
@@ -122,38 +109,37 @@ def simulate(
     production = Production(
         seed, _checkpoints(checkpoint), _start_us(start), compress, spacing_s=spacing
     )
-    summary = SimulationSummary()
+    edits = events = rejected = 0
+    served: Counter[str] = Counter()
     with ExitStack() as closing:
         sink = closing.enter_context(_sink(out, to, key, kafka, json=json))
         truth_file = closing.enter_context(_writable(truth)) if truth is not None else None
 
         def learn(session: SessionTruth) -> None:
-            summary.sessions += 1
-            summary.edits += len(session.edits)
-            summary.checkpoints[session.checkpoint] += 1
+            nonlocal edits
+            edits += len(session.edits)
+            served[session.checkpoint] += 1
             if truth_file is not None:
                 truth_file.write(msgspec.json.encode(session) + b"\n")
 
         lines = deliver(
-            production, sessions, first=first, delivery=Delivery(late, repeated), learn=learn
+            production, sessions, first=first, late=late, repeated=repeated, learn=learn
         )
         with progress_of("sessions") as follow:
-            for batch in SendRate(rate).batches(lines):
-                summary.rejected += sink.send(batch)
-                summary.events += len(batch)
-                follow(summary.sessions, sessions)
-    _show(summary, json=json)
-
-
-def _show(summary: SimulationSummary, *, json: bool) -> None:
+            for batch in batches(lines, rate):
+                rejected += sink.send(batch)
+                events += len(batch)
+                follow(served.total(), sessions)
     if json:
-        show_json(summary)
+        show_json({
+            "sessions": served.total(), "edits": edits, "events": events, "rejected": rejected,
+            "checkpoints": served,
+        })  # fmt: skip
     else:
-        shares = sorted(summary.checkpoints.items())
-        by = ", ".join(f"{count} by {name}" for name, count in shares)
-        say(f"{summary.events} events of {summary.sessions} sessions, {by}; {summary.edits} edits")
-    if summary.rejected:
-        say(f"{summary.rejected} lines were rejected; `penstock rejected list` shows why")
+        by = ", ".join(f"{count} by {name}" for name, count in sorted(served.items()))
+        say(f"{events} events of {served.total()} sessions, {by}; {edits} edits")
+    if rejected:
+        say(f"{rejected} lines were rejected; `penstock rejected list` shows why")
         raise typer.Exit(1)
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from penstock_jobs.simulator.files import check_out
 from penstock_jobs.simulator.grammar import WORDS, Dice
 from penstock_jobs.simulator.policy import POLICIES, Policy
-from penstock_jobs.simulator.session import Journal, Payload, SessionSimulation
+from penstock_jobs.simulator.session import Journal, SessionSimulation
 from penstock_jobs.simulator.truth import SessionTruth
 from penstock_jobs.simulator.users import User
 
@@ -109,15 +109,21 @@ class Production:
             "consent": truth.consent,
         }
         journal = self._journal(begin_us, truth)
-        session = SessionSimulation(
-            dice, journal, truth, checkpoint.policy, user, check_out(repository)
-        )
+        files = check_out(repository)
+        session = SessionSimulation(dice, journal, truth, checkpoint.policy, user, files)
         session.run(start)
-        sessions = [SimulatedSession(truth, session.journal.lines)]
+        sessions = [SimulatedSession(truth, journal.lines)]
         if dice.chance(0.05):
-            errand = _errand(session)
+            # A subagent runs an errand. Its outcome is that of its parent: both are one piece of
+            # work.
+            parent = truth.session_id
+            errand = replace(
+                truth, session_id=f"{parent}-errand", parent_session=parent, turns=[], edits=[]
+            )
             journal = self._journal(begin_us + _SECOND_US, errand)
-            sessions.append(_run_errand(session, errand, journal, start))
+            subagent = SessionSimulation(dice, journal, errand, checkpoint.policy, user, files)
+            subagent.run_errand(start | {"parent_session": parent, "link": "subagent"})
+            sessions.append(SimulatedSession(errand, journal.lines))
         return sessions
 
     def _journal(self, begin_us: int, truth: SessionTruth) -> Journal:
@@ -129,29 +135,6 @@ class Production:
             user=truth.user,
             project=truth.project,
         )
-
-
-def _errand(parent: SessionSimulation) -> SessionTruth:
-    """The truth of a subagent's session. Its outcome is that of its parent: both are one piece of
-    work."""
-    return replace(
-        parent.truth,
-        session_id=f"{parent.truth.session_id}-errand",
-        parent_session=parent.truth.session_id,
-        turns=[],
-        edits=[],
-    )
-
-
-def _run_errand(
-    parent: SessionSimulation, truth: SessionTruth, journal: Journal, start: Payload
-) -> SimulatedSession:
-    session = SessionSimulation(
-        parent.dice, journal, truth, parent.policy, parent.user, parent.files
-    )
-    link = {"parent_session": parent.truth.session_id, "link": "subagent"}
-    session.run_errand(start | link)
-    return SimulatedSession(truth, session.journal.lines)
 
 
 def _project(number: int) -> str:

@@ -130,7 +130,11 @@ class SessionSimulation:
         if self.truth.turns:
             # Nobody wrote again. A user who stopped the agent was dissatisfied.
             self.truth.turns[-1].dissatisfied = True if self._stopped else None
-        self._end()
+        self.journal.wait(self.dice.skewed(3, 600))
+        if self._stopped:
+            self.journal.record("session_end", {"reason": "user_stop"})
+        elif self.dice.chance(0.95):
+            self.journal.record("session_end", {"reason": "completed"})
         self.journal.finish()
         self._conclude()
 
@@ -161,7 +165,11 @@ class SessionSimulation:
         self.truth.turns.append(turn)
         if style.asks:
             turn.asked = True
-            self._say(STYLE_IDS[style.name], TASK_IDS[task], self._question())
+            word = dice.pick(self._names["plain"])
+            question = f"should {word} stay as it is for its other callers?"
+            self._say(
+                STYLE_IDS[style.name], TASK_IDS[task], f"Before I change anything: {question}"
+            )
         else:
             turn.worth = self._work(style, task, turn)
             self._say(ANSWER, CLOSING, self._answer())
@@ -219,7 +227,12 @@ class SessionSimulation:
     def _change(self, file: WorkingFile, style: Style) -> FileChange:
         dice, lines = self.dice, file.lines
         count = dice.between(*style.lines)
-        at = self._place(file)
+        # Now and then where the agent was at work before.
+        earlier = [change for change in self._changes if change.file is file and change.stretch()]
+        if earlier and dice.chance(0.3):
+            at = lines.index(dice.pick(earlier[-1].stretch()))
+        else:
+            at = dice.between(4, max(4, len(lines) - 6))
         took = lines[at : at + dice.between(0, min(count, 4))]
         edit_id = f"edit-{len(self._changes) + 1}"
         anchor = lines[at - 1] if at else None
@@ -237,13 +250,6 @@ class SessionSimulation:
             line.reworked = id(line) in own
         lines[at : at + len(took)] = wrote
         return FileChange(edit_id, file, took, wrote, anchor)
-
-    def _place(self, file: WorkingFile) -> int:
-        """The line to edit; now and then where the agent was at work before."""
-        earlier = [change for change in self._changes if change.file is file and change.stretch()]
-        if earlier and self.dice.chance(0.3):
-            return file.lines.index(self.dice.pick(earlier[-1].stretch()))
-        return self.dice.between(4, max(4, len(file.lines) - 6))
 
     # What becomes of it
 
@@ -269,7 +275,7 @@ class SessionSimulation:
             journal.plan(when_us, lambda: meddle(dice, change))
         for horizon_s in HORIZONS_S:
             due_us = made_us + horizon_s * 1_000_000
-            journal.plan(due_us, partial(_measure_survival, change, truth, horizon_s))
+            journal.plan(due_us, partial(truth.measure, horizon_s, change))
             if dice.chance(_OBSERVED[horizon_s]):
                 truth.looked.append(horizon_s)
                 seen_us = due_us + dice.between(1, 8_000) * 1_000
@@ -296,7 +302,9 @@ class SessionSimulation:
         dice, names = self.dice, self._names
         turn.worth = round(turn.worth, 4)
         turn.dissatisfied = self.user.is_dissatisfied(dice, turn.worth)
-        if self._is_bad(turn) and dice.chance(0.1):
+        edits = [edit for edit in self.truth.edits if edit.turn == turn.turn]
+        is_bad = turn.broken or any(edit.quality < 0.35 for edit in edits)
+        if is_bad and dice.chance(0.1):
             self._stop()
         elif dice.chance(0.12):
             self.journal.wait(dice.skewed(2, 30))
@@ -309,10 +317,6 @@ class SessionSimulation:
             return conversation.request(dice, names)
         return conversation.satisfied(dice, names)
 
-    def _is_bad(self, turn: TurnTruth) -> bool:
-        edits = [edit for edit in self.truth.edits if edit.turn == turn.turn]
-        return turn.broken or any(edit.quality < 0.35 for edit in edits)
-
     def _stop(self) -> None:
         """The user has had enough, and takes everything back at once."""
         self._stopped = True
@@ -321,13 +325,6 @@ class SessionSimulation:
         for change, truth in reversed(list(zip(self._changes, self.truth.edits, strict=True))):
             change.revert()
             truth.reaction = "reverted"
-
-    def _end(self) -> None:
-        self.journal.wait(self.dice.skewed(3, 600))
-        if self._stopped:
-            self.journal.record("session_end", {"reason": "user_stop"})
-        elif self.dice.chance(0.95):
-            self.journal.record("session_end", {"reason": "completed"})
 
     def _conclude(self) -> None:
         truth, calls = self.truth, self._calls
@@ -399,15 +396,6 @@ class SessionSimulation:
         # A question would ask the user instead of doing the work.
         return conversation.answer(self.dice, self._names).replace("?", ".")
 
-    def _question(self) -> str:
-        word = self.dice.pick(self._names["plain"])
-        return f"Before I change anything: should {word} stay as it is for its other callers?"
-
     def _names_of(self, file: WorkingFile) -> Names:
         sources = [other.source for other in self.files]
         return conversation.names_of(self.dice, file.source, sources)
-
-
-def _measure_survival(change: FileChange, truth: EditTruth, horizon_s: int) -> None:
-    shares = change.survival()
-    truth.survival[horizon_s] = shares and (round(shares[0], 4), round(shares[1], 4))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from penstock_jobs.simulator.files import FileChange
 from penstock_jobs.simulator.policy import Task
 from penstock_jobs.simulator.users import Reaction
 
@@ -22,6 +23,10 @@ class EditTruth:
     reaction: Reaction = "kept"
     survival: dict[int, tuple[float, float] | None] = field(default_factory=dict)
     looked: list[int] = field(default_factory=list)
+
+    def measure(self, horizon_s: int, change: FileChange) -> None:
+        shares = change.survival()
+        self.survival[horizon_s] = shares and (round(shares[0], 4), round(shares[1], 4))
 
 
 @dataclass(slots=True)

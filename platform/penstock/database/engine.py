@@ -13,12 +13,12 @@ from sqlalchemy.ext.compiler import compiles
 
 from penstock.database import postgresql, sqlite
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, without_secrets
 
 _POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")
-_DEFAULT_LIMITS = DatabaseSettings()
+_DEFAULT_LIMITS = DatabaseLimits()
 
 
 class _Backend(Protocol):
@@ -27,14 +27,14 @@ class _Backend(Protocol):
     ONE_STATE: Mapping[str, Any]
     READ_ONLY: Mapping[str, Any]
 
-    def make_engine(self, url: sa.URL, limits: DatabaseSettings, /) -> Engine: ...
-    def why_unusable(self, error: DBAPIError, limits: DatabaseSettings, /) -> str | None: ...
+    def make_engine(self, url: sa.URL, limits: DatabaseLimits, /) -> Engine: ...
+    def why_unusable(self, error: DBAPIError, limits: DatabaseLimits, /) -> str | None: ...
 
 
 class Database:
     """The metadata database. Safe to share between threads."""
 
-    def __init__(self, url: str, limits: DatabaseSettings = _DEFAULT_LIMITS) -> None:
+    def __init__(self, url: str, limits: DatabaseLimits = _DEFAULT_LIMITS) -> None:
         """Raises InvalidInput, ExtraMissing. Connects at first use."""
         self.url = parse_database_address(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
@@ -44,7 +44,7 @@ class Database:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        return cls(settings.database_url, settings.room(DatabaseSettings))
+        return cls(settings.database_url, DatabaseLimits.of(settings))
 
     @contextmanager
     def write(self, *, one_state: bool = False) -> Iterator[Connection]:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 from penstock.errors import ExtraMissing
 
 #: Options of a transaction that sees one state, and of one that changes nothing.
@@ -30,18 +30,18 @@ _ABORTED_BEFORE = "25P02"
 _TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
 
 
-def make_engine(url: sa.URL, limits: DatabaseSettings) -> Engine:
+def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     """The server itself ends what takes too long; where the server is silent, the system's
     network does. Raises ExtraMissing."""
-    statement_ms = _milliseconds(limits.database_statement_seconds_max)
+    statement_ms = _milliseconds(limits.statement_seconds_max)
     timeouts = {
-        "lock_timeout": _milliseconds(limits.database_lock_seconds_max),
+        "lock_timeout": _milliseconds(limits.lock_seconds_max),
         "statement_timeout": statement_ms,
         "idle_in_transaction_session_timeout": statement_ms,
     }
     arguments: dict[str, Any] = {
         "application_name": "penstock",
-        "connect_timeout": ceil(limits.database_connect_seconds_max),
+        "connect_timeout": ceil(limits.connect_seconds_max),
         "keepalives_idle": _SILENT_SECONDS,
         "keepalives_interval": _SILENT_SECONDS,
         "keepalives_count": _SILENT_TIMES,
@@ -75,13 +75,13 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def why_unusable(error: DBAPIError, limits: DatabaseSettings) -> str | None:
+def why_unusable(error: DBAPIError, limits: DatabaseLimits) -> str | None:
     """What is wrong with the database; None when the statement is to blame."""
     state = getattr(error.orig, "sqlstate", None)
     if state == _LOCK_TIMEOUT:
-        return f"another transaction held a lock for over {limits.database_lock_seconds_max:g} s"
+        return f"another transaction held a lock for over {limits.lock_seconds_max:g} s"
     if state == _CANCELED:
-        allowed = limits.database_statement_seconds_max
+        allowed = limits.statement_seconds_max
         return f"a statement was stopped; it may take {allowed:g} s"
     if not _is_outage(error, state):
         return None

@@ -12,7 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from penstock.clock import SystemClock
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.settings import DatabaseSettings
+from penstock.database.settings import DatabaseLimits
 
 #: Options of a transaction that sees one state, and of one that changes nothing. A transaction
 #: that writes has the database for itself, and sees one state anyway.
@@ -23,13 +23,13 @@ READ_ONLY: dict[str, Any] = {"penstock_read_only": True}
 CLOCK = "penstock_now_us"
 
 
-def make_engine(url: sa.URL, limits: DatabaseSettings) -> Engine:
+def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     """SQLite does not notice that its file is removed or replaced: it would go on in the removed
     file, where all commits are lost, or make an empty one. So each connection, and each
     transaction on it, looks whether the file is the one that was opened."""
     in_memory = url.database in (None, "", ":memory:") or str(url.database).startswith("file:")
     path = None if in_memory else Path(str(url.database))
-    lock_s = limits.database_lock_seconds_max
+    lock_s = limits.lock_seconds_max
     arguments = {"timeout": lock_s, "check_same_thread": False}
     engine = sa.create_engine(url, connect_args=arguments, **limits.pool() if path else {})
     was_there = False
@@ -68,7 +68,7 @@ def make_engine(url: sa.URL, limits: DatabaseSettings) -> Engine:
     return engine
 
 
-def why_unusable(error: DBAPIError, _limits: DatabaseSettings) -> str | None:
+def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
     """What is wrong with the database; None when the statement is to blame. A file that is no
     database, or a damaged one, raises a plain DatabaseError; its subclasses mean mistakes in
     statements."""

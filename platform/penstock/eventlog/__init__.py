@@ -91,7 +91,7 @@ def open_log(settings: Settings) -> EventLog:
         return LocalEventLog(
             Path(rest),
             partitions=limits.log_partitions,
-            file_bytes_max=limits.log_file_bytes_max,
+            file_bytes_max=limits.file_bytes_max,
             bytes_max=limits.log_bytes_max,
             disk_reserve_bytes=limits.disk_reserve_bytes,
         )

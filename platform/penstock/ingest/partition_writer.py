@@ -29,7 +29,7 @@ from penstock.lake.commits import LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
+from penstock.lake.rows import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX, RowGroupLimits
 from penstock.lake.segments import SegmentFile, SegmentWriter, Summariser, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
@@ -96,9 +96,7 @@ class PartitionWriter:
         self._limits = FlushLimits(
             limits.flush_rows_max, limits.flush_bytes_max, limits.flush_seconds_max
         )
-        self._groups = RowGroupLimits(
-            settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX
-        )
+        self._groups = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
         #: The last read brought so much that there is probably more.
         self.behind = False
         #: False when the partition is another writer's share.

@@ -30,6 +30,10 @@ log_line = structlog.get_logger()
 #: Errors that another try does not mend: a person has to look first.
 _NEEDS_A_PERSON = (RejectedLimitReached, LogCorrupt, LogTruncated)
 _RETRY_SECONDS_MIN = 0.1
+#: The longest wait between tries when something is down.
+RETRY_SECONDS_MAX = 5.0
+#: Lines over which the share of rejected ones is taken.
+REJECTED_WINDOW_LINES = 10_000
 #: How often a stopped writer reports its lag.
 _LAG_SECONDS = 1.0
 #: How many times a lease a writer looks which others there are.
@@ -61,7 +65,7 @@ class Writer:
         )
         self._rejections = RejectionLimit(
             settings.rejected_ratio_max,
-            settings.rejected_window_lines,
+            REJECTED_WINDOW_LINES,
         )
         self._log_seen: tuple[str, int] | None = None
         self._log: LogShape | None = None
@@ -207,7 +211,7 @@ class Writer:
         self._parts.metrics.add("writer_failures_total")
         self._start_over()
         self._report_lag()
-        return min(max(_RETRY_SECONDS_MIN, pause_s * 2), self._settings.retry_seconds_max)
+        return min(max(_RETRY_SECONDS_MIN, pause_s * 2), RETRY_SECONDS_MAX)
 
     def _start_over(self) -> None:
         self._log_seen = None

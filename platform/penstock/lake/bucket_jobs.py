@@ -23,7 +23,6 @@ from penstock.lake.buckets import Bucket, digest_of, plan_buckets
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.errors import HistoryRemoved, JobResultUnfit
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result
 from penstock.settings import Settings
@@ -136,7 +135,6 @@ def read_results(lake: Lake, job: str) -> Iterator[Any]:
 
 
 def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
-    lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
     if as_of is None:
         mine = (job_table.c.family == family, job_table.c.finished_at.is_(None))
         query = sa.select(job_table.c.snap).where(*mine).order_by(job_table.c.snap.desc())
@@ -145,9 +143,8 @@ def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
         if unfinished is not None:
             # Where nobody held its files, it starts afresh.
             with suppress(HistoryRemoved):
-                held = pinned(lake.database, unfinished, lease_s, renewed=True)
-                return claims.enter_context(held)
-    return claims.enter_context(pinned(lake.database, as_of, lease_s, renewed=True))
+                return claims.enter_context(pinned(lake.database, unfinished, renewed=True))
+    return claims.enter_context(pinned(lake.database, as_of, renewed=True))
 
 
 def _commit(lake: Lake, id_: str, job: BucketJob, bucket: Bucket, result: bytes) -> bool:

@@ -27,6 +27,9 @@ from penstock.lake.tables import (
     snapshot,
 )
 
+#: How long a reader that was killed keeps its files from being removed.
+READER_LEASE_SECONDS = 900.0
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -102,7 +105,11 @@ def file_tables() -> dict[str, sa.Table]:
 
 @contextmanager
 def pinned(
-    database: Database, as_of: str | int | None, lease_s: float, *, renewed: bool = False
+    database: Database,
+    as_of: str | int | None,
+    lease_s: float = READER_LEASE_SECONDS,
+    *,
+    renewed: bool = False,
 ) -> Iterator[Pin]:
     """The lake at a moment, its files kept until the block ends, or the lease does; one that is
     `renewed` does not. `as_of` is the name of a snapshot, a time or a snap; None is now. Raises

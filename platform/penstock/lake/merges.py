@@ -40,6 +40,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.rows import (
     EVENT_ROWS,
     ROW_GROUP_BYTES_MAX,
+    ROW_GROUP_ROWS_MAX,
     SORT_KEYS,
     SORTED_BY,
     RowGroupLimits,
@@ -267,7 +268,7 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     name = new_name(partition, "merged")
     announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
     room = lake.settings.room(LakeSettings)
-    limits = RowGroupLimits(room.row_group_rows_max, ROW_GROUP_BYTES_MAX)
+    limits = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
     rows = merge_sorted(
         lake.store,
         [stored.name for stored in segments],

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from penstock.lake.catalog import ConsentChange, Pin, pinned
+from penstock.lake.catalog import READER_LEASE_SECONDS, ConsentChange, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import QueryFailed, QueryLimitReached
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
@@ -131,7 +131,7 @@ class LakeQuery:
     ) -> tuple[Pin, FreshEvents]:
         """The lake, and what the log holds beyond it, as of one moment."""
         lake = self.lake
-        lease_s = max(room.reader_lease_seconds, room.query_seconds_max)
+        lease_s = max(READER_LEASE_SECONDS, room.query_seconds_max)
         for _ in range(_PINS_MAX):
             pin = claims.enter_context(pinned(lake.database, self.as_of, lease_s))
             if self.as_of not in (None, "latest") or not with_fresh:

@@ -16,10 +16,9 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.errors import InvalidInput
-from penstock.http.body import read_body
-from penstock.http.openapi import KEY_NEEDED, TEXT, operation_taking, refusals
-from penstock.http.request_slots import Turns, cut_off_when_cancelled
+from penstock.http.body import read_document
+from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
+from penstock.http.request_slots import RequestSlots
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Lake
 from penstock.lake.query import LakeQuery, encode, write_rows
@@ -30,8 +29,6 @@ if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
-#: The body of a query, with its SQL.
-QUERY_BYTES_MAX = 1024 * 1024
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,8 +48,7 @@ class QueryAnswer(msgspec.Struct):
 
 
 _Body = operation_taking(
-    ["sql"],
-    sql=TEXT,
+    QueryRequest,
     as_of=Schema(
         type=OpenAPIType.STRING, description="A snapshot's name, or a time with its zone."
     ),
@@ -87,20 +83,15 @@ async def post_query(
     *,
     lake: Lake,
     reading_tenant: str,
-    queries: Turns,
+    queries: RequestSlots,
     metrics: Metrics,
 ) -> Response[QueryAnswer]:
-    body = await read_body(request, QUERY_BYTES_MAX, hold=lambda _: None)
-    try:
-        wanted = msgspec.json.decode(body, type=QueryRequest)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(what="The request body", why=str(error)) from None
+    document = await read_document(request, QueryRequest)
     as_arrow = ARROW_STREAM in request.headers.get("accept", "")
-    query = lake.query(wanted.sql, as_of=wanted.as_of, tenant=reading_tenant)
+    query = lake.query(document.sql, as_of=document.as_of, tenant=reading_tenant)
     bytes_max = lake.settings.room(LakeSettings).query_answer_bytes_max
     started = time.perf_counter()
-    with cut_off_when_cancelled():
-        answer = await queries.run(partial(_answer_of, query, bytes_max, as_arrow=as_arrow))
+    answer = await queries.run(partial(_answer_of, query, bytes_max, as_arrow=as_arrow))
     metrics.observe("query_seconds", time.perf_counter() - started)
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
     return Response(answer, media_type=media_type)  # type: ignore[arg-type]  # as it is encoded

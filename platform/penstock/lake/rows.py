@@ -22,6 +22,8 @@ from penstock.events.event import (
 )
 from penstock.events.frames import Frame, RejectedLine
 
+#: Of a row group: few enough for a query that reads few sessions, enough for a scan of all.
+ROW_GROUP_ROWS_MAX = 10_000
 #: In a row group, before compression.
 ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from penstock.errors import SettingInvalid
 from penstock.settings import Settings
-from penstock.storage.settings import StorageSettings
 
 
 class StoredObject(NamedTuple):
@@ -58,8 +57,7 @@ def open_store(settings: Settings) -> ObjectStore:
     if address.scheme == "s3":
         from penstock.storage.s3 import S3Address, S3Store
 
-        limits = settings.room(StorageSettings)
-        return S3Store(S3Address.of(address), limits, Path(settings.data) / "tmp")
+        return S3Store(S3Address.of(address), Path(settings.data) / "tmp")
     raise SettingInvalid(
         name="store_url",
         origin="the settings",

@@ -25,7 +25,6 @@ from penstock.errors import InvalidInput, PenstockError, SettingInvalid
 from penstock.http.address import HttpAddress
 from penstock.storage import StoredObject
 from penstock.storage.errors import StoreRefused, StoreUnreachable
-from penstock.storage.settings import StorageSettings
 
 _ADDRESS_OPTIONS = ("endpoint", "region")
 #: Up to this size an object is sent in one request; beyond, in parts of Arrow's choosing.
@@ -33,6 +32,10 @@ _ONE_REQUEST_BYTES = 5 * 1024 * 1024
 _PAUSE_SECONDS_MIN = 0.2
 #: A store that takes longer to accept a connection is away.
 _CONNECT_SECONDS_MAX = 5.0
+#: A store that sends nothing for so long is given up.
+SILENCE_SECONDS_MAX = 20.0
+#: Tries of one request.
+ATTEMPTS_MAX = 5
 #: A request takes longer than the transfer of so many bytes: smaller reads are not worth one.
 WINDOW_BYTES = 256 * 1024
 
@@ -87,10 +90,9 @@ class S3Store:
 
     local = False
 
-    def __init__(self, address: S3Address, limits: StorageSettings, spool: Path) -> None:
+    def __init__(self, address: S3Address, spool: Path) -> None:
         """Objects that are being written stand in the directory `spool`."""
         self._address = address
-        self._limits = limits
         self._spool = spool
 
     def check(self) -> None:
@@ -184,7 +186,7 @@ class S3Store:
             except OSError as error:
                 _, status = _code_and_status(str(error))
                 over_rate = status == "429" and _NO_REASON not in str(error)
-                if not over_rate or attempt >= self._limits.store_attempts_max:
+                if not over_rate or attempt >= ATTEMPTS_MAX:
                     raise self._explain(str(error)) from error
                 time.sleep(_PAUSE_SECONDS_MIN * 2**attempt)
 
@@ -214,13 +216,13 @@ class S3Store:
         from pyarrow import fs
 
         scheme, _, host = (self._address.endpoint or "").partition("://")
-        attempts = fs.AwsStandardS3RetryStrategy(max_attempts=self._limits.store_attempts_max)
+        attempts = fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS_MAX)
         return fs.S3FileSystem(
             **({"endpoint_override": host, "scheme": scheme} if host else {}),
             allow_delayed_open=allow_delayed_open,
             region=self._address.region,
             connect_timeout=_CONNECT_SECONDS_MAX,
-            request_timeout=self._limits.store_silence_seconds_max,
+            request_timeout=SILENCE_SECONDS_MAX,
             background_writes=True,  # so that a failed part makes the whole upload fail
             retry_strategy=attempts,
         )
