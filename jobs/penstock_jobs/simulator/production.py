@@ -10,8 +10,7 @@ from penstock_jobs.simulator.files import check_out
 from penstock_jobs.simulator.grammar import WORDS, Dice
 from penstock_jobs.simulator.policy import POLICIES, Policy
 from penstock_jobs.simulator.session import Journal, SessionSimulation
-from penstock_jobs.simulator.truth import SessionTruth
-from penstock_jobs.simulator.users import User
+from penstock_jobs.simulator.truth import SessionTruth, User
 
 START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
 REPOSITORIES = 12

@@ -32,8 +32,13 @@ from penstock_jobs.simulator.policy import (
     tokens_of,
     word_ids,
 )
-from penstock_jobs.simulator.truth import EditTruth, SessionTruth, TurnTruth
-from penstock_jobs.simulator.users import User, act, meddle, seconds_until_acting
+from penstock_jobs.simulator.truth import (
+    EditTruth,
+    SessionTruth,
+    TurnTruth,
+    User,
+    seconds_until_acting,
+)
 
 SOURCE = "simulator"
 HORIZONS_S = (600, 3_600, 86_400)
@@ -121,7 +126,7 @@ class SessionSimulation:
     def run(self, start: Payload) -> None:
         self.journal.record("session_start", start)
         self._names = self._names_of(self.dice.pick(self.files))
-        message = conversation.request(self.dice, self._names)
+        message = conversation.line("request", self.dice, self._names)
         for _ in range(self.dice.skewed(1, 4)):
             self.journal.wait(self.dice.skewed(5, 300))
             message = self._turn(message)
@@ -142,7 +147,7 @@ class SessionSimulation:
         """What a subagent does: it looks something up, and reports."""
         self.journal.record("session_start", start)
         self._names = self._names_of(self.dice.pick(self.files))
-        self._hear(conversation.request(self.dice, self._names))
+        self._hear(conversation.line("request", self.dice, self._names))
         self._look()
         self._say(ANSWER, CLOSING, self._answer())
         self.journal.record("session_end", {"reason": "completed"})
@@ -197,7 +202,7 @@ class SessionSimulation:
             turn.broken = True
             arguments = {"file": "", "changes": "all of it"}
             call = self._call(token, prompt_end, "edit_file", arguments)
-            output = conversation.invalid_arguments(dice, self._names)
+            output = conversation.line("invalid_arguments", dice, self._names)
             self._result(call, "edit_file", output, "invalid_arguments")
             return 0.0
         file = dice.pick(self.files)
@@ -245,9 +250,9 @@ class SessionSimulation:
                 for _ in range(comments)
             ]
             wrote += file.new_lines(dice, count - comments)
-        own = {id(line) for change in self._changes for line in change.wrote}
+        own = {line for change in self._changes for line in change.wrote}
         for line in took:
-            line.reworked = id(line) in own
+            line.reworked = line in own
         lines[at : at + len(took)] = wrote
         return FileChange(edit_id, file, took, wrote, anchor)
 
@@ -272,7 +277,7 @@ class SessionSimulation:
         journal.plan(when_us, lambda: self._act(change, truth, by_hand=dice.chance(0.3)))
         if dice.chance(0.2):
             when_us = made_us + seconds_until_acting(dice) * 1_000_000
-            journal.plan(when_us, lambda: meddle(dice, change))
+            journal.plan(when_us, partial(change.change_beside, dice))
         for horizon_s in HORIZONS_S:
             due_us = made_us + horizon_s * 1_000_000
             journal.plan(due_us, partial(truth.measure, horizon_s, change))
@@ -286,10 +291,15 @@ class SessionSimulation:
     def _act(self, change: FileChange, truth: EditTruth, *, by_hand: bool) -> None:
         if self._stopped:
             return
-        act(self.dice, change, truth.reaction)
-        if truth.reaction == "reverted" and not by_hand:
-            self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
-            self._heard = True
+        if truth.reaction == "fixed":
+            change.fix(self.dice)
+        elif truth.reaction == "partly_reverted":
+            change.revert_part(self.dice)
+        elif truth.reaction == "reverted":
+            change.revert()
+            if not by_hand:
+                self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
+                self._heard = True
 
     def _observe(self, change: FileChange, *, elsewhere: bool = False) -> None:
         payload: Payload = {"path": change.file.path, "text": change.file.text()}
@@ -314,8 +324,8 @@ class SessionSimulation:
         if turn.dissatisfied:
             return conversation.dissatisfied(dice, names)
         if turn.asked or turn.worth < 0.3:
-            return conversation.request(dice, names)
-        return conversation.satisfied(dice, names)
+            return conversation.line("request", dice, names)
+        return conversation.line("satisfied", dice, names)
 
     def _stop(self) -> None:
         """The user has had enough, and takes everything back at once."""
