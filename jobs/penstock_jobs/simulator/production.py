@@ -107,7 +107,7 @@ class Production:
             "commit": dice.hex(40),
             "consent": truth.consent,
         }
-        journal = self._journal(begin_us, truth)
+        journal = Journal(begin_us, self.event_time_us, truth)
         files = check_out(repository)
         session = SessionSimulation(dice, journal, truth, checkpoint.policy, user, files)
         session.run(start)
@@ -119,21 +119,11 @@ class Production:
             errand = replace(
                 truth, session_id=f"{parent}-errand", parent_session=parent, turns=[], edits=[]
             )
-            journal = self._journal(begin_us + _SECOND_US, errand)
+            journal = Journal(begin_us + _SECOND_US, self.event_time_us, errand)
             subagent = SessionSimulation(dice, journal, errand, checkpoint.policy, user, files)
             subagent.run_errand(start | {"parent_session": parent, "link": "subagent"})
             sessions.append(SimulatedSession(errand, journal.lines))
         return sessions
-
-    def _journal(self, begin_us: int, truth: SessionTruth) -> Journal:
-        return Journal(
-            begin_us,
-            self.event_time_us,
-            session_id=truth.session_id,
-            checkpoint=truth.checkpoint,
-            user=truth.user,
-            project=truth.project,
-        )
 
 
 def _project(number: int) -> str:

@@ -57,27 +57,29 @@ class Journal:
     `now_us` only moves forward, and what was planned for a moment happens then. `event_time_us`
     gives the time that an event bears which happens at a moment."""
 
-    def __init__(self, start_us: int, event_time_us: Callable[[int], int], **fields: str) -> None:
+    def __init__(
+        self, start_us: int, event_time_us: Callable[[int], int], truth: SessionTruth
+    ) -> None:
         self.now_us = start_us
         self._event_time_us = event_time_us
         #: The time that each event bears, its type, and its line.
         self.lines: list[tuple[int, str, bytes]] = []
-        self._fields = fields
+        self._truth = truth
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._planned = 0
 
     def record(self, kind: str, payload: Payload) -> None:
         number, at_us = len(self.lines), self._event_time_us(self.now_us)
         event = {
-            "session_id": self._fields["session_id"],
+            "session_id": self._truth.session_id,
             "seq": number,
             "ts": at_us,
             "type": kind,
             "event_id": f"e{number:05}",
             "source": SOURCE,
-            "checkpoint": self._fields["checkpoint"],
-            "user": self._fields["user"],
-            "project": self._fields["project"],
+            "checkpoint": self._truth.checkpoint,
+            "user": self._truth.user,
+            "project": self._truth.project,
             "payload": payload,
         }
         self.lines.append((at_us, kind, _encode(event)))
