@@ -14,8 +14,8 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json
-from penstock.terminal.progress import progress_of
 from penstock_jobs.simulator.delivery import (
     FileSink,
     HttpSink,

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 
+from penstock.clock import SECOND_US
 from penstock_jobs.simulator.files import check_out
 from penstock_jobs.simulator.grammar import WORDS, Dice
 from penstock_jobs.simulator.policy import POLICIES, Policy
@@ -16,7 +17,6 @@ START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
 REPOSITORIES = 12
 #: One session begins about this long after the one before.
 SPACING_S = 60.0
-_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Production:
         return self.start_us + (user_time_us - self.start_us) // self.compression
 
     def _user_time_us(self, index: int) -> int:
-        return self.start_us + round(index * self.spacing_s * _SECOND_US)
+        return self.start_us + round(index * self.spacing_s * SECOND_US)
 
     def sessions(self, count: int, first: int = 0) -> Iterator[list[SimulatedSession]]:
         """By their number, each as `session` gives it."""
@@ -119,7 +119,7 @@ class Production:
             errand = replace(
                 truth, session_id=f"{parent}-errand", parent_session=parent, turns=[], edits=[]
             )
-            journal = Journal(begin_us + _SECOND_US, self.event_time_us, errand)
+            journal = Journal(begin_us + SECOND_US, self.event_time_us, errand)
             subagent = SessionSimulation(dice, journal, errand, checkpoint.policy, user, files)
             subagent.run_errand(start | {"parent_session": parent, "link": "subagent"})
             sessions.append(SimulatedSession(errand, journal.lines))

@@ -13,8 +13,13 @@ def config(data: options.Data = None, json: options.Json = False) -> None:
     resolved = resolve(data)
     if json:
         show_json(
-            {one.name: {"value": one.shown, "origin": one.origin} for one in resolved},
+            {
+                setting.name: {"value": setting.shown, "origin": setting.origin}
+                for setting in resolved
+            },
         )
         return
-    rows = [[one.variable, one.shown, one.origin, one.meaning] for one in resolved]
+    rows = [
+        [setting.variable, setting.shown, setting.origin, setting.meaning] for setting in resolved
+    ]
     show_table(["setting", "value", "origin", "meaning"], rows)

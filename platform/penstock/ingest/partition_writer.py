@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 import structlog
 
@@ -27,6 +28,7 @@ from penstock.lake.commit import PartitionAdvance
 from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
+from penstock.lake.lake import Lake
 from penstock.lake.partitions import LogShape, PartitionClaim
 from penstock.lake.rows import (
     ROW_GROUP_BYTES_MAX,
@@ -62,6 +64,18 @@ class WriterParts:
     metrics: Metrics
     summariser: Summariser
     crash_point: Callable[[str], None] = lambda _point: None
+
+    @classmethod
+    def of(cls, lake: Lake, clock: Clock, metrics: Metrics) -> Self:
+        return cls(
+            settings=lake.settings,
+            database=lake.database,
+            store=lake.store,
+            log=lake.log,
+            clock=clock,
+            metrics=metrics,
+            summariser=lake.summariser,
+        )
 
 
 @dataclass
@@ -104,7 +118,7 @@ class PartitionWriter:
         #: The last read brought so much that there is probably more.
         self.behind = False
         #: False when the partition is another writer's share.
-        self.wanted = True
+        self.in_share = True
         #: Whether the last try to own the partition went well.
         self.owned = False
         self._claim: PartitionClaim | None = None
@@ -178,7 +192,7 @@ class PartitionWriter:
     def _claim_now(self) -> PartitionClaim | None:
         database, log, number = self._parts.database, self._parts.log, self._partition
         held = log.hold(number)
-        if held is Held.TAKEN or (held is Held.UNKNOWN and not self.wanted):
+        if held is Held.TAKEN or (held is Held.UNKNOWN and not self.in_share):
             return None
         bounds = log.bounds(number)
         claim = partitions.claim_partition(
