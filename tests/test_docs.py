@@ -1,22 +1,24 @@
 """The documentation names everything that a user can meet."""
 
-import re
-from pathlib import Path
-from typing import Any
-
-import pytest
-import typer
-
-from bench.settings_page import settings_table
+from bench.settings_page import settings_list
 from bench.sql_page import written
+from pathlib import Path
 from penstock.cli import app
 from penstock.errors import PenstockError
 from penstock.events.event import PAYLOADS
 from penstock.lake.views import view_names
-from penstock.metrics import CATALOGUE, PREFIX
+from penstock.metrics import CATALOGUE
+from penstock.metrics import PREFIX
 from penstock.server.app import ROUTES
-from penstock.settings import declarations, room_kinds, variables
+from penstock.settings import declarations
+from penstock.settings import room_kinds
+from penstock.settings import variables
 from tests.support.lakes import hand_lake
+from typing import Any
+import pytest
+import re
+import typer
+
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,7 +44,7 @@ def commands() -> dict[str, Any]:
 
 def test_the_docs_list_the_settings_as_they_are_declared() -> None:
     """`make docs` writes the table."""
-    assert settings_table() in page("docs/settings.md")
+    assert settings_list() in page("docs/settings.md")
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
