@@ -10,16 +10,10 @@ def config(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock config
     """
-    resolved = resolve(data)
+    settings = resolve(data)
     if json:
-        show_json(
-            {
-                setting.name: {"value": setting.shown, "origin": setting.origin}
-                for setting in resolved
-            },
-        )
+        show_json({each.name: {"value": each.shown, "origin": each.origin} for each in settings})
         return
-    rows = [
-        [setting.variable, setting.shown, setting.origin, setting.meaning] for setting in resolved
-    ]
+    columns = ("variable", "shown", "origin", "meaning")
+    rows = [[getattr(setting, name) for name in columns] for setting in settings]
     show_table(["setting", "value", "origin", "meaning"], rows)
