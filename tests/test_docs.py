@@ -11,7 +11,7 @@ from bench.settings_page import settings_list
 from bench.sql_page import written
 from penstock.cli import app
 from penstock.errors import PenstockError
-from penstock.events.payloads import PAYLOADS
+from penstock.events.event import PAYLOADS
 from penstock.lake.view_sources import view_names
 from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.app import ROUTES

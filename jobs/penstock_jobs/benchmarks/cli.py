@@ -12,8 +12,8 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json, show_table
-from penstock.terminal.progress import progress_of
 from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
+from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_table
-from penstock.terminal.progress import progress_of
-from penstock.terminal.times import since_us
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.rates import CheckpointRates
