@@ -38,6 +38,8 @@ from penstock_jobs.canary.trial import Trial
 
 ACTOR = "watcher"
 Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
+#: Sessions of each checkpoint before a canary gets more traffic.
+SESSIONS_MIN = 30
 #: How often a round starts over because somebody else changed the channel.
 _TRIES = 5
 _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
@@ -134,7 +136,7 @@ def _step(
         look,
         situation.steps,
         pinned=situation.state.pinned,
-        sessions_min=lake.settings.room(CanarySettings).canary_sessions_min,
+        sessions_min=SESSIONS_MIN,
     )
     if step.action == "wait":
         return WatchRound("looked", step.why, trial, look)
