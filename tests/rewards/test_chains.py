@@ -2,34 +2,27 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from penstock.lake.buckets import SessionId
-from penstock.lake.buckets import read_changes
-from penstock.lake.catalog import current
-from penstock_jobs.rewards.chains import chains_of
-from penstock_jobs.rewards.chains import remember_links
-from penstock_jobs.rewards.credit import ChainMember
-from penstock_jobs.rewards.credit import ChainPart
-from penstock_jobs.rewards.credit import credit_rows
-from penstock_jobs.rewards.credit import share_outcomes
-from penstock_jobs.rewards.credit import standings
-from penstock_jobs.rewards.credit import together
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.outcomes import Outcome
-from penstock_jobs.rewards.rows import REWARD_ROWS
-from penstock_jobs.rewards.rows import State
-from tests.support.lakes import Event
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
-from tests.support.reward_events import answered
-from tests.support.reward_events import said
-from tests.support.reward_events import tool
-from tests.support.reward_runs import run_at
-from tests.support.reward_runs import thumbs
-from tests.support.reward_runs import whole
 from typing import Any
+
 import pytest
 
+from penstock.lake.buckets import SessionId, read_changes
+from penstock.lake.catalog import current
+from penstock_jobs.rewards.chains import chains_of, remember_links
+from penstock_jobs.rewards.credit import (
+    ChainMember,
+    ChainPart,
+    credit_rows,
+    share_outcomes,
+    standings,
+    together,
+)
+from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.outcomes import Outcome
+from penstock_jobs.rewards.rows import REWARD_ROWS, State
+from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.reward_events import answered, said, tool
+from tests.support.reward_runs import run_at, thumbs, whole
 
 LIKED = parse_definition(
     'name = "liked"\n[[reward]]\nname = "explicit_feedback"\nweight = 1.0\n', "liked"

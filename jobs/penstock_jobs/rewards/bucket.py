@@ -1,22 +1,18 @@
 """A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.lake.buckets import SessionId
 from penstock.lake.view_sources import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.texts.replay import replay
-from penstock_jobs.rewards.texts.trail import SECOND
-from penstock_jobs.rewards.texts.trail import Trail
-from penstock_jobs.rewards.texts.trail import TrailTerms
-from typing import Any
-import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
+from penstock_jobs.rewards.texts.trail import SECOND, Trail, TrailTerms
 
 
 @dataclass(frozen=True)

@@ -4,29 +4,25 @@ A session names the session that it continues when it starts. The metadata datab
 links as sessions are seen, so that finding a chain never reads the lake.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.lake.buckets import SessionId
-from penstock.lake.buckets import plan_sessions
-from penstock.lake.buckets import read_bucket
-from penstock.lake.catalog import pinned
-from penstock.lake.lake import Lake
-from penstock.lake.tables import session_link
-from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.bucket import as_bucket
-from penstock_jobs.rewards.credit import ChainMember
-from penstock_jobs.rewards.errors import SessionUnknown
-from penstock_jobs.rewards.settings import reward_bucket_bytes
-from sqlalchemy import Connection
 from typing import NamedTuple
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
+from penstock.database.engine import Database, insert_of
+from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
+from penstock.lake.catalog import pinned
+from penstock.lake.lake import Lake
+from penstock.lake.tables import session_link
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
+from penstock_jobs.rewards.credit import ChainMember
+from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"
@@ -63,19 +59,8 @@ def gather_chain(
     it. What only the log holds is not in it; links are known of sessions that a run has seen.
     Raises SessionUnknown, LakeDamaged, what the store raises."""
     chains, places = chains_of(lake.database, [session])
-<<<<<<< ours
-    bucket_bytes = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
-    with pinned(lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds) as pin:
-        [bucket] = plan_sessions(lake, pin, chains, bucket_bytes)
-||||||| base
-    with pinned(lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds) as pin:
-        [bucket] = plan_sessions(
-            lake, pin, chains, lake.settings.room(RewardSettings).rewards_bucket_bytes_target
-        )
-=======
     with pinned(lake.database, None) as pin:
         [bucket] = plan_sessions(lake, pin, chains, reward_bucket_bytes(lake.settings))
->>>>>>> theirs
         rows = read_bucket(lake, bucket)
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)

@@ -6,38 +6,27 @@ too; which of its rows count is decided when they are read, by `computed_at`. Sm
 so that a query opens few; the rows stay as they are.
 """
 
+import uuid
 from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import attrgetter
-from penstock.database.engine import Database
-from penstock.lake.catalog import pinned
-from penstock.lake.catalog import visible_at
-from penstock.lake.commits import NO_PARTITION
-from penstock.lake.commits import announce_file
-from penstock.lake.commits import next_snap
-from penstock.lake.commits import withdraw_intent
-from penstock.lake.errors import CompactionConflict
-from penstock.lake.errors import FileLost
-from penstock.lake.lake import Lake
-from penstock.lake.merges import Merger
-from penstock.lake.merges import choose_groups
-from penstock.lake.merges import merge_each
-from penstock.lake.segments import DigestingFile
-from penstock.lake.segments import ZSTD_LEVEL
-from penstock.lake.segments import open_segment
-from penstock.lake.segments import sessions_name
-from penstock.lake.settings import LakeSettings
-from penstock.storage import ObjectStore
-from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS
-from penstock_jobs.rewards.rows import REWARD_FILE_ROWS
-from penstock_jobs.rewards.tables import reward_file
-from sqlalchemy import Connection
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-import uuid
+from sqlalchemy import Connection
 
+from penstock.database.engine import Database
+from penstock.lake.catalog import pinned, visible_at
+from penstock.lake.commits import NO_PARTITION, announce_file, next_snap, withdraw_intent
+from penstock.lake.errors import CompactionConflict, FileLost
+from penstock.lake.lake import Lake
+from penstock.lake.merges import Merger, choose_groups, merge_each
+from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name
+from penstock.lake.settings import LakeSettings
+from penstock.storage import ObjectStore
+from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
+from penstock_jobs.rewards.tables import reward_file
 
 REWARDS, MERGE_REWARDS = "rewards", "merge_rewards"
 _ROW_GROUP_ROWS = 100_000
@@ -140,13 +129,12 @@ def rewards_at(database: Database, snap: int, version: str | None = None) -> lis
 def merge_small(lake: Lake, version: str) -> None:
     """Merge the files of a definition that are worth it. Raises LakeDamaged, FileLost, what the
     store raises."""
-    settings = lake.settings.room(LakeSettings)
-    with pinned(lake.database, None, settings.reader_lease_seconds, renewed=True) as pin:
+    with pinned(lake.database, None, renewed=True) as pin:
         groups = choose_groups(
             rewards_at(lake.database, pin.snap, version),
             attrgetter("rows"),
             _FILE_ROWS_MAX,
-            settings.compaction_segments_min,
+            lake.settings.room(LakeSettings).compaction_segments_min,
         )
         for _ in merge_each(lake, Merger(write_merged, replace_merged), groups):
             pass

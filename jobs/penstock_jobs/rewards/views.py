@@ -3,8 +3,7 @@
 from penstock.lake.segments import sessions_name
 from penstock.lake.view_sources import ViewSources
 from penstock_jobs.rewards.reward_files import rewards_at
-from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS
-from penstock_jobs.rewards.rows import REWARD_FILE_ROWS
+from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
