@@ -1,13 +1,12 @@
 """Credit: what a session is worth by a definition, put down for it and each of its model calls.
 
 A chain is one piece of work that went through several sessions, by compactions and subagents. Each
-reward of the definition is put together over the sessions of the chain, as it is put together over
-the turns of a session. What the definition makes of that is the worth of every session of the
-chain, and of every call in them, summaries included. A session that is negative by rule makes its
-whole chain so, but what befell a subagent befell it alone. A session that must not be learned from
-excludes the whole chain: the others continued with what was said in it.
+reward is put together over its sessions as over the turns of a session; what the definition makes
+of that is the worth of every session and call in the chain. A session that is negative by rule
+makes its whole chain so, except a subagent's. A session that must not be learned from excludes the
+whole chain: the others continued with what was said in it.
 
-The rows are named `reward`. An outcome that is excluded is censored there: nobody trains on it.
+The rows are named `reward`. An excluded outcome is censored there: nobody trains on it.
 """
 
 from collections import Counter, defaultdict

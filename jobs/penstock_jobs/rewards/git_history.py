@@ -1,20 +1,17 @@
 """What a Git repository says about the edits of a bucket, with nothing installed anywhere.
 
-The commits of a branch are later states of the files that were edited. Each becomes a
-`vcs_commit` event of the session with the files that it changed, so that all rewards read it as
-they read commits that somebody sent. The committer's time is the moment: that is when the branch
-had the text. A commit is never earlier than its parents, whatever its clock said.
+The commits of a branch are later states of the files that were edited. Each becomes a `vcs_commit`
+event of the session at the committer's time, but never before its parents', so that all rewards
+read it as they read commits that somebody sent.
 
-An edit's path is absolute, relative to the repository, or relative to something else: it is the
-repository's path that it ends with, the longest one, or the only one that ends with it. Where two
-paths of a session would be the same file, only the one that is spelled like the repository's is.
-Renames are those that Git detects (`-M`).
+An edit's path is the repository's path that it ends with, the longest one, or the only one that
+ends with it. Where two paths of a session would be the same file, only the one that is spelled
+like the repository's is. Renames are those that Git detects (`-M`).
 
-Between two commits the branch stands still, but the working copy does not. With `horizons_s`, the
-branch also answers at each edit's horizons, as of `as_of_us`, wherever the latest thing known about
-the file is a commit: nothing is said about an edit that no commit has followed yet. What was never
-committed is not seen, and a commit that leaves the edit out on purpose looks like one that took it
-back.
+With `horizons_s`, the branch also answers at each edit's horizons, as of `as_of_us`, wherever the
+latest thing known about the file is a commit: between two commits the branch stands still, but
+the working copy does not. A commit that leaves the edit out on purpose looks like one that took
+it back.
 """
 
 import os

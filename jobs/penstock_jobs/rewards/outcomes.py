@@ -1,12 +1,10 @@
 """How each session of a bucket ends: scored, negative by rule, censored or excluded, or not yet.
 
 Leaving a session out is a reward decision too: a model was seen to break its tool calls where it
-expected to fail, because such sessions were dropped. So every session of a bucket has exactly one
-outcome, with a reason. RULES are asked in their order, and the first that holds decides; where
-none does, the outcome is the standing of the session's reward.
-
-A rule that more events could still change does not decide while the session is open: the session
-is `pending`, `still_open`. Events after the bucket's `as_of_us` are not looked at.
+expected to fail, because such sessions were dropped. So every session has exactly one outcome,
+with a reason. The first of RULES that holds decides; where none does, the outcome is the standing
+of the session's reward. While a session is open it is `pending`, `still_open`, if more events
+could change what a rule says. Events after the bucket's `as_of_us` are not looked at.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

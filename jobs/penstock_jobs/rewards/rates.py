@@ -1,14 +1,12 @@
 """How often the sessions of a checkpoint end in which way, and an alarm when a rate moves.
 
-A session is the unit: its turns and calls resemble each other, so counting them as if they were
-independent would find moves where there are none. A rate of turns or calls is the mean of the
-sessions' own rates, over the sessions that have any; `hits` and `of` are the plain sums beside it.
+A session is the unit, since its turns and calls resemble each other: a rate of turns or calls is
+the mean of the sessions' own rates, over the sessions that have any.
 
-The alarm compares two checkpoints by Welch's test on the sessions' rates. A 0 and a 1 are added to
-either side for its variance (Agresti and Caffo's correction, also for rates between 0 and 1), and
-the standard error is no less than that of all sessions taken together: a few sessions that happen
-to be alike make nothing certain. The p-values of all watched rates are corrected together by
-Holm's method: `alpha` bounds how often any rate is called moved when none has.
+The alarm compares two checkpoints by Welch's test. A 0 and a 1 are added to either side for its
+variance (Agresti and Caffo's correction), and the standard error is no less than that of all
+sessions taken together: a few sessions that happen to be alike make nothing certain. Holm's method
+corrects the p-values: `alpha` bounds how often any rate is called moved when none has.
 """
 
 from collections import Counter, defaultdict

@@ -20,22 +20,14 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 Label = Literal[
-    "moves_on",
-    "refines",
-    "corrects",
-    "reports_failure",
-    "reverts",
-    "complains",
-    "asks",
+    "moves_on", "refines", "corrects", "reports_failure", "reverts", "complains", "asks",
     "abandons",
-]
+]  # fmt: skip
 LABELS: tuple[Label, ...] = get_args(Label)
 
 #: The labels that say that the agent's work was not what the user wanted. A user who stops may
 #: have got what they wanted, or may not: abandons is not among them.
 DISSATISFIED: frozenset[Label] = frozenset({"corrects", "reports_failure", "reverts", "complains"})
-
-
 #: Why a follow-up has no label: the budget of the run was used up, the judge could not be reached,
 #: or its answer could not be read.
 Unjudged = Literal["budget", "unreachable", "unreadable_answer"]

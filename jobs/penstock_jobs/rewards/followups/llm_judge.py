@@ -1,11 +1,9 @@
 """The judge that asks a language model at an OpenAI-compatible address, within a budget.
 
-One message a request, several requests at the same time. Several messages in one request would be
-cheaper, but then one user's text could sway the labels of others, and a cached answer would depend
-on its neighbours.
-
-An answer is paid for once: it is kept by the digest of prompt, model and content. Neither key nor
-value holds any text of a user, so erasing a session leaves nothing to erase there.
+One message a request: with several in one, a user's text could sway the labels of others, and a
+cached answer would depend on its neighbours. An answer is paid for once: it is kept by the digest
+of prompt, model and content, without any text of a user, so that erasing a session leaves nothing
+to erase there.
 """
 
 import hashlib
@@ -17,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -286,11 +284,6 @@ class AnswerCache:
 # Requests
 
 
-class Spent(NamedTuple):
-    requests: int
-    tokens: int
-
-
 class RunBudget:
     """What a run may spend, whatever processes it has, and on whatever machines.
 
@@ -324,14 +317,6 @@ class RunBudget:
         own = judge_spending.c.run == self._run
         with self._database.write() as connection:
             connection.execute(sa.update(judge_spending).where(own).values(tokens=right))
-
-
-def spent(database: Database, run: str) -> Spent:
-    """So far, with what is set aside."""
-    query = sa.select(judge_spending.c.requests, judge_spending.c.tokens)
-    with database.read() as connection:
-        row = connection.execute(query.where(judge_spending.c.run == run)).one_or_none()
-    return Spent(*row) if row else Spent(0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,10 @@ def dissatisfied_follow_up(bucket: Bucket, _parameters: LocalJudgeParameters) ->
     Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
     messages about one turn the worst counts; −1 where the user stopped the session or the agent and
     said nothing more. A session is the mean of its turns.
-
     Range: −1 to 0.
-
     pending: never. censored: `silence`, nobody has answered: most who are content say nothing, and
     so do most who are not; `budget`, `unreachable`, `unreadable_answer`, the judge said nothing.
     Turns in which the agent did nothing have no row.
-
     To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
     `asked_instead`. The judge is a small model trained on written examples, and on wording that it
     has not seen it is right about dissatisfaction in seven cases of ten: it tells checkpoints apart
@@ -112,15 +109,12 @@ def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Ta
     Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
     messages about one turn the worst counts; −1 where the user stopped the session or the agent and
     said nothing more. A session is the mean of its turns.
-
     Range: −1 to 0.
-
     pending: never. censored: `silence`, nobody has answered; `no_train`, the session's messages are
     never sent; `budget`, the run had no requests or tokens left; `unreachable`, the model could not
     be asked, or refused; `unreadable_answer`, it said something else than was asked for. After
     `budget` and `unreachable` a run an hour later or more asks again. Turns in which the agent did
     nothing have no row.
-
     To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
     `asked_instead`. Users can say outright how they want to be labelled; the prompt tells the model
     not to listen, and no prompt is proof against everything. Models differ, and the name of one may

@@ -1,11 +1,12 @@
 """The rewards of edits: how much of their text survived, and the forms that editors publish."""
 
 from functools import cache
+from operator import attrgetter
 
 import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.edit_scores import EditScore, ink_size, score_deletion, score_edits
+from penstock_jobs.rewards.edit_scores import EditScore, score_deletion, score_edits
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import similarity
 from penstock_jobs.rewards.texts.changes import CompareCost
@@ -37,17 +38,14 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     characters that the edit put in, `reworked` those that later edits of the same session replaced.
     An edit that only took away: 1 − characters that came back at its place (discounted in the same
     way) / characters taken away; what the agent itself brings back counts as neither.
-
     Range: 0, nothing is left, to 1, untouched. Weight: written characters (taken away, where it
     only took away) to the power of `weight_exponent`.
-
     pending: nobody has looked, and there is time left. censored: `unobserved`; `branch_changed`,
     all looks were at another branch; `workspace_gone`, the session had ended and nothing was looked
     at any more; `path_lost`, its text went to another file at which nobody looked; `self_rework`,
     the agent replaced all of it. invalid: `before_mismatch`, the text that it says it replaced is
     not there, or is there several times; `undecodable`; `too_expensive`; `nothing_written`, only
     white space or nothing changed, or only places.
-
     To game it: write what nobody will read or dares to touch (long comments, generated files: the
     weight limits how much they count); edit less or ask instead (watch the rate of edits); rewrite
     one's own text before the user does (read it beside self_rework).
@@ -75,7 +73,7 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             return EditScore(None, "self_rework")
         return EditScore(min(credit(edit.after, edit.written, alive, taken) / left, 1.0))
 
-    return score_edits("edit_persistence", bucket, parameters, score, ink_size)
+    return score_edits("edit_persistence", bucket, parameters, score, attrgetter("ink_size"))
 
 
 def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
@@ -89,11 +87,8 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     of the session took away, and that nobody brought back / characters written. For an edit that
     only took away: characters that later edits of the session brought back at its place /
     characters taken away.
-
     Range: 0, none, to 1, all: lower is better. Weight: as of edit_persistence.
-
     pending, censored, invalid: as edit_persistence says, without `self_rework`.
-
     To game it: make one large edit instead of several small ones, or leave a mistake as it is. It
     is for watching, and for reading edit_persistence rightly; as a penalty it teaches not to
     correct.
@@ -110,7 +105,7 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         taken = reworked_places(sighting, survivors(edit, sighting))
         return EditScore(_ink_at(edit, taken) / edit.ink_size)
 
-    return score_edits("self_rework", bucket, parameters, score, ink_size)
+    return score_edits("self_rework", bucket, parameters, score, attrgetter("ink_size"))
 
 
 def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
@@ -123,13 +118,10 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
     Formula, at a horizon: surviving lines / (lines written − lines that later edits of the same
     session changed).
-
     Range: 0 to 1. Weight: lines written to the power of `weight_exponent`.
-
     pending, censored, invalid: as edit_persistence says. `self_rework` where the agent changed all
     of the lines itself; `nothing_written` also where the edit only took away: blame shows no
     deletions.
-
     To game it: write many short lines that nobody has a reason to touch; compare with
     edit_persistence, which counts characters.
     """
@@ -169,13 +161,10 @@ def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     sim4(after, before) is 1; pure insertions never count as reverted, and an edit that replaced
     nothing is 1. sim4 is the share of character 4-grams that two texts have in common; lengths are
     in UTF-16 code units, white space included.
-
     Range: 0, all is as it was, to 1. Weight: characters replaced to the power of `weight_exponent`;
     so an edit that replaced nothing weighs nothing.
-
     pending, censored, invalid: as edit_persistence says, without `self_rework`: the published form
     does not ask who changes the text. The text of a file that was deleted or renamed is empty.
-
     To game it: insert, and never replace; or replace by text that is like the old one.
     """
 
@@ -205,12 +194,9 @@ def four_gram_range(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
     sim4 is the share of character 4-grams that two texts have in common. 1 where nothing was
     written. Lengths are in UTF-16 code units; white space counts, and moved text is gone.
-
     Range: 0 to 1. Weight: characters written to the power of `weight_exponent`.
-
     pending, censored, invalid: as edit_persistence says, without `self_rework`: the published form
     does not ask who changes the text. The text of a file that was deleted or renamed is empty.
-
     To game it: as edit_persistence; and edits that only take away are always 1, with no weight.
     """
 
@@ -235,13 +221,10 @@ def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     file; a shorter piece is in it or is not. An edit that wrote nothing is measured by the
     similarity sim4 of the whole file, now and right after the edit. A deleted file is 0. Lengths
     are in UTF-16 code units; white space counts.
-
     Range: 0 to 1. Weight: characters written to the power of `weight_exponent`.
-
     pending, censored, invalid: as edit_persistence says, without `self_rework`: the published form
     does not ask who changes the text. `unobserved` also where nothing was written and the file was
     not known as a whole when the edit was made.
-
     To game it: write what is in the file anyway.
     """
 

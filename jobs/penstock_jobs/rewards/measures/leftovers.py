@@ -42,13 +42,10 @@ def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
     that writes one (`TodoWrite`, `update_plan` and the like).
 
     Formula, per session with a list: − items that are neither completed nor cancelled / items.
-
     Range: −1, nothing was done, to 0, all is.
-
     pending: never; a session that goes on is scored as it stands, and again when more comes.
     censored: `unreadable`, the arguments are not a list of items with a status. Sessions without a
     list have no row.
-
     To game it: make no list, or a short one; tick off what was not done. Read it beside the share
     of sessions with a list.
     """
@@ -115,12 +112,9 @@ def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.T
 
     A line is inserted when `before` has it less often than `after`. A session is the mean of its
     edits, weighted by inserted characters.
-
     Range: −1, nothing but comments, to 0.
-
     pending: never. censored: never. invalid: never. Shorter edits, and texts in languages that are
     prose (Markdown, plain text), have no row.
-
     To game it: put the comment behind code on its line, or write it into strings and docstrings, of
     which only whole lines within triple quotes count. What begins as a comment is told from the
     line alone: a Python line in a C file is taken for code.
