@@ -18,14 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.definition import (
-    NAME,
-    Definition,
-    Standing,
-    Term,
-    combine,
-    latest_due,
-)
+from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
 from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
 from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind

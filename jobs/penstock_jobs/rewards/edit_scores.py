@@ -160,8 +160,8 @@ def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
     terms = parameters.terms()
     if terms not in known:
         trails = bucket.trails(parameters)
-        edits = [edit for trail in trails for edit in trail.edits]
-        sessions = [trail.session_id for trail in trails for _ in trail.edits]
+        edits = [edit for trail in trails.values() for edit in trail]
+        sessions = [session for session, trail in trails.items() for _ in trail]
         checkpoints = [edit.checkpoint for edit in edits]
         ids = [edit.target_id for edit in edits]
         groups = [
@@ -198,10 +198,7 @@ def _looks(
 
 
 def _grouped(
-    kind: TargetKind,
-    sessions: Sequence[str],
-    ids: Sequence[str],
-    checkpoints: Sequence[str | None],
+    kind: TargetKind, sessions: Sequence[str], ids: Sequence[str], checkpoints: Sequence[str | None]
 ) -> TargetGroup:
     numbers: dict[tuple[str, str], int] = {}
     of = [numbers.setdefault(key, len(numbers)) for key in zip(sessions, ids, strict=True)]

@@ -32,11 +32,7 @@ REWARD_ROWS = pa.schema(
     ]
 )
 _DUE_AT = pa.field("due_at", _TIME)
-_COMPUTED = [
-    _needed("definition"),
-    _needed("definition_version"),
-    _needed("computed_at", _TIME),
-]
+_COMPUTED = [_needed("definition"), _needed("definition_version"), _needed("computed_at", _TIME)]
 REWARD_FILE_ROWS = pa.schema(
     [
         _needed("tenant"),

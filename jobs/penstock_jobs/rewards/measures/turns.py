@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from math import log
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from penstock_jobs.rewards.turn_scores import (
     TurnScore,
     last,
     score_turns,
-    turn_facts,
     turn_reward,
 )
 
@@ -194,21 +194,21 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
         x = Σ weight · length      C(x) = ((1 + k·x)^(1−q) − 1) / (k·(1−q));  q = 1: ln(1 + k·x) / k
 
     C(0) = 0 and C'(0) = 1; it falls away for q > 0, and never exceeds 1 / (k·(q−1)) for q > 1. The
-    value is −C(x). A session is the mean of its turns. The six lengths are rewards of their own
-    beside it, as they are, by the names `length_thinking`, `length_calling`, `length_output`,
-    `length_final` (tokens), `length_calls` and `length_rounds` (tool calls, model calls).
+    value is −C(x). A session is the mean of its turns. The six lengths are rewards of their own:
+    `length_thinking`, `length_calling`, `length_output`, `length_final` (tokens), `length_calls`
+    and `length_rounds` (tool calls, model calls). Tokens of tool calls are all but the thinking
+    that a model call with tool calls completed; those of tool output are characters /
+    `output_chars_per_token`, since nobody counts them.
+
     Range: 0 and down.
     pending: never. censored: `no_usage`, a model call did not say how many tokens it took, or said
-    what cannot be: over 1e9, or more thinking than all. Unknown is not none. Turns without a model
-    call have no row.
+    what cannot be: over 1e9, or more thinking than all. Turns without a model call have no row.
     To game it: stop early, or ask back instead of working. It has to stand beside what rewards
-    work. Tokens of tool calls are all that a model call with tool calls completed but its thinking;
-    those of tool output are characters / `output_chars_per_token`, since nobody counts them.
+    work.
     """
-    measured = {_key(turn): _lengths(turn, parameters) for turn in turn_facts(bucket)}
 
     def penalty(turn: Turn) -> TurnScore | None:
-        lengths = measured[_key(turn)]
+        lengths = _lengths(turn, parameters)
         if not lengths:
             return None
         if turn["without_usage"]:
@@ -216,19 +216,19 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
         x = sum(getattr(parameters, f"weight_{name}") * size for name, size in lengths.items())
         return TurnScore(0.0 - bent(x, parameters.k, parameters.q))
 
-    tables = [score_turns("length_penalty", bucket, penalty)]
-    for name in ("thinking", "calling", "output", "final", "calls", "rounds"):
+    def length(name: str, turn: Turn) -> TurnScore | None:
+        lengths = _lengths(turn, parameters)
+        if not lengths:
+            return None
+        if turn["without_usage"] and name in ("thinking", "calling", "final"):
+            return TurnScore(None, "no_usage")
+        return TurnScore(lengths[name])
 
-        def length(turn: Turn, name: str = name) -> TurnScore | None:
-            lengths = measured[_key(turn)]
-            if not lengths:
-                return None
-            if turn["without_usage"] and name in ("thinking", "calling", "final"):
-                return TurnScore(None, "no_usage")
-            return TurnScore(lengths[name])
-
-        tables.append(score_turns(f"length_{name}", bucket, length))
-    return pa.concat_tables(tables)
+    of_lengths = [
+        score_turns(f"length_{name}", bucket, partial(length, name))
+        for name in ("thinking", "calling", "output", "final", "calls", "rounds")
+    ]
+    return pa.concat_tables([score_turns("length_penalty", bucket, penalty), *of_lengths])
 
 
 def bent(x: float, k: float, q: float) -> float:
@@ -236,10 +236,6 @@ def bent(x: float, k: float, q: float) -> float:
     if abs(q - 1) < 1e-9:
         return log(1 + k * x) / k
     return float(((1 + k * x) ** (1 - q) - 1) / (k * (1 - q)))
-
-
-def _key(turn: Turn) -> tuple[str, int]:
-    return turn["session_id"], turn["turn"]
 
 
 def _lengths(turn: Turn, parameters: LengthParameters) -> dict[str, float]:

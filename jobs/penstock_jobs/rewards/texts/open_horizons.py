@@ -11,13 +11,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from penstock_jobs.rewards.texts.changes import TextChange
-from penstock_jobs.rewards.texts.provenance import (
-    OTHERS,
-    FileState,
-    KnownFile,
-    OwnerRun,
-    between,
-)
+from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun, between
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
 

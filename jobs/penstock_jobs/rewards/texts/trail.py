@@ -111,12 +111,6 @@ class TrackedEdit:
         return sum(len(ink(self.after[start:end])) for start, end in self.written)
 
 
-@dataclass(frozen=True, eq=False)
-class Trail:
-    session_id: str
-    edits: list[TrackedEdit]
-
-
 def ranges_now(edit: TrackedEdit, sighting: Sighting) -> list[str]:
     """The text that each range of the edit has become; nothing, if its file is gone."""
     if sighting.home is None:
