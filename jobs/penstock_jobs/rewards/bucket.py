@@ -111,7 +111,7 @@ TABLES = tuple(each.name for each in fields(Bucket) if each.type is pa.Table)
 
 
 def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows with `ts` in microseconds, `seq` and the named columns."""
+    """By session its rows, with `ts` in microseconds, `seq` and the named columns."""
     if not table.num_rows:
         return {}
     names = ("ts", "seq", *columns)
@@ -126,7 +126,6 @@ def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]
 def query_rows(
     file: str, tables: Mapping[str, pa.Table], **parameters: object
 ) -> list[dict[str, Any]]:
-    """The rows of a query of this room over these tables."""
     sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -149,7 +148,7 @@ def _turn_starts(turns: Iterable[dict[str, Any]]) -> list[int]:
 
 
 def _files_of(commit: Mapping[str, Any]) -> list[Any]:
-    """None of a commit that carries no texts."""
+    """The list is empty for a commit that carries no texts."""
     try:
         files = msgspec.json.decode(commit["payload"]).get("files")
     except (msgspec.DecodeError, AttributeError):

@@ -30,7 +30,7 @@ _ROWS_PER_STATEMENT = 500
 
 
 class Link(NamedTuple):
-    """The session that another continues."""
+    """A session names the session that it continues."""
 
     parent: SessionId
     subagent: bool

@@ -85,7 +85,6 @@ def score_bucket(
 
 
 def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
-    """The rows of these rewards alone."""
     tables = [term.reward.compute(bucket, term.parameters) for term in terms]
     return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
 
@@ -138,7 +137,7 @@ def together(parts: Sequence[ChainPart]) -> Standing:
 
 
 def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]) -> list[Outcome]:
-    """The outcomes, where sessions of a chain are negative, or excluded, together."""
+    """Sessions of a chain become negative, or excluded, together."""
     worst: dict[str, Outcome] = {}
     for outcome in decided:
         place = places.get(outcome.session_id)
@@ -165,7 +164,7 @@ def _mildness(outcome: Outcome) -> tuple[bool, float]:
 
 
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
-    """A row for each session, and one for each of its model calls."""
+    """There is a row for each session, and one for each of its model calls."""
     rows = RewardRows(NAME)
     targets: list[tuple[str, tuple[TargetKind, str], str | None]] = [
         (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)

@@ -76,7 +76,7 @@ def score_deletion(
     cost: CompareCost,
     value: Callable[[TrackedEdit, float, int], EditScore],
 ) -> EditScore:
-    """Of an edit that only took away: from how much others brought back, and the agent itself."""
+    """Scores an edit that only took away, by how much others and the agent itself brought back."""
     if sighting.home is None:
         return EditScore(None, "path_lost")
     try:
@@ -134,8 +134,6 @@ class TargetGroup(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EditTargets:
-    """The edits of a bucket, their files, turns and sessions."""
-
     edits: list[TrackedEdit]
     #: What edits had become, each once.
     looks: list[tuple[TrackedEdit, Sighting]]
@@ -155,7 +153,7 @@ _targets: WeakKeyDictionary[Bucket, dict[TrailTerms, EditTargets]] = WeakKeyDict
 
 
 def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
-    """Worked out once for all rewards of edits."""
+    """They are worked out once for all rewards of edits."""
     known = _targets.setdefault(bucket, {})
     terms = parameters.terms()
     if terms not in known:
@@ -247,7 +245,7 @@ class StateReasons(NamedTuple):
 
 
 class TargetScores(NamedTuple):
-    """A row a target, a column a horizon."""
+    """There is a row for each target and a column for each horizon."""
 
     #: NaN where there is none.
     value: Floats
@@ -299,7 +297,7 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
 
 
 def _commonest(place: Numbers, state_reason: Numbers, size: int) -> Numbers:
-    """Of the states without a value."""
+    """Only states without a value are counted."""
     numbers = int(state_reason.max(initial=PENDING)) + 1
     counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
     counts = counts.reshape(size, numbers)

@@ -158,8 +158,6 @@ _CommitEvent = tuple[str, int, str, tuple[ChangedFile, ...]]
 
 @dataclass(eq=False)
 class _FollowedFiles:
-    """The edited files of one session, through the commits."""
-
     #: The session's path → the repository's.
     matched: Mapping[str, str]
     #: The repository's path now → the session's.
@@ -226,7 +224,7 @@ def _commit_events(
 
 
 def _new_name(name: str, old: str, new: str) -> str:
-    """What the session would call the new path, by how it called the old one."""
+    """The session's name of the new path follows from its name of the old one."""
     plain = _plain(name)
     if plain.endswith(old):
         return plain[: len(plain) - len(old)] + new
@@ -319,7 +317,7 @@ def _walk(repository: Repository) -> list[Commit]:
 
 
 def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
-    """What `git diff-tree -z --stdin` said, by commit."""
+    """Reads the output of `git diff-tree -z --stdin`, by commit."""
     by_commit: dict[str, list[ChangedFile]] = {}
     fields = iter(raw.split(b"\0"))
     changed: list[ChangedFile] = []
@@ -343,7 +341,7 @@ def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
 
 
 def _texts(repository: Repository, blobs: Iterable[str | None]) -> dict[str, str]:
-    """By blob; without what is no text."""
+    """They are by blob, without what is no text."""
     names = sorted(blob for blob in set(blobs) if blob)
     if not names:
         return {}
@@ -367,7 +365,7 @@ def _texts(repository: Repository, blobs: Iterable[str | None]) -> dict[str, str
 
 
 def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
-    """What git printed. Raises InvalidInput with what it said instead."""
+    """Returns the output. Raises InvalidInput with the message of git."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     what = f"the repository {repository.directory}"
     try:
@@ -393,7 +391,7 @@ def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def _rows(table: pa.Table) -> list[tuple[str, int, str]]:
-    """Session, moment in microseconds, path; without rows that name no path."""
+    """Session, moment in microseconds and path, without rows that name no path."""
     if not table.num_rows:
         return []
     columns = (table["session_id"], table["ts"].cast(pa.int64()), table["path"])

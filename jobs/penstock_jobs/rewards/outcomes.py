@@ -50,8 +50,6 @@ class Outcome:
 
 @dataclass(frozen=True)
 class OutcomeLimits:
-    """What the rules go by."""
-
     #: A session without an end is over when nothing was heard of it for this time, in seconds.
     quiet_s: float = 3600.0
     #: An edit is kept when more of it than this share is still there.
@@ -65,8 +63,6 @@ class OutcomeLimits:
 
 @dataclass(frozen=True)
 class RuleFacts:
-    """What the rules know of a session."""
-
     consent: str
     over: bool
     acted: bool
@@ -163,7 +159,7 @@ def outcomes(
 def decide(
     facts: RuleFacts, standing: Standing, negative_value: float = -1.0
 ) -> tuple[Kind, str | None, float | None]:
-    """The kind, the reason and the value."""
+    """Returns the kind, the reason and the value."""
     for rule in RULES:
         if not rule.holds(facts):
             continue
@@ -179,7 +175,6 @@ def decide(
 
 
 def _session_facts(bucket: Bucket) -> list[dict[str, Any]]:
-    """The rows of session_facts.sql."""
     tables = [_HAPPENED.empty_table()]
     for name in TABLES:
         table: pa.Table = getattr(bucket, name)

@@ -83,7 +83,7 @@ class RewardRows:
         due_us: int | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Without a state it is scored, or censored for a reason."""
+        """Without a state the row is scored, or censored for a reason."""
         state = state or ("censored" if value is None else "scored")
         self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
 

@@ -41,7 +41,7 @@ Whole = Callable[[list[TurnScore]], TurnScore]
 
 
 def mean(scores: list[TurnScore]) -> TurnScore:
-    """Weighted, of the turns that have a value; else the reason of the last turn."""
+    """The mean is weighted. Without values it has the reason of the last turn."""
     weight = total = 0.0
     known = False
     for value, _, turn_weight in scores:
@@ -71,7 +71,6 @@ def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
 
 
 def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mean) -> pa.Table:
-    """The reward of all turns of a bucket, and of their sessions."""
     rows = RewardRows(name)
     for session, turns in groupby(turn_facts(bucket), key=itemgetter("session_id")):
         scored = [(turn, own) for turn in turns if (own := score(turn)) is not None]
@@ -87,7 +86,6 @@ def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mea
 
 
 def turn_facts(bucket: Bucket) -> list[Turn]:
-    """The rows of turn_facts.sql, counted once for all rewards."""
     if bucket not in _facts:
         tables = {f"bucket_{name}": getattr(bucket, name) for name in _TABLES}
         _facts[bucket] = query_rows("turn_facts.sql", tables, terminal_tools=list(TERMINAL_TOOLS))

@@ -132,7 +132,7 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
 
 
 def silences(sessions: Iterable[SessionTurns]) -> Iterator[Silence]:
-    """One for each session whose last word is the agent's."""
+    """There is one for each session whose last word is the agent's."""
     for session in sessions:
         last = None
         for turn in session.turns:
@@ -268,5 +268,5 @@ def score_follow_ups(
 
 
 def _badness(score: TurnScore) -> float:
-    """What is not known is no worse than what is."""
+    """An unknown score is no worse than a known one."""
     return 1.0 if score.value is None else score.value

@@ -36,7 +36,7 @@ Tests = Literal["passed", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a judge sees: the user's words, and what the agent did just before."""
+    """A judge sees the user's words, and what the agent did just before."""
 
     text: str
     #: The agent's closing words.

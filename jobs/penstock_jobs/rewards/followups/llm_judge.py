@@ -81,7 +81,7 @@ class Endpoint:
         return address
 
     def judge_version(self) -> str:
-        """Of the facts that the answers depend on: the model's name, but not its address."""
+        """It covers all that the answers depend on: the model's name, but not its address."""
         facts = [
             prompt_version(),
             self.model,
@@ -190,7 +190,7 @@ class LlmJudge:
         return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
 
     def _completion(self, system: str, user: str) -> object:
-        """What the model wrote. Sends again where that may help. Raises _Failure."""
+        """Asks the model, again where that may help. Raises _Failure."""
         question = f"{system}{user}".encode(errors="surrogatepass")
         tokens = len(question) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
         why = ""
@@ -278,7 +278,7 @@ def shown_message(message: Message, chars_max: int) -> str:
 
 
 def _bounded(text: str, chars_max: int) -> str:
-    """The beginning and the end: what users say stands before or after what they paste."""
+    """The middle is left out: what users say stands before or after what they paste."""
     if len(text) <= chars_max:
         return text
     head = chars_max * 2 // 3
@@ -313,7 +313,6 @@ class AnswerCache:
         self._database = database
 
     def get(self, keys: Iterable[str]) -> dict[str, ModelAnswer]:
-        """Those that are known."""
         answers: dict[str, ModelAnswer] = {}
         query = sa.select(judge_answer.c.key, judge_answer.c.answer)
         keys = list(keys)
@@ -326,7 +325,7 @@ class AnswerCache:
         return answers
 
     def put(self, answers: Mapping[str, ModelAnswer]) -> None:
-        """Keeps them for good when it returns. An answer that is there stays as it is."""
+        """The answers are kept for good when it returns. An answer that is there stays as it is."""
         rows = [
             {"key": key, "answer": msgspec.json.encode(answer).decode()}
             for key, answer in sorted(answers.items())  # so that no two wait for each other

@@ -243,7 +243,7 @@ def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
 
 def _units_written(edit: TrackedEdit) -> int:
-    """UTF-16 units of the inserted text, as the published forms count."""
+    """The published forms count UTF-16 units."""
     return sum(len(code_units(changed.after)) for changed in edit.ranges)
 
 

@@ -72,7 +72,7 @@ def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
 
 
 def _statuses(arguments: str | None) -> list[str] | None:
-    """None where they cannot be read."""
+    """None means that they cannot be read."""
     try:
         items = msgspec.json.decode(arguments or "")
     except msgspec.DecodeError:
@@ -88,7 +88,7 @@ def _statuses(arguments: str | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class CommentParameters:
-    """`chars_min` are inserted characters of an edit; `free_share` is of them."""
+    """`chars_min` counts inserted characters of an edit; `free_share` is a share of them."""
 
     chars_min: int = 200
     free_share: float = 0.4
@@ -138,7 +138,7 @@ def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.T
 
 
 def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int] | None:
-    """The value, and how many characters it is of."""
+    """Returns the value, and the number of characters that it is of."""
     if len(edit["after"] or "") < parameters.chars_min:
         return None
     start = _BY_SUFFIX.get(PurePosixPath(edit["path"] or "").suffix[1:].lower())
@@ -152,7 +152,7 @@ def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int
 
 
 def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
-    """Characters of the inserted lines that are comments, and of all inserted lines."""
+    """Counts the characters of inserted lines that are comments, and of all inserted lines."""
     left = Counter(before.splitlines())
     comments = written = 0
     within = False

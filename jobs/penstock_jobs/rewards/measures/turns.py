@@ -47,7 +47,7 @@ def asked_instead(turn: Turn) -> TurnScore | None:
 
 
 def asks(text: str) -> bool:
-    """Whether it ends with a question."""
+    """Whether the text ends with a question."""
     return _ASKS.search(_CODE.sub("", text).rstrip()) is not None
 
 
@@ -136,7 +136,7 @@ def tests_passing(turn: Turn) -> TurnScore | None:
 
 @dataclass(frozen=True)
 class TerminalParameters:
-    """`calls_min` are tool calls of a turn."""
+    """A turn with fewer tool calls than `calls_min` is not scored."""
 
     calls_min: int = 4
 
@@ -239,7 +239,7 @@ def bent(x: float, k: float, q: float) -> float:
 
 
 def _lengths(turn: Turn, parameters: LengthParameters) -> dict[str, float]:
-    """None of a turn without a model call."""
+    """A turn without a model call has none."""
     if not turn["model_calls"]:
         return {}
     return {

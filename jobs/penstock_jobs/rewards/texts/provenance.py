@@ -63,7 +63,7 @@ class FileState:
         return [0, *accumulate(run.length for run in self.runs)]
 
     def cut(self, start: int, end: int) -> list[OwnerRun]:
-        """The runs between two places."""
+        """Returns the runs between two places."""
         runs, starts = self.runs, self.starts
         if start >= end or not runs:
             return []
@@ -84,7 +84,7 @@ def _part(run: OwnerRun, skip: int, size: int) -> OwnerRun:
 
 @dataclass(eq=False)
 class KnownFile:
-    """What is known of a file: one state, or several parts as long as nobody saw all of it."""
+    """There is one state, or several parts as long as nobody saw all of the file."""
 
     path: str
     parts: list[FileState]
@@ -221,12 +221,12 @@ def shifted(change: TextChange, start: int, old: int, new: int, rest: int) -> Te
 
 
 def joined_state(parts: Sequence[FileState], text: str) -> FileState:
-    """Known parts as one, in the order in which they are found in `text`."""
+    """Known parts become one, in the order in which they are found in `text`."""
     if len(parts) == 1:
         return parts[0]
 
     def place(part: FileState) -> int:
-        """By its text or else by its longest line; at the end if it is nowhere."""
+        """A part is found by its text, or by its longest line; else it comes last."""
         at = text.find(part.text)
         if at < 0:
             line = max(part.text.splitlines(), key=len, default="")
@@ -249,7 +249,7 @@ def joined_state(parts: Sequence[FileState], text: str) -> FileState:
 
 
 def between(covered: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """What (start, length) stretches, in order, leave uncovered: (start, end)."""
+    """Finds the (start, end) that (start, length) stretches, in order, leave uncovered."""
     uncovered = []
     at = 0
     for start, size in covered:

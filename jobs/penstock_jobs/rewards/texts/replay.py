@@ -294,7 +294,7 @@ def _describe(
 
 
 def _line_ends(before: str, after: str) -> list[tuple[str, str]]:
-    """The texts with the line ends that the file may have."""
+    """The file may have other line ends than the edit."""
     bare, bare_after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
     forms = [
         (before, after),
@@ -305,7 +305,7 @@ def _line_ends(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _places(text: str, part: str) -> list[int]:
-    """Where the part is in the text; two places are as good as any number."""
+    """Finds at most two places: two are as good as any number."""
     first = text.find(part)
     if first < 0:
         return []

@@ -56,7 +56,7 @@ def four_gram_presence(chunks: Iterable[str], file: str) -> float:
 
 
 def four_gram_range(ranges: Iterable[tuple[str, str]]) -> float:
-    """The range form, of (text as written, text now): 1 when nothing was written."""
+    """The range form takes (text as written, text now); it is 1 when nothing was written."""
     sized = [(len(code_units(written)), written, now) for written, now in ranges]
     total = sum(size for size, _, _ in sized)
     if not total:
@@ -102,7 +102,7 @@ def _apart(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> int:
 
 
 class SearchedFile:
-    """A file in which many pieces are searched: its grams are sorted once, if at all."""
+    """Its grams are sorted once for all pieces that are searched, if at all."""
 
     def __init__(self, file: str) -> None:
         self._units = code_units(file)

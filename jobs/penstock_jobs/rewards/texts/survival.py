@@ -69,7 +69,7 @@ def credit(
 
 
 def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The stretches cut at line ends, and where lines are longer than LINE_MAX."""
+    """Cuts the stretches at line ends, and lines that are longer than LINE_MAX."""
     lines = []
     for start, end in stretches:
         at = start

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class TrailTerms:
-    """What a trail depends on. Windows are (begin, end) after the edit, in microseconds."""
+    """Windows are (begin, end) after the edit, in microseconds."""
 
     windows_us: tuple[tuple[int, int], ...]
     move_min: int
@@ -152,7 +152,7 @@ def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
 
 
 def _untied(rows: list[Row]) -> list[Row]:
-    """Rows of one moment without a number have to stand in some order: any, but the same."""
+    """Rows of one moment without a number get a fixed order."""
     if len(rows) == 1:
         return rows
     ties = {tuple(str(row.get(column) or "") for column in _TIES): row for row in rows}
@@ -160,13 +160,13 @@ def _untied(rows: list[Row]) -> list[Row]:
 
 
 class EditNames:
-    """Of one session; edits are asked for in their order."""
+    """Names the edits of one session, in their order."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def of(self, edit: Row) -> str:
-        """The id that was sent, or its time; one that comes again is numbered."""
+        """The name is the id that was sent, or the time; one that comes again is numbered."""
         seq = edit["seq"]
         name = edit["edit_id"] or edit["event_id"]
         name = name or f"{edit['ts']}:{'' if seq is None else seq}"
@@ -175,7 +175,6 @@ class EditNames:
 
 
 def named(edits: Iterable[Row]) -> Iterator[tuple[str, Row]]:
-    """The edits of one session, in their order."""
     names = EditNames()
     for _, _, edit in in_order(edits):
         yield names.of(edit), edit
