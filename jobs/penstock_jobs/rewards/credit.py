@@ -92,8 +92,8 @@ def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
 def standings(
     definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
 ) -> dict[str, Standing]:
-    """What the definition makes of each session in the rows or places; sessions of a chain have
-    one standing together."""
+    """The standing by the definition of each session in the rows or places. Sessions of a chain
+    have one standing together."""
 
     def chain_of(session: str) -> str:
         return places[session].chain if session in places else session

@@ -235,7 +235,7 @@ def _clipped(value: float, bounds: Bounds) -> float:
 
 
 def latest_due(dues: Iterable[int | None]) -> int | None:
-    """By when a whole is pending no more, from its pending parts: without an event never, if that
-    holds of one of them."""
+    """The moment from which a whole is not pending any more, by its pending parts. It is None if
+    one of them waits for an event."""
     known = list(dues)
     return None if None in known else max((due for due in known if due is not None), default=None)

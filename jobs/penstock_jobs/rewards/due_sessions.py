@@ -68,8 +68,8 @@ def finish_run(database: Database, version: str, snap: int) -> None:
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
-    """By its version, the beginning of it, or a name: of several with that name the one that ran
-    last. Raises InvalidInput."""
+    """Finds a definition by its version, the beginning of it, or its name: of several the one that
+    ran last. Raises InvalidInput."""
     with database.read() as connection:
         rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
         known = [Progress(*row) for row in rows]

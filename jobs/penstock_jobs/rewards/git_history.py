@@ -1,4 +1,4 @@
-"""What a Git repository says about the edits of a bucket, with nothing installed anywhere.
+"""The commits of a Git repository as later states of the edits of a bucket.
 
 The commits of a branch are later states of the files that were edited. Each becomes a `vcs_commit`
 event of the session at the committer's time, but never before its parents', so that all rewards
@@ -152,7 +152,7 @@ def _file_entry(file: ChangedFile, texts: Mapping[str, str]) -> dict[str, object
 
 # Following files
 
-#: What the branch says to a session at a moment: session, moment, commit, files.
+#: The branch shows a session some files: session, moment, commit, files.
 _CommitEvent = tuple[str, int, str, tuple[ChangedFile, ...]]
 
 
@@ -279,10 +279,24 @@ def _path_matcher(
 
 
 def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[str]]:
-    """The commits from a moment on, parents first, and the files that there were before them."""
-    later = [commit for commit in _walk(repository) if commit.ts_us >= since_us]
+    """The commits from a moment on, parents first, and the files that there were before them. No
+    commit is earlier than its parents."""
+    along = ["--first-parent"] if repository.first_parent else []
+    listed = _git(
+        repository, "rev-list", "--topo-order", "--reverse", "--parents", "--timestamp", *along,
+        "--end-of-options", repository.branch, "--",
+    )  # fmt: skip
+    moments: dict[str, int] = {}
+    later = []
+    for line in listed.decode().splitlines():
+        seconds, name, *parents = line.split()
+        moment = max([int(seconds) * SECOND, *(moments.get(parent, 0) for parent in parents)])
+        moments[name] = moment
+        if moment >= since_us:
+            later.append(Commit(name, parents[0] if parents else None, moment))
     if not later:
         return [], []
+    later.sort(key=lambda commit: commit.ts_us)
     # Each beside its first parent, so that a merge is the change of the branch.
     pairs = "".join(f"{commit.name} {commit.parent or ''}".strip() + "\n" for commit in later)
     raw = _git(
@@ -296,24 +310,6 @@ def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[
         before = [os.fsdecode(name) for name in names.split(b"\0") if name]
     with_files = [each._replace(changed=tuple(changed.get(each.name, ()))) for each in later]
     return with_files, before
-
-
-def _walk(repository: Repository) -> list[Commit]:
-    """All commits of the branch, parents first. None is earlier than its parents."""
-    along = ["--first-parent"] if repository.first_parent else []
-    listed = _git(
-        repository, "rev-list", "--topo-order", "--reverse", "--parents", "--timestamp", *along,
-        "--end-of-options", repository.branch, "--",
-    )  # fmt: skip
-    moments: dict[str, int] = {}
-    commits = []
-    for line in listed.decode().splitlines():
-        seconds, name, *parents = line.split()
-        moment = max([int(seconds) * SECOND, *(moments.get(parent, 0) for parent in parents)])
-        moments[name] = moment
-        commits.append(Commit(name, parents[0] if parents else None, moment))
-    commits.sort(key=lambda commit: commit.ts_us)
-    return commits
 
 
 def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:

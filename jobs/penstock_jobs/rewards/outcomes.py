@@ -26,7 +26,7 @@ _NOT_THERE = ("self_rework", "nothing_written")
 _HAPPENED = pa.schema(
     [
         ("session_id", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64()),
-        ("kind", pa.string()), ("consent", pa.string()), ("checkpoint", pa.string()),
+        ("source", pa.string()), ("consent", pa.string()), ("checkpoint", pa.string()),
         ("error_class", pa.string()), ("type", pa.string()), ("payload", pa.string()),
     ]
 )  # fmt: skip
@@ -42,9 +42,9 @@ class Outcome:
     reason: str | None = None
     value: float | None = None
     checkpoint: str | None = None
-    #: Of a pending one: by when it is pending no more, without any new event.
+    #: A pending one is decided by then, even without a new event.
     due_us: int | None = None
-    #: Of a scored one: which rewards it was scored without.
+    #: A scored one was scored without these rewards.
     without: str | None = None
 
 
@@ -54,7 +54,7 @@ class OutcomeLimits:
     quiet_s: float = 3600.0
     #: An edit is kept when more of it than this share is still there.
     kept_min: float = 0.05
-    #: What a negative by rule is worth, unless its rewards say that it is worth even less.
+    #: The value of a negative by rule, unless its rewards make it even less.
     negative_value: float = -1.0
     #: By which horizons it is measured whether an edit was kept. Those of the definition: then
     #: the texts are compared only once.
@@ -180,7 +180,7 @@ def _session_facts(bucket: Bucket) -> list[dict[str, Any]]:
         table: pa.Table = getattr(bucket, name)
         if table.num_rows:
             table = table.select([each for each in _HAPPENED.names if each in table.column_names])
-            tables.append(table.append_column("kind", pa.repeat(name, table.num_rows)))
+            tables.append(table.append_column("source", pa.repeat(name, table.num_rows)))
     happened = pa.concat_tables(tables, promote_options="default")
     return query_rows("session_facts.sql", {"happened": happened}, as_of_us=bucket.as_of_us)
 

@@ -1,4 +1,4 @@
-"""What runs, sessions, checkpoints and judges came to, as a person reads it in a terminal."""
+"""The results of runs, sessions, checkpoints and judges, as a person reads them in a terminal."""
 
 import sys
 from collections import Counter, defaultdict
@@ -142,7 +142,7 @@ def short(value: object) -> object:
 def compute(
     bucket: Bucket, definition: Definition | None, places: Mapping[str, ChainMember] | None = None
 ) -> pa.Table:
-    """By a definition its rewards, and what it makes of them; without one all rewards that need no
+    """The rewards of a definition and its sum; without a definition all rewards that need no
     settings, with their defaults. Raises InvalidInput, JudgeUnfit."""
     if definition is None:
         free = [reward for reward in all_rewards().values() if reward.check is None]

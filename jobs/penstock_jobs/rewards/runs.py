@@ -169,7 +169,7 @@ class BucketTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     progress: Progress = field(repr=False)
     bucket: Bucket
-    #: Of sessions that are in a chain with others.
+    #: The places of sessions that are in a chain with others.
     places: Mapping[SessionId, ChainMember] = field(repr=False)
     repository: Repository | None = None
 

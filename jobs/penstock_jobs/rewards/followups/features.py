@@ -52,7 +52,7 @@ def _shape(pattern: str, *marks: str, flags: int = 0) -> Shape:
     return Shape(re.compile(pattern, re.MULTILINE | flags), marks, bool(flags & re.IGNORECASE))
 
 
-#: By what writes them.
+#: The key is the program that writes such lines.
 SHAPES: dict[str, Shape] = {
     "python": _shape(r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d'),
     "exception": _shape(
@@ -153,7 +153,7 @@ class Lexicon(NamedTuple):
     phrases: dict[str, tuple[int, ...]]
     #: Beginnings of words.
     stems: dict[str, tuple[int, ...]]
-    #: By group, cues that may stand anywhere.
+    #: The cues of each group that may stand anywhere.
     unspaced: list[re.Pattern[str]]
     #: The words that a phrase of several begins with.
     openers: frozenset[str]

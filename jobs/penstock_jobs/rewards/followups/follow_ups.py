@@ -19,7 +19,7 @@ from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 #: Of the view `events` only these types are looked at; the rest need not be in the table.
 EVENT_TYPES = ("interrupt", "session_end", "test_result")
 
-#: What a program wrote in the user's name, or told the client and not the agent.
+#: Messages that a program wrote in the user's name, or that are for the client alone.
 _MACHINE = re.compile(
     r"\s*(?:<(?:task-notification|system-reminder|local-command|command-name)\b"
     r"|\[Request interrupted by user|/(?!undo|revert|rewind|restore)[a-z][\w:-]*\s*$)"

@@ -295,7 +295,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def answer_in(content: object) -> ModelAnswer | None:
-    """None unless it is one object with exactly the three fields, each in its range."""
+    """The answer is None unless it is one object with exactly the three fields in their ranges."""
     if not isinstance(content, str):
         return None
     fenced = _FENCED.match(content)
@@ -337,7 +337,7 @@ class AnswerCache:
 
 
 class RunBudget:
-    """What a run may spend, whatever processes it has, and on whatever machines.
+    """The limits of a run, shared by all its processes on all machines.
 
     Tokens are set aside before a request is sent, by a guess that is rather too high, and put
     right by what the answer says. What a killed process had set aside stays set aside: nobody
@@ -364,7 +364,7 @@ class RunBudget:
             return taken.rowcount == 1
 
     def settle(self, taken: int, spent: int) -> None:
-        """Of `taken` tokens that were set aside, `spent` were needed."""
+        """`taken` tokens were set aside, and `spent` were needed."""
         right = judge_spending.c.tokens + (spent - taken)
         own = judge_spending.c.run == self._run
         with self._database.write() as connection:

@@ -1,4 +1,4 @@
-"""What a change of a text kept and what it moved: lines first, then characters inside of them.
+"""Comparing two texts: which lines were kept or moved, then which characters inside of them.
 
 White space does not take part: lines are alike when they are alike without it, so that neither
 re-indentation nor a formatter nor other line ends change anything. The cost is linear in the
@@ -77,8 +77,8 @@ def ink(text: str) -> str:
 
 
 def compare(old: str, new: str, cost: CompareCost, move_min: int = 20) -> TextChange:
-    """What of `old` is still in `new`. Stretches of whole lines that are at another place count
-    as moved if they have at least `move_min` characters. Raises TooExpensive."""
+    """Finds the text of `old` that is still in `new`. Stretches of whole lines at another place
+    count as moved if they have at least `move_min` characters. Raises TooExpensive."""
     if old == new:
         return TextChange([Block(0, 0, len(old))] if old else [], [])
     cost.spent = 0

@@ -1,5 +1,4 @@
-"""What is known of the files of a session: their texts, who wrote each character, and where edits
-were made."""
+"""The known files of a session: their texts, the owner of each character, the places of edits."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -11,9 +10,9 @@ from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Block, TextChange
 
-#: Whoever is not an edit of the session: the user, tools, or who wrote the file before.
+#: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
 OTHERS = 0
-#: What stands between parts of a file of which only parts are known. No text holds it.
+#: Stands between the parts of a file of which only parts are known. No text holds it.
 UNKNOWN = "\n\0\n"
 
 #: (edit, number of the range) → the stretch that the range has become.
@@ -88,7 +87,7 @@ class KnownFile:
 
     path: str
     parts: list[FileState]
-    #: Where it puts itself down when it changes.
+    #: The file adds itself to this set when it changes.
     changed: set["KnownFile"]
     #: Text → the latest state with that text.
     known: dict[str, FileState] = field(default_factory=dict)
@@ -165,49 +164,42 @@ def _append(runs: list[OwnerRun], run: OwnerRun) -> None:
 
 
 def _carried(ranges: Ranges, change: TextChange, length: int, live: Container[int]) -> Ranges:
+    """Where the ranges are in the new text. What was put at the edges of a range joins it."""
     if not ranges:
         return ranges
-    places = Places(change.kept, length)
-    return {key: places.stretch(*stretch) for key, stretch in ranges.items() if key[0] in live}
-
-
-class Places:
-    """Where places of the old text are in the new one."""
-
-    def __init__(self, kept: Sequence[Block], length: int) -> None:
-        self._kept = kept
-        self._starts = [block.i for block in kept]
-        self._ends = [block.i + block.n for block in kept]
-        self._length = length
-        nothing = Block(0, 0, 0)
-        head, self._tail = (kept[0], kept[-1]) if kept else (nothing, nothing)
-        self._head_end = head.n if head.i == head.j == 0 else 0
-        self._tail_end = self._tail.i + self._tail.n
-
-    def stretch(self, start: int, end: int) -> tuple[int, int]:
-        """The stretch between two places. What was put at its edges joins it."""
+    kept = change.kept
+    starts = [block.i for block in kept]
+    ends = [block.i + block.n for block in kept]
+    nothing = Block(0, 0, 0)
+    head, tail = (kept[0], kept[-1]) if kept else (nothing, nothing)
+    head_end = head.n if head.i == head.j == 0 else 0
+    tail_end, shift = tail.i + tail.n, tail.j - tail.i
+    carried: dict[tuple[int, int], tuple[int, int]] = {}
+    for key, (start, end) in ranges.items():
+        if key[0] not in live:
+            continue
         # Most changes are of one place: what lies before stays, what lies behind goes along.
-        if end < self._head_end:
-            return start, end
-        if self._tail.i < start and end < self._tail_end:
-            by = self._tail.j - self._tail.i
-            return start + by, end + by
-        left = bisect_left(self._ends, start)
+        if end < head_end:
+            carried[key] = start, end
+            continue
+        if tail.i < start and end < tail_end:
+            carried[key] = start + shift, end + shift
+            continue
+        left = bisect_left(ends, start)
         # The block that holds the character before `start`, or else the last one before it.
-        if left < len(self._kept) and self._kept[left].i < start:
-            block = self._kept[left]
-            low = block.j + start - block.i
+        if left < len(kept) and kept[left].i < start:
+            low = kept[left].j + start - kept[left].i
         else:
-            low = self._kept[left - 1].j + self._kept[left - 1].n if left else 0
-        right = bisect_right(self._starts, end) - 1
-        if right >= 0 and self._ends[right] > end:
-            block = self._kept[right]
-            high = block.j + end - block.i
-        elif right + 1 < len(self._kept):
-            high = self._kept[right + 1].j
+            low = kept[left - 1].j + kept[left - 1].n if left else 0
+        right = bisect_right(starts, end) - 1
+        if right >= 0 and ends[right] > end:
+            high = kept[right].j + end - kept[right].i
+        elif right + 1 < len(kept):
+            high = kept[right + 1].j
         else:
-            high = self._length
-        return low, max(low, high)
+            high = length
+        carried[key] = low, max(low, high)
+    return carried
 
 
 def shifted(change: TextChange, start: int, old: int, new: int, rest: int) -> TextChange:

@@ -31,7 +31,7 @@ class EditRange(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What an edit had become at a horizon. Without a reason, it can be scored."""
+    """The state of an edit at a horizon. Without a reason, it can be scored."""
 
     state: str
     reason: str | None = None
@@ -41,7 +41,7 @@ class Sighting(NamedTuple):
     holders: tuple[FileState, ...] = ()
     #: Stretches of the edit's text that later edits of the session replaced: (start, length).
     reworked: tuple[tuple[int, int], ...] = ()
-    #: Of what is pending: when the window ends, in microseconds since 1970.
+    #: The end of the window of a pending one, in microseconds since 1970.
     due_us: int | None = None
 
 
@@ -69,12 +69,12 @@ class TrackedEdit:
     made: FileState | None = None
     #: Stretches of `after` that the edit wrote.
     written: list[tuple[int, int]] = field(default_factory=list)
-    #: What it took away, where it only took away: by number of the range.
+    #: The texts that an edit took away which wrote nothing, by number of the range.
     deleted: dict[int, str] = field(default_factory=dict)
     ranges: list[EditRange] = field(default_factory=list)
     #: By horizon.
     sightings: list[Sighting] = field(default_factory=list)
-    #: By the states that hold its text; filled when somebody asks.
+    #: They are found when somebody asks, by the states that hold its text.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
 
     def is_as_made(self, sighting: Sighting) -> bool:
