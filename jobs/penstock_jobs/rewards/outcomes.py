@@ -26,7 +26,7 @@ _NOT_THERE = ("self_rework", "nothing_written")
 _HAPPENED = pa.schema(
     [
         ("session_id", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64()),
-        ("source", pa.string()), ("consent", pa.string()), ("checkpoint", pa.string()),
+        ("view", pa.string()), ("consent", pa.string()), ("checkpoint", pa.string()),
         ("error_class", pa.string()), ("type", pa.string()), ("payload", pa.string()),
     ]
 )  # fmt: skip
@@ -179,8 +179,9 @@ def _session_facts(bucket: Bucket) -> list[dict[str, Any]]:
     for name in TABLES:
         table: pa.Table = getattr(bucket, name)
         if table.num_rows:
-            table = table.select([each for each in _HAPPENED.names if each in table.column_names])
-            tables.append(table.append_column("source", pa.repeat(name, table.num_rows)))
+            columns = set(_HAPPENED.names) & set(table.column_names) - {"view"}
+            table = table.select(sorted(columns))
+            tables.append(table.append_column("view", pa.repeat(name, table.num_rows)))
     happened = pa.concat_tables(tables, promote_options="default")
     return query_rows("session_facts.sql", {"happened": happened}, as_of_us=bucket.as_of_us)
 

@@ -1,14 +1,14 @@
 -- What the rules of outcomes go by: of each session, what had happened in it up to a moment.
 -- Grain:  session_id.
 -- Order:  session_id.
--- `happened` holds the rows of all tables of a bucket; `source` is the table's name. A session of
+-- `happened` holds the rows of all tables of a bucket; `view` is the table's name. A session of
 -- which all is later has a row too, and consent does not wait.
 with events as (
-    select session_id, source, consent, checkpoint, type,
+    select session_id, view, consent, checkpoint, type,
            epoch_us(ts) as us,
            row(epoch_us(ts), coalesce(seq, 0)) as place,
            epoch_us(ts) <= $as_of_us as seen,
-           source in ('model_calls', 'tool_calls', 'edits') as by_agent,
+           view in ('model_calls', 'tool_calls', 'edits') as by_agent,
            coalesce(error_class = 'invalid_arguments', false) as invalid,
            case when json_valid(payload)
                 then json_extract_string(payload, '$.reason') = 'user_stop' end as stops
@@ -19,10 +19,10 @@ sessions as (
            bool_or(consent = 'no_train') as refused,
            max(us) filter (seen) as last_us,
            bool_or(by_agent and seen) as acted,
-           list(invalid order by place, invalid) filter (source = 'tool_calls' and seen) as calls,
-           max(place) filter (source = 'tool_calls' and seen) as called,
-           max(place) filter (source = 'edits' and seen) as edited,
-           max(place) filter (source = 'user_messages' and seen) as asked,
+           list(invalid order by place, invalid) filter (view = 'tool_calls' and seen) as calls,
+           max(place) filter (view = 'tool_calls' and seen) as called,
+           max(place) filter (view = 'edits' and seen) as edited,
+           max(place) filter (view = 'user_messages' and seen) as asked,
            max(place) filter (type = 'session_end' and seen) as ended,
            max(place) filter ((type = 'interrupt' or type = 'session_end' and stops) and seen)
                as stopped,
