@@ -4,7 +4,8 @@
 -- `happened` holds the rows of all tables of a bucket; `view` is the table's name. A session of
 -- which all is later has a row too, and consent does not wait.
 with events as (
-    select session_id, view, consent, checkpoint, type,
+    select session_id, view, consent, checkpoint,
+           case when view = 'events' then type end as type,
            epoch_us(ts) as us,
            row(epoch_us(ts), coalesce(seq, 0)) as place,
            epoch_us(ts) <= $as_of_us as seen,
