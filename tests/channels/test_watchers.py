@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.change_feed import follow
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import NOTICES_AT_ONCE
-from penstock.channels.watchers import ChannelNews, Watcher, WatchOutcome, follow
+from penstock.channels.watchers import ChannelNews, Watcher, WatchOutcome
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.migrations import upgrade

@@ -276,15 +276,15 @@ def watch(
 def _from_database(
     data: Path | None, tenant: str, name: str, after: int | None
 ) -> Iterator[dict[str, Any]]:
+    from penstock.channels.change_feed import follow
     from penstock.channels.channel import channel_state
-    from penstock.channels.watchers import POLL_SECONDS, follow
 
     with open_existing(data) as lake:
         if after is None:
             after = channel_state(lake.database, tenant, name).version - 1
         while True:
             try:
-                for one in follow(lake.database, tenant, name, after, poll_s=POLL_SECONDS):
+                for one in follow(lake.database, tenant, name, after):
                     after = one.version
                     yield one.document
             except DatabaseUnreachable as error:
@@ -294,12 +294,13 @@ def _from_database(
 
 def _over_http(url: str, name: str, after: int | None) -> Iterator[dict[str, Any]]:
     """Raises ServerUnreachable where nobody ever answered; later it tries again."""
-    from penstock.http.client import ServiceClient, answers, channel_path
+    from penstock.channels.change_feed import channel_answers, channel_path
+    from penstock.http.client import service_at
 
-    service = ServiceClient(url)
+    service = service_at(url)
     if after is None:
         after = max(0, service.ask(channel_path(name), "version")["version"] - 1)
-    for answer in answers(service, name, after, say, Event()):
+    for answer in channel_answers(service, name, after, say, Event()):
         yield from answer["changes"]
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,16 +12,14 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import Connection
 
-from penstock.channels.channel import ChannelState, channel_state, channel_state_in
+from penstock.channels.change_feed import POLL_SECONDS
+from penstock.channels.channel import ChannelState, channel_state_in
 from penstock.channels.errors import ChannelUnknown
-from penstock.channels.notices import Notice, notices_after, notices_in
+from penstock.channels.notices import Notice, notices_in
 from penstock.channels.tables import channel
 from penstock.database.engine import Database
 from penstock.errors import PenstockError, TooManyRequests
 from penstock.http.errors import CutOff
-
-#: How often a process looks for changes of channels that somebody waits for.
-POLL_SECONDS = 0.02
 
 #: The longest wait of a request for a change: proxies give up a connection that is silent longer.
 _WAIT_SECONDS_MAX = 60.0
@@ -253,16 +250,3 @@ def _seen(
     if after is None or after >= found.version:
         return ChannelNews(found)
     return ChannelNews(found, notices_in(connection, *key, after, up_to=found.version))
-
-
-def follow(
-    database: Database, tenant: str, name: str, after: int, *, poll_s: float
-) -> Iterator[Notice]:
-    """Each change after a version, for ever, as it comes. Raises ChannelUnknown,
-    DatabaseUnreachable."""
-    channel_state(database, tenant, name)
-    while True:
-        for one in notices_after(database, tenant, name, after):
-            after = one.version
-            yield one
-        time.sleep(poll_s)

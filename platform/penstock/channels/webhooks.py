@@ -21,7 +21,7 @@ from penstock.channels.notices import Notice
 from penstock.channels.tables import channel, delivery, webhook
 from penstock.database.engine import Database, now_us
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds, Exchange, Heard
+from penstock.http.client import HttpAnswer, HttpClient
 from penstock.settings import without_secrets
 
 _SECRET_PREFIX = "whsec_"
@@ -194,7 +194,7 @@ class WebhookTarget:
     def __init__(self, address: HttpAddress, secret: str, seconds_max: float) -> None:
         self._address = address
         self._secret = secret
-        self._exchange = Exchange(Bounds(seconds_max, _ANSWER_BYTES_MAX))
+        self._client = HttpClient(address, seconds_max=seconds_max, bytes_max=_ANSWER_BYTES_MAX)
 
     def send(self, notice: Notice) -> DeliveryFailure | None:
         body = notice.body.encode()
@@ -206,23 +206,23 @@ class WebhookTarget:
         }
         if self._address.authorization:
             headers["Authorization"] = self._address.authorization
-        heard = self._exchange.ask("POST", self._address, headers, body)
-        if 200 <= heard.status < 300:  # whatever came of the rest of its answer
+        answer = self._client.request("POST", headers, body)
+        if 200 <= answer.status < 300:  # whatever came of the rest of its answer
             return None
-        return DeliveryFailure(_said(heard), heard.retry_after_s, gone=heard.status == _GONE)
+        return DeliveryFailure(_problem(answer), answer.retry_after_s, gone=answer.status == _GONE)
 
     def cut(self) -> None:
-        self._exchange.cut()
+        self._client.cut()
 
 
-def _said(heard: Heard) -> str:
-    if not heard.status:
-        return heard.why
-    if heard.status == _GONE:
+def _problem(answer: HttpAnswer) -> str:
+    if not answer.status:
+        return answer.problem
+    if answer.status == _GONE:
         return f"it answered {_GONE}: it is gone for good; remove it, or bring it back"
-    if 300 <= heard.status < 400:
-        return f"it answered {heard.status}: messages are not sent on to other addresses"
-    return f"it answered {heard.status}"
+    if 300 <= answer.status < 400:
+        return f"it answered {answer.status}: messages are not sent on to other addresses"
+    return f"it answered {answer.status}"
 
 
 def open_webhook(database: Database, webhook_id: str, seconds_max: float) -> WebhookTarget | None:

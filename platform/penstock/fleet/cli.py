@@ -208,9 +208,10 @@ def _looking(
     url: str | None, data: Path | None, tenant: str, name: str
 ) -> Iterator[Callable[[], Fleet]]:
     if url is not None:
-        from penstock.http.client import ServiceClient, channel_path
+        from penstock.channels.change_feed import channel_path
+        from penstock.http.client import service_at
 
-        service = ServiceClient(url)
+        service = service_at(url)
         yield lambda: service.ask(f"{channel_path(name)}/replicas", "parts")
         return
     import msgspec

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from penstock.channels.change_feed import channel_answers, channel_path
 from penstock.channels.channel import channel_state
-from penstock.channels.watchers import POLL_SECONDS
 from penstock.checkpoints.errors import LineageBroken
 from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database
@@ -18,7 +18,7 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.fleet import replicas
 from penstock.fleet.fleet_status import PartName, Standing
 from penstock.fleet.replicas import Report
-from penstock.http.client import ServiceClient, Tell, answers, channel_path
+from penstock.http.client import Tell, service_at
 from penstock.settings import Settings
 
 
@@ -97,9 +97,9 @@ class ServiceSource:
 
     def __init__(self, url: str, channel: str) -> None:
         self._channel = channel
-        self._asking = ServiceClient(url, _ANSWER_SECONDS_MAX)
-        self._reporting = ServiceClient(url, _ANSWER_SECONDS_MAX)
-        self._waiting = ServiceClient(url)
+        self._asking = service_at(url, _ANSWER_SECONDS_MAX)
+        self._reporting = service_at(url, _ANSWER_SECONDS_MAX)
+        self._waiting = service_at(url)
         self._closed = threading.Event()
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class ServiceSource:
 
     def pointings(self, tell: Tell) -> Iterator[Pointing]:
         known: int | None = None
-        for answer in answers(self._waiting, self._channel, None, tell, self._closed):
+        for answer in channel_answers(self._waiting, self._channel, None, tell, self._closed):
             if answer["version"] != known:
                 known = answer["version"]
                 yield _pointing(answer)
@@ -147,7 +147,7 @@ def _pointing(answer: dict[str, Any]) -> Pointing:
 
 _PAUSE_SECONDS = 5.0
 #: Loading takes seconds, and looking costs a processor that the engine could use.
-_LOOK_SECONDS_MIN = 0.1
+_LOOK_SECONDS = 0.1
 _NAMES = [one.name for one in fields(Pointing)]
 
 
@@ -177,7 +177,7 @@ class DatabaseSource:
                 tell(f"{error} It is tried again.")
                 pause_s = _PAUSE_SECONDS
                 continue
-            pause_s = max(_LOOK_SECONDS_MIN, POLL_SECONDS)
+            pause_s = _LOOK_SECONDS
             if found.version != known:
                 known = found.version
                 yield found

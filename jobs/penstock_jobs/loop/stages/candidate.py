@@ -7,7 +7,6 @@ from pathlib import Path
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
@@ -250,7 +249,8 @@ def open_trainer(context: StageContext) -> Trainer:
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=token_of(trainer.token_env),
-        bounds=Bounds(_ANSWER_SECONDS_MAX, _ANSWER_BYTES_MAX),
+        seconds_max=_ANSWER_SECONDS_MAX,
+        bytes_max=_ANSWER_BYTES_MAX,
         pace=Pace(
             settings.room(LoopSettings).loop_poll_seconds,
             _PAUSE_SECONDS_MAX,

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from penstock.database.engine import Database, insert_of
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds, Exchange, Heard
+from penstock.http.client import HttpAnswer, HttpClient
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_spending
@@ -148,29 +148,33 @@ class ChatClient:
         for attempt in range(self._endpoint.attempts_max):
             if not self._budget.take(tokens):
                 return ModelReply(failure="budget", why=why)
-            heard = self._send(body)
-            if heard.status == 200:
-                return self._read(heard.content, tokens)
-            why = heard.why or f"status {heard.status}"
-            if heard.status or not heard.sent:  # else it may have been answered, and paid for
+            answer = self._send(body)
+            if answer.status == 200:
+                return self._read(answer.body, tokens)
+            why = answer.problem or f"status {answer.status}"
+            if answer.status or not answer.sent:  # else it may have been answered, and paid for
                 self._budget.settle(tokens, 0)
-            if heard.status and heard.status not in _TRANSIENT:
-                hopeless = heard.status in _HOPELESS
+            if answer.status and answer.status not in _TRANSIENT:
+                hopeless = answer.status in _HOPELESS
                 return ModelReply(failure="unreachable", why=why, hopeless=hopeless)
             if attempt + 1 < self._endpoint.attempts_max:
                 # As long as the server asks for, else twice as long each time.
-                pause = heard.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
+                pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
                 self._sleep(min(pause, self._endpoint.pause_seconds_max))
         return ModelReply(failure="unreachable", why=why)
 
-    def _send(self, body: bytes) -> Heard:
+    def _send(self, body: bytes) -> HttpAnswer:
         headers = {"Content-Type": "application/json"}
         if self._endpoint.key:
             headers["Authorization"] = f"Bearer {self._endpoint.key}"
         elif self._address.authorization:
             headers["Authorization"] = self._address.authorization
-        bounds = Bounds(self._endpoint.timeout_seconds, _ANSWER_BYTES_MAX)
-        return Exchange(bounds).ask("POST", self._address, headers, body).if_whole()
+        client = HttpClient(
+            self._address,
+            seconds_max=self._endpoint.timeout_seconds,
+            bytes_max=_ANSWER_BYTES_MAX,
+        )
+        return client.request("POST", headers, body).if_whole()
 
     def _read(self, answer: bytes, tokens: int) -> ModelReply:
         try:
