@@ -1,6 +1,5 @@
 """`penstock channels follow` and `penstock channels fleet`."""
 
-import signal
 import socket
 import sys
 import time
@@ -19,11 +18,11 @@ from penstock.fleet.fleet_status import PartName
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
+from penstock.terminal.interruption import on_end_signal
 from penstock.terminal.output import encode, say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.fleet.registry_source import Source
-    from penstock.fleet.sidecar import Sidecar
 
 Url = Annotated[
     str | None,
@@ -111,7 +110,7 @@ def follow(
     )
     with _source(url, data, tenant, name) as source, locked(plan.directory) as lock:
         sidecar = serving.Sidecar(plan, source, settings, lock=lock, tell=_Teller(name, json=json))
-        with _ending(sidecar):
+        with on_end_signal(sidecar.end_soon):
             loaded = sidecar.run()
     if not loaded:
         raise typer.Exit(1)
@@ -130,20 +129,6 @@ def _source(url: str | None, data: Path | None, tenant: str, name: str) -> "Iter
     with open_existing(data) as lake:
         channel_state(lake.database, tenant, name)  # a name with a mistake in it is said at once
         yield DatabaseSource(lake.database, lake.settings, tenant, name)
-
-
-@contextmanager
-def _ending(sidecar: "Sidecar") -> Iterator[None]:
-    """Signals ask the sidecar to end, and no more than that: some send them twice."""
-    before: dict[int, Any] = {
-        one: signal.signal(one, lambda *_: sidecar.end_soon())
-        for one in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Teller:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.channels.notices import time_text
+from penstock.channels.change import time_text
 from penstock.fleet.fleet_status import Standing
 from penstock.fleet.replicas import Fleet, Replica
 

@@ -1,7 +1,6 @@
 """Running the application on a socket until a signal."""
 
 import gc
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from litestar import Litestar
 
 from penstock.server.errors import ServiceAddressTaken
 from penstock.settings import Settings
+from penstock.terminal.interruption import on_end_signal
 
 _BACKLOG = 2048
 _SWITCH_SECONDS = 0.0002
@@ -52,7 +52,13 @@ def run(
             timeout_graceful_shutdown=round(settings.shutdown_seconds_max),
         ),
     )
-    with _short_pauses(), _ending_well(server):
+
+    def stop() -> None:
+        server.should_exit = True
+
+    # uvicorn sends itself the signal again when it is done, which would end the process by that
+    # signal: to a supervisor, a failure. A signal from before it listens is heard as well.
+    with _short_pauses(), on_end_signal(stop):
         server.run(sockets=[bound])
     return server.started
 
@@ -66,23 +72,6 @@ class _Server(uvicorn.Server):
         """uvicorn waits for requests that are under way; who only waits is to be answered now."""
         self._end_soon()
         super().handle_exit(sig, frame)
-
-
-@contextmanager
-def _ending_well(server: uvicorn.Server) -> Iterator[None]:
-    """uvicorn sends itself the signal again when it is done, which would end the process by that
-    signal: to a supervisor, a failure. A signal from before it listens is heard as well."""
-
-    def stop(*_: object) -> None:
-        server.should_exit = True
-
-    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-        gc.unfreeze()  # so that libraries can clear up at the end
 
 
 @contextmanager

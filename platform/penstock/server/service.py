@@ -11,7 +11,7 @@ import structlog
 from penstock.access.authorization import Authorizer
 from penstock.access.keys import KeyRing
 from penstock.access.settings import AccessSettings
-from penstock.channels.delivery import Deliverer
+from penstock.channels.notice_delivery import Deliverer
 from penstock.channels.settings import ChannelSettings
 from penstock.channels.watchers import Watcher
 from penstock.checkpoints.routes import Registry
