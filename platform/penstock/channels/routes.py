@@ -19,10 +19,10 @@ from penstock.channels.channel import (
     list_channels,
 )
 from penstock.channels.channel_transaction import ANY, Expected
+from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notices import Notice, notices_after
 from penstock.channels.promotion import Promotion
 from penstock.channels.rollback import Rollback, roll_back
-from penstock.channels.watchers import Watcher
 from penstock.checkpoints.routes import HttpRequest, Registry, key_actor, registry_refusals
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
@@ -138,7 +138,7 @@ async def get_channel(
     request: HttpRequest,
     *,
     registry: Registry,
-    watcher: Watcher,
+    watcher: ChannelWatcher,
     name: Name,
     after: After = None,
     wait: Wait = 0.0,
@@ -188,7 +188,7 @@ async def get_history(
 async def get_assignment(
     request: HttpRequest,
     registry: Registry,
-    watcher: Watcher,
+    watcher: ChannelWatcher,
     name: Name,
     key: Annotated[str, Parameter(max_length=_KEY_CHARS_MAX, description="A user, a session, …")],
 ) -> AssignmentAnswer:
