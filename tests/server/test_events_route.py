@@ -321,7 +321,7 @@ def test_unknown_route_or_method_is_a_problem(
     service: Any, method: str, path: str, status: int
 ) -> None:
     client = service.client()
-    reply = client._ask(method, path, None, {})
+    reply = client._request(method, path, None, {})
     if method != "HEAD":
         assert path in problem(reply, status).replace("/../", "/%2e%2e/")
     assert reply.status == status
@@ -331,7 +331,7 @@ def test_unknown_route_or_method_is_a_problem(
 
 def test_options_name_the_methods(service: Any) -> None:
     client = service.client()
-    reply = client._ask("OPTIONS", "/v1/events", None, {})
+    reply = client._request("OPTIONS", "/v1/events", None, {})
     assert (reply.status, set(reply.headers["allow"].split(", "))) == (204, {"OPTIONS", "POST"})
     client.close()
 

@@ -35,6 +35,19 @@ Expected = str | UnsetType | None
 ANY = UNSET
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChannelRequest:
+    """Somebody wants to change a channel. At another version of it than `expect_version` nothing is
+    done."""
+
+    tenant: str
+    channel: str
+    reason: str
+    actor: str
+    expect: Expected = ANY
+    expect_version: int | None = None
+
+
 @dataclass(frozen=True)
 class HeldChannel:
     """A channel that nobody else changes now, as it was before the change."""
@@ -131,27 +144,23 @@ def hold_channel(
         if make:
             row = {"tenant": tenant, "name": name, "version": 0, "hash": NO_HASH}
             insert_new(connection, channel, row)
-        row_held = connection.execute(
+        version = connection.scalar(
             sa.select(channel.c.version)
             .where(channel.c.tenant == tenant, channel.c.name == name)
             .with_for_update()
-        ).first()
-        if row_held is None:
+        )
+        if version is None:
             raise ChannelUnknown(name=name)
         yield HeldChannel(connection, tenant, name, newest_change(connection, tenant, name))
 
 
-def refuse_unexpected(
-    channel_name: str, before: Change | None, expect: Expected, expect_version: int | None
-) -> None:
-    """Raises PromotionConflict where a channel is not where the caller expects it."""
-    if expect_version not in (None, before.version if before is not None else 0):
-        raise conflict(channel_name, f"version {expect_version}", before)
-    if expect is ANY:
-        return
+def refuse_unexpected(request: ChannelRequest, before: Change | None) -> None:
+    """Raises PromotionConflict where a channel is not where the request expects it."""
+    if request.expect_version not in (None, before.version if before is not None else 0):
+        raise conflict(request.channel, f"version {request.expect_version}", before)
     present = (before.checkpoint, before.digest) if before is not None else (None, None)
-    if expect not in present:
-        raise conflict(channel_name, expect, before)
+    if request.expect is not ANY and request.expect not in present:
+        raise conflict(request.channel, request.expect, before)
 
 
 def conflict(channel_name: str, expected: object, present: Change | None) -> PromotionConflict:

@@ -129,11 +129,10 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
 
 
 def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
-    times = {
-        name: time_of(row[name]).isoformat() if row[name] is not None else None
-        for name in ("loaded_at", "since", "heard_at")
-    }
-    return msgspec.convert({**row, **times, "silent": row["heard_at"] < silent}, ReplicaAnswer)
+    fields = {name: row[name] for name in ReplicaAnswer.__struct_fields__ if name != "silent"}
+    for name in ("loaded_at", "since", "heard_at"):
+        fields[name] = time_of(row[name]).isoformat() if row[name] is not None else None
+    return ReplicaAnswer(**fields, silent=row["heard_at"] < silent)
 
 
 def fleets(
