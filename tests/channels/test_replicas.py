@@ -13,7 +13,7 @@ from penstock.errors import InvalidInput
 from penstock.fleet import replicas
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.fleet_status import ReplicaGroup, StandingAnswer, say_standing, standing
-from penstock.fleet.replicas import FleetAnswer, Report, fleet, fleets, report
+from penstock.fleet.replicas import FleetAnswer, Report, fleet, fleets, record_report
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.settings import Settings
@@ -91,7 +91,7 @@ def said(name: str, loaded: str | None = None, **facts: Any) -> Report:
 
 
 def tell(database: Database, *reports: Report) -> list[StandingAnswer]:
-    return [report(database, SETTINGS, TENANT, CHANNEL, one) for one in reports][-1]
+    return [record_report(database, SETTINGS, TENANT, CHANNEL, one) for one in reports][-1]
 
 
 def look(database: Database) -> FleetAnswer:
@@ -235,11 +235,11 @@ def test_what_is_no_report_is_refused(served: Database, wrong: dict[str, Any]) -
 
 def test_channels_and_tenants_are_kept_apart(served: Database) -> None:
     with pytest.raises(ChannelUnknown):
-        report(served, SETTINGS, TENANT, "staging", said("a"))
+        record_report(served, SETTINGS, TENANT, "staging", said("a"))
     with pytest.raises(ChannelUnknown):
-        report(served, SETTINGS, "bolt", CHANNEL, said("a"))
+        record_report(served, SETTINGS, "bolt", CHANNEL, said("a"))
     promote(served, "two", channel="staging")
-    report(served, SETTINGS, TENANT, "staging", said("a", "two", wanted="two"))
+    record_report(served, SETTINGS, TENANT, "staging", said("a", "two", wanted="two"))
     tell(served, said("a", "one"))
     found = {place: parts for place, _, parts in fleets(served, SETTINGS)}
     assert {place: parts[0].loaded for place, parts in found.items()} == {

@@ -123,7 +123,7 @@ def rollback(
     from penstock.channels.history import channel_changes
     from penstock.channels.rollback import Rollback, roll_back
 
-    wanted = Rollback(
+    order = Rollback(
         tenant=tenant,
         channel=channel,
         reason=reason,
@@ -132,7 +132,7 @@ def rollback(
         expect=_expected(expect),
     )
     with open_existing(data) as lake:
-        change = roll_back(lake.database, wanted)
+        change = roll_back(lake.database, order)
         [before] = channel_changes(
             lake.database, tenant, channel, after=change.version - 2, limit=1
         )

@@ -8,7 +8,6 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import Parameter
 
-from penstock.channels import promotion
 from penstock.channels.change import Change
 from penstock.channels.channel import (
     ChangeAnswer,
@@ -21,7 +20,7 @@ from penstock.channels.channel import (
 from penstock.channels.channel_transaction import ANY, Expected
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notices import Notice, notices_after
-from penstock.channels.promotion import Promotion
+from penstock.channels.promotion import Promotion, promote, release
 from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.routes import HttpRequest, Registry, key_actor, registry_refusals
 from penstock.database.engine import Database
@@ -223,20 +222,20 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
     body = await read_document(request, PromoteRequest)
     if body.override:
         grant.require("admin")
-    wanted = Promotion(
+    promotion = Promotion(
         tenant=grant.tenant,
         channel=name,
         actor=key_actor(grant),
         **msgspec.structs.asdict(body),
     )
 
-    def promote(database: Database) -> ChangeAnswer:
+    def change(database: Database) -> ChangeAnswer:
         from penstock.channels.judgement import gate_judge  # it brings scipy
 
-        judge = gate_judge(database, wanted.tenant, wanted.share)
-        return _told(database, promotion.promote(database, wanted, judge))
+        judge = gate_judge(database, promotion.tenant, promotion.share)
+        return _told(database, promote(database, promotion, judge))
 
-    return await registry.call(promote)
+    return await registry.call(change)
 
 
 @post(
@@ -253,13 +252,13 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
 async def post_rollback(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, RollbackRequest)
-    wanted = Rollback(
+    rollback = Rollback(
         tenant=grant.tenant,
         channel=name,
         actor=key_actor(grant),
         **msgspec.structs.asdict(body),
     )
-    return await registry.call(lambda database: _told(database, roll_back(database, wanted)))
+    return await registry.call(lambda database: _told(database, roll_back(database, rollback)))
 
 
 @post(
@@ -274,12 +273,10 @@ async def post_release(request: HttpRequest, registry: Registry, name: Name) -> 
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, ReleaseRequest)
 
-    def release(database: Database) -> ChangeAnswer:
-        who = {"tenant": grant.tenant, "actor": key_actor(grant)}
-        change = promotion.release(database, channel=name, reason=body.reason, **who)
-        return _told(database, change)
-
-    return await registry.call(release)
+    who = {"tenant": grant.tenant, "actor": key_actor(grant)}
+    return await registry.call(
+        lambda database: _told(database, release(database, channel=name, reason=body.reason, **who))
+    )
 
 
 ROUTES = [

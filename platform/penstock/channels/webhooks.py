@@ -74,7 +74,7 @@ def add_webhook(
         channels = sa.select(channel.c.name, channel.c.version).where(channel.c.tenant == tenant)
         if name is not None:
             channels = channels.where(channel.c.name == name)
-        told = [
+        positions = [
             {
                 "target": added.target,
                 "tenant": tenant,
@@ -85,8 +85,8 @@ def add_webhook(
             }
             for known in connection.execute(channels)
         ]
-        if told:
-            connection.execute(sa.insert(delivery), told)
+        if positions:
+            connection.execute(sa.insert(delivery), positions)
     return added, secret
 
 

@@ -157,7 +157,7 @@ class DatabaseSource:
         return [msgspec.convert(link, ChainLink, from_attributes=True) for link in chain[::-1]]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
-        return replicas.report(self._database, self._settings, *self._place, report)
+        return replicas.record_report(self._database, self._settings, *self._place, report)
 
 
 class Reporter:

@@ -81,22 +81,22 @@ class FleetAnswer(msgspec.Struct):
     replicas: list[ReplicaAnswer]
 
 
-def report(
-    database: Database, settings: Settings, tenant: str, channel: str, said: Report
+def record_report(
+    database: Database, settings: Settings, tenant: str, channel: str, report: Report
 ) -> list[StandingAnswer]:
     """Keep a report, and tell how the fleet stands then. Raises ChannelUnknown, ReplicaTaken,
     ReplicasFull, InvalidInput."""
-    _check(said)
+    _check(report)
     key = (tenant, channel)
     with database.write() as connection:
         state = channel_state_in(connection, tenant, channel)
         now = int(connection.execute(sa.select(now_us())).scalar_one())
-        _refuse_other(connection, settings, key, said, now)
-        if said.state == LEFT:
-            same = replica.c.replica == said.replica
+        _refuse_other(connection, settings, key, report, now)
+        if report.state == LEFT:
+            same = replica.c.replica == report.replica
             connection.execute(sa.delete(replica).where(_of_fleet(key), same))
         else:
-            _keep(connection, key, said, now)
+            _keep(connection, key, report, now)
         groups = [group for _, group in _groups(connection, settings, now, key)]
         return standings(state, groups)
 
@@ -148,41 +148,41 @@ def fleets(
             yield key, groups, standings(channel_state_in(connection, *key), groups)
 
 
-def _check(said: Report) -> None:
-    check_name("The name of a replica", said.replica)
+def _check(report: Report) -> None:
+    check_name("The name of a replica", report.replica)
     for field, value, known in (
-        ("part", said.part, PARTS),
-        ("state", said.state, (*STATES, LEFT)),
+        ("part", report.part, PARTS),
+        ("state", report.state, (*STATES, LEFT)),
     ):
         if value not in known:
             why = f"it is one of {', '.join(known)}"
             raise InvalidInput(what=f"The {field} {value!r}", why=why)
-    for name in (said.wanted, said.loaded):
+    for name in (report.wanted, report.loaded):
         if name is not None:
             check_name("The name of a checkpoint", name)
-    if said.digest is not None:
-        check_digest(said.digest)
-    if not 0 < len(said.sidecar) <= _SIDECAR_CHARS_MAX or not said.sidecar.isalnum():
+    if report.digest is not None:
+        check_digest(report.digest)
+    if not 0 < len(report.sidecar) <= _SIDECAR_CHARS_MAX or not report.sidecar.isalnum():
         why = f"it is 1 to {_SIDECAR_CHARS_MAX} letters and digits"
         raise InvalidInput(what="`sidecar`", why=why)
-    if not 0 <= said.version < 2**63:
+    if not 0 <= report.version < 2**63:
         raise InvalidInput(what="`version`", why="it is a version of the channel")
 
 
 def _refuse_other(
-    connection: Connection, settings: Settings, key: FleetKey, said: Report, now: int
+    connection: Connection, settings: Settings, key: FleetKey, report: Report, now: int
 ) -> None:
     """Two sidecars of one name would hide each other."""
     columns = replica.c
     query = sa.select(columns.sidecar, columns.heard_at).where(
-        _of_fleet(key), columns.replica == said.replica
+        _of_fleet(key), columns.replica == report.replica
     )
     known = connection.execute(query).first()
     if known is not None:
-        if known.sidecar != said.sidecar and known.heard_at >= _silent(settings, now):
-            raise ReplicaTaken(replica=said.replica, channel=key[1])
+        if known.sidecar != report.sidecar and known.heard_at >= _silent(settings, now):
+            raise ReplicaTaken(replica=report.replica, channel=key[1])
         return
-    if said.state == LEFT:
+    if report.state == LEFT:
         return
     forgotten = columns.heard_at < _forgotten(settings, now)
     connection.execute(sa.delete(replica).where(_of_fleet(key), forgotten))
@@ -191,11 +191,11 @@ def _refuse_other(
         raise ReplicasFull(channel=key[1], limit=REPLICAS_MAX)
 
 
-def _keep(connection: Connection, key: FleetKey, said: Report, now: int) -> None:
-    place = {"tenant": key[0], "channel": key[1], "replica": said.replica}
-    row = msgspec.structs.asdict(said) | {"problem": _shown(said.problem), "heard_at": now}
+def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> None:
+    place = {"tenant": key[0], "channel": key[1], "replica": report.replica}
+    row = msgspec.structs.asdict(report) | {"problem": _shown(report.problem), "heard_at": now}
     del row["replica"]
-    loaded_at = now if said.loaded is not None else None
+    loaded_at = now if report.loaded is not None else None
     insert = insert_of(connection)(replica).values(**place, **row, since=now, loaded_at=loaded_at)
     new, old = insert.excluded, replica.c
     same = sa.and_(
@@ -238,9 +238,16 @@ def _groups(
     ).where(columns.heard_at >= _forgotten(settings, now))
     if key is not None:
         query = query.where(_of_fleet(key))
-    said = query.subquery()  # or the moments in it would be others where it is grouped by
-    same = (said.c.tenant, said.c.channel, said.c.part, said.c.state, said.c.loaded, said.c.silent)
-    counts = sa.func.count(), sa.func.min(said.c.loaded_at), sa.func.max(said.c.loaded_at)
+    reports = query.subquery()  # or the moments in it would be others where it is grouped by
+    same = (
+        reports.c.tenant,
+        reports.c.channel,
+        reports.c.part,
+        reports.c.state,
+        reports.c.loaded,
+        reports.c.silent,
+    )
+    counts = sa.func.count(), sa.func.min(reports.c.loaded_at), sa.func.max(reports.c.loaded_at)
     for row in connection.execute(sa.select(*same, *counts).group_by(*same)):
         tenant, channel, part, state, loaded, silent, *counted = row
         yield (tenant, channel), ReplicaGroup(part, state, loaded, bool(silent), *counted)

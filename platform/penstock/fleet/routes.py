@@ -7,7 +7,7 @@ from litestar.openapi.spec import OpenAPIType, Schema
 from penstock.channels.routes import Name
 from penstock.checkpoints.routes import HttpRequest, Registry, registry_refusals
 from penstock.fleet.fleet_status import PARTS, STATES, StandingAnswer
-from penstock.fleet.replicas import LEFT, FleetAnswer, Report, fleet, report
+from penstock.fleet.replicas import LEFT, FleetAnswer, Report, fleet, record_report
 from penstock.http.body import read_document
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking
 
@@ -51,7 +51,7 @@ async def get_replicas(request: HttpRequest, registry: Registry, name: Name) -> 
 async def post_replica(request: HttpRequest, registry: Registry, name: Name) -> ReportAnswer:
     grant = await registry.authorize(request, "serve")
     body = await read_document(request, Report)
-    standings = await registry.call(report, registry.settings, grant.tenant, name, body)
+    standings = await registry.call(record_report, registry.settings, grant.tenant, name, body)
     return ReportAnswer(name, standings)
 
 
