@@ -10,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pyarrow as pa
 
-from penstock.checkpoints.attempt import Attempt
+from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers import FORMATS, format_of
 from penstock_jobs.benchmarks.importers.trials import ReadOptions, ReadResults
 

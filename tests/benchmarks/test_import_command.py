@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.checkpoints.attempt import AttemptScope
+from penstock.checkpoints.attempts import AttemptScope, attempts_of
 from penstock.checkpoints.errors import AttemptConflict, CheckpointUnknown
 from penstock.checkpoints.registration import register
-from penstock.checkpoints.scores import attempts_of
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
 from penstock.cli import main

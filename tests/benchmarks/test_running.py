@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.scores import attempts_of, checkpoints_tried, runs_of
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    attempts_of,
+    checkpoints_tried,
+    runs_of,
+)
 from penstock.checkpoints.suites import suite_versions
 from penstock.errors import InvalidInput
 from penstock.execution.inline import InlineExecutor

@@ -7,8 +7,7 @@ import pytest
 
 from penstock.channels.judgement import judge
 from penstock.channels.promotion import Judge
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused

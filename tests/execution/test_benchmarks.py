@@ -3,8 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.checkpoints.attempt import Attempt
-from penstock.checkpoints.scores import attempts_of
+from penstock.checkpoints.attempts import Attempt, attempts_of
 from penstock.execution import Executor
 from penstock.execution.inline import InlineExecutor
 from penstock_jobs.benchmarks.run import RunOptions, run_suite

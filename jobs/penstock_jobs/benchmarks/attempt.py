@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.checkpoints.attempt import Attempt
+from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.errors import AgentUnusable, RoomFailed
 from penstock_jobs.benchmarks.rooms import isolated
 from penstock_jobs.benchmarks.rooms.files import File

@@ -12,8 +12,8 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json, show_table
-from penstock.terminal.progress import progress_of
 from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _run(
     json: bool,
 ) -> None:
     """`until`: whose policy decides, and how many attempts at a task it may take at most."""
-    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
     from penstock_jobs.benchmarks.run import register_suite, run_suite

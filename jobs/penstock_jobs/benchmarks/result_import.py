@@ -10,9 +10,8 @@ from statistics import fmean
 import msgspec
 from sqlalchemy import Connection
 
-from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.attempts import Attempt, AttemptScope, new_attempts, record_attempts
 from penstock.checkpoints.registration import find
-from penstock.checkpoints.scores import new_attempts, record_attempts
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
 from penstock.database.engine import Database, insert_of, now_us

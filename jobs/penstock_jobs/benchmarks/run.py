@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.scores import (
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
     attempts_of,
     begin_run,
     finish_run,
     note_problem,
     record_attempts,
 )
+from penstock.checkpoints.errors import AttemptConflict
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.execution import Executor

@@ -10,8 +10,7 @@ from math import comb, fsum
 from statistics import fmean
 from typing import Any
 
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.scores import attempts_of, versions_tried
+from penstock.checkpoints.attempts import Attempt, AttemptScope, attempts_of, versions_tried
 from penstock.checkpoints.suites import SuiteTask
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput

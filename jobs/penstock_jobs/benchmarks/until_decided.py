@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.channels.judgement import channel_evidence
-from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
+from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.decision import decide

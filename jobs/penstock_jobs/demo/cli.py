@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.terminal import options
-from penstock.terminal.interruption import ended_as_by_ctrl_c
+from penstock.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Literal
 
 import structlog
 
-from penstock.access.authorization import Authorizer
-from penstock.access.keys import KeyRing
+from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.settings import AccessSettings
 from penstock.channels.delivery import Deliverer
 from penstock.channels.settings import ChannelSettings
@@ -170,15 +169,7 @@ class Service:
         return [said for one in found if one is not None for said in one.problems()]
 
     def _parts(self) -> WriterParts:
-        return WriterParts(
-            settings=self.settings,
-            database=self.lake.database,
-            store=self.lake.store,
-            log=self.lake.log,
-            clock=self.clock,
-            metrics=self.metrics,
-            summariser=self.lake.summariser,
-        )
+        return WriterParts.of(self.lake, self.clock, self.metrics)
 
     async def _keep_keys_fresh(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempt import Attempt
+from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
 from penstock_jobs.benchmarks.importers.trials import (

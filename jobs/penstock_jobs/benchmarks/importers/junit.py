@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
-from penstock.checkpoints.attempt import Attempt
+from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import (

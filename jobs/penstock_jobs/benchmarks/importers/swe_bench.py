@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempt import Attempt
+from penstock.checkpoints.attempts import Attempt
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoints.attempt import Attempt, check_attempt
+from penstock.checkpoints.attempts import Attempt, check_attempt
 from penstock.errors import InvalidInput
 
 #: Of each kind of problem so many examples are kept.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
+from penstock.clock import SECOND_US
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds
 from penstock.lake.catalog import content_snap, name_snap, pinned
@@ -31,7 +32,6 @@ from penstock_jobs.shards.build import build_shard
 
 _FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
 _FRESH_VIEWS = frozenset({"outcomes", "sessions"})
-_SECOND_US = 1_000_000
 #: An answer of a trainer, and the wait for one by HTTP.
 _ANSWER_BYTES_MAX = 64 * 1024
 _ANSWER_SECONDS_MAX = 60.0
@@ -115,7 +115,7 @@ def missing_for_start(
     if start.every_s is not None:
         left_s = 0.0
         if began_before_us is not None:
-            left_s = start.every_s - (now_us - began_before_us) / _SECOND_US
+            left_s = start.every_s - (now_us - began_before_us) / SECOND_US
         if left_s <= 0:
             return None
         reasons.append(f"{left_s:.0f} s are left of the schedule")

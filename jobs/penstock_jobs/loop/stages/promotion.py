@@ -7,9 +7,9 @@ from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionCon
 from penstock.channels.history import channel_changes
 from penstock.channels.judgement import judge
 from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.checkpoints.attempt import AttemptScope, RecordedAttempt
+from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
 from penstock.checkpoints.errors import StateRefused
-from penstock.checkpoints.scores import attempts_of
+from penstock.clock import SECOND_US
 from penstock.errors import InvalidInput, one_line
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps, EvidenceRules
@@ -38,7 +38,6 @@ from penstock_jobs.loop.stages.stage import (
 #: The part of the policy's `max_age` after which an attempt is made anew: it would be too old by
 #: the time when the gate is asked.
 _SHARE_OF_AGE = 0.9
-_SECOND_US = 1_000_000
 _REFUSALS = (AlreadyServing, ChannelPinned, GateRefused, PromotionConflict, StateRefused)
 
 
@@ -122,7 +121,7 @@ def oldest_accepted_us(max_age_s: int | None, now_us: int) -> int | None:
     """Attempts from before are too old. None: no attempt is."""
     if max_age_s is None:
         return None
-    return now_us - round(_SHARE_OF_AGE * max_age_s * _SECOND_US)
+    return now_us - round(_SHARE_OF_AGE * max_age_s * SECOND_US)
 
 
 def missing_attempts(

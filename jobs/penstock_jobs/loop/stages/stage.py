@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.clock import SECOND_US
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import Executor, open_executor
 from penstock.gate.policy import Policy, parse
@@ -19,7 +20,6 @@ from penstock.lake.lake import Lake
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
 from penstock_jobs.loop.loop_file import LoopFile
 
-_SECOND_US = 1_000_000
 #: What can be written as JSON.
 StageFacts = Mapping[str, Any]
 
@@ -111,7 +111,7 @@ class StageContext:
     def seconds_in_stage(self) -> float:
         """Since the first claim of this stage in this cycle."""
         began = self.cycle.stage(self.claim.stage).started_at or self.claim.at
-        return (database_now(self.lake.database) - began) / _SECOND_US
+        return (database_now(self.lake.database) - began) / SECOND_US
 
 
 class Stage(ABC):
