@@ -13,10 +13,15 @@ from penstock_jobs.benchmarks.attempt import (
     RunConditions,
     attempt_task,
 )
-from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.rooms.files import File
-from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
-from penstock_jobs.benchmarks.rooms.room import PathRules, ProgramEnd, RoomLimits, RoomProgram
+from penstock_jobs.benchmarks.errors import SandboxFailed
+from penstock_jobs.benchmarks.sandbox.folder_files import File
+from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox
+from penstock_jobs.benchmarks.sandbox.sandbox import (
+    PathRules,
+    ProgramEnd,
+    SandboxLimits,
+    SandboxProgram,
+)
 from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.support.lakes import hand_lake
 from tests.support.suite_factory import make_suite, need_isolation
@@ -53,7 +58,7 @@ RunIn = Callable[..., ProgramEnd]
 
 
 @pytest.fixture
-def room(isolation: None) -> Iterator[IsolatedRoom]:
+def room(isolation: None) -> Iterator[IsolatedSandbox]:
     with open_room() as room:
         yield room
 
@@ -65,27 +70,27 @@ def open_room(
     disk_mib: int = 16,
     views: PathRules | None = None,
     tree: Sequence[File] = (),
-) -> IsolatedRoom:
-    bounds = RoomLimits(memory_mib * MIB, processes, disk_mib * MIB)
-    room = IsolatedRoom(bounds, views or PathRules(), 64 * 1024)
+) -> IsolatedSandbox:
+    bounds = SandboxLimits(memory_mib * MIB, processes, disk_mib * MIB)
+    room = IsolatedSandbox(bounds, views or PathRules(), 64 * 1024)
     try:
         room.put("tree", tree, writable=True)
         for folder in ("out", "home", "scratch"):
             room.put(folder, [], writable=True)
-    except RoomFailed:
+    except SandboxFailed:
         room.close()
         raise
     return room
 
 
 def run_in(
-    room: IsolatedRoom, command: str, seconds: float = 20.0, addresses: Sequence[str] = ()
+    room: IsolatedSandbox, command: str, seconds: float = 20.0, addresses: Sequence[str] = ()
 ) -> ProgramEnd:
     environment = {"PATH": os.environ["PATH"], "HOME": room.path("home")}
     folders = {"tree": True, "out": True}
     shell = ["sh", "-c", command]
     return room.run(
-        RoomProgram(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
+        SandboxProgram(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.rooms.network import Forward, address_of, plan, split
+from penstock_jobs.benchmarks.sandbox.network import Forward, address_of, plan, split
 
 
 def test_names_get_places_of_their_own_on_the_loopback() -> None:

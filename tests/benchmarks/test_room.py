@@ -14,10 +14,10 @@ from uuid import uuid4
 
 import pytest
 
-from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.rooms.files import File
-from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
-from penstock_jobs.benchmarks.rooms.room import PathRules
+from penstock_jobs.benchmarks.errors import SandboxFailed
+from penstock_jobs.benchmarks.sandbox.folder_files import File
+from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
 from tests.benchmarks.conftest import MIB, open_room, run_in
 from tests.support.suite_factory import PYTHON
 
@@ -75,7 +75,7 @@ def test_what_is_no_edit(isolation: None) -> None:
         assert room.changed("tree") == ["a.txt", "link", "pipe", "run.sh"]
 
 
-def test_it_sees_no_process_and_no_file_of_others(room: IsolatedRoom, outside: Path) -> None:
+def test_it_sees_no_process_and_no_file_of_others(room: IsolatedSandbox, outside: Path) -> None:
     ended = run_in(room, f"ls /proc | grep -c '^[0-9]'; cat {outside}/secret; ls /tmp /run /sys")
     assert int(ended.output.split()[0]) < 8
     assert "answer is" not in ended.output
@@ -84,7 +84,7 @@ def test_it_sees_no_process_and_no_file_of_others(room: IsolatedRoom, outside: P
     assert "PYTEST" not in environment
 
 
-def test_it_writes_nowhere_else(room: IsolatedRoom, outside: Path) -> None:
+def test_it_writes_nowhere_else(room: IsolatedSandbox, outside: Path) -> None:
     places = [Path(sys.prefix), Path.home(), Path("/etc"), Path("/"), Path("/proc/sys/kernel")]
     for place in places:
         assert run_in(room, f"touch {place}/written-by-a-test").status != 0
@@ -131,7 +131,7 @@ def test_it_reveals_nothing_by_mounts_of_its_own(isolation: None, tmp_path: Path
             assert "answer is" not in ended.output
 
 
-def test_no_network(room: IsolatedRoom) -> None:
+def test_no_network(room: IsolatedSandbox) -> None:
     with answering(b"hello") as port:
         code = f'import socket; socket.create_connection(("127.0.0.1", {port}), 5)'
         refused = run_in(room, python(code))
@@ -152,7 +152,7 @@ def test_no_sockets_of_the_machine_either(isolation: None, tmp_path: Path) -> No
             assert "connected" not in run_in(room, python(code)).output
 
 
-def test_addresses_that_are_allowed_are_reached_and_no_others(room: IsolatedRoom) -> None:
+def test_addresses_that_are_allowed_are_reached_and_no_others(room: IsolatedSandbox) -> None:
     code = "import socket,sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5); "
     code += 's.sendall(b"!"); print(s.recv(99))'
     with answering(b"hello") as port, answering(b"other") as other:
@@ -171,7 +171,7 @@ def test_addresses_that_are_allowed_are_reached_and_no_others(room: IsolatedRoom
         assert ended.output == "in\n"
 
 
-def test_an_address_that_nobody_answers_at_is_told(room: IsolatedRoom) -> None:
+def test_an_address_that_nobody_answers_at_is_told(room: IsolatedSandbox) -> None:
     with answering(b"hello") as port:
         pass
     code = f'import socket; print(socket.create_connection(("127.0.0.1", {port})).recv(9))'
@@ -181,7 +181,7 @@ def test_an_address_that_nobody_answers_at_is_told(room: IsolatedRoom) -> None:
     assert run_in(room, "true", addresses=[f"127.0.0.1:{port}"]).unreachable == ()
 
 
-def test_much_goes_through_in_both_directions(room: IsolatedRoom) -> None:
+def test_much_goes_through_in_both_directions(room: IsolatedSandbox) -> None:
     size = 3_000_000
     code = f"""
 import socket
@@ -262,7 +262,7 @@ def test_the_disk_is_bounded(isolation: None) -> None:
         assert room.changed("tree")
 
 
-def test_time_is_bounded_for_the_whole_tree_of_processes(room: IsolatedRoom) -> None:
+def test_time_is_bounded_for_the_whole_tree_of_processes(room: IsolatedSandbox) -> None:
     ended = run_in(room, "trap '' TERM INT HUP; (setsid sleep 60 &); sleep 60", seconds=0.4)
     assert (ended.status, ended.cut) == (None, "time")
     assert 0.4 <= ended.seconds < 10
@@ -324,7 +324,7 @@ def _somebody_reads(pipe: int) -> bool:
     return True
 
 
-def test_output_is_kept_at_both_ends(room: IsolatedRoom) -> None:
+def test_output_is_kept_at_both_ends(room: IsolatedSandbox) -> None:
     ended = run_in(room, "echo first; timeout 0.5 yes; echo last")
     assert ended.output.startswith("first\n")
     assert ended.output.endswith("last\n")
@@ -334,7 +334,7 @@ def test_output_is_kept_at_both_ends(room: IsolatedRoom) -> None:
     noise.encode()
 
 
-def test_links_and_special_files_are_not_followed(room: IsolatedRoom, outside: Path) -> None:
+def test_links_and_special_files_are_not_followed(room: IsolatedSandbox, outside: Path) -> None:
     run_in(room, f"ln -s {outside}/secret ../out/link; mkfifo ../out/pipe; mkdir ../out/folder")
     for name in ("link", "pipe", "folder", "missing"):
         assert room.read("out", name, 100) is None
@@ -342,7 +342,7 @@ def test_links_and_special_files_are_not_followed(room: IsolatedRoom, outside: P
     assert room.changed("tree") == ["loop", "root", "there"]
 
 
-def test_a_tree_too_deep_to_be_read_is_a_change(room: IsolatedRoom) -> None:
+def test_a_tree_too_deep_to_be_read_is_a_change(room: IsolatedSandbox) -> None:
     code = 'import os\nfor _ in range(3000): os.mkdir("dddd"); os.chdir("dddd")'
     assert run_in(room, python(code)).status == 0
     assert len(room.changed("tree")) == 1
@@ -354,7 +354,7 @@ def test_folders_that_it_locks_are_read_all_the_same(isolation: None) -> None:
         assert room.changed("tree") == ["d/x"]
 
 
-def test_it_cannot_end_or_read_its_keeper(room: IsolatedRoom) -> None:
+def test_it_cannot_end_or_read_its_keeper(room: IsolatedSandbox) -> None:
     ended = run_in(room, "kill -9 1; kill -STOP 1; cat /proc/1/environ")
     assert ended.status != 0
     assert run_in(room, "cat /proc/1/fd/*").output.count("Permission denied") >= 2
@@ -435,12 +435,12 @@ with open_room(processes=20) as room:
 def test_a_room_that_is_gone_says_so(isolation: None) -> None:
     room = open_room()
     room._process.kill()
-    with pytest.raises(RoomFailed):
+    with pytest.raises(SandboxFailed):
         run_in(room, "true")
     room.close()
 
 
 def test_a_tree_that_does_not_fit_is_refused(isolation: None) -> None:
     big = [File("big", bytes(2 * MIB))]
-    with pytest.raises(RoomFailed, match="No space"), open_room(disk_mib=1, tree=big):
+    with pytest.raises(SandboxFailed, match="No space"), open_room(disk_mib=1, tree=big):
         pass

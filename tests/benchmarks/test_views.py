@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.benchmarks.rooms import visible_files
-from penstock_jobs.benchmarks.rooms.visible_files import named_places
+from penstock_jobs.benchmarks.sandbox import visible_files
+from penstock_jobs.benchmarks.sandbox.visible_files import named_places
 
 
 @pytest.mark.parametrize("name", ["agent", "an agent", "it's an agent"])

@@ -11,18 +11,18 @@ from typing import Annotated
 import msgspec
 
 from penstock.checkpoints.attempt import Attempt
-from penstock_jobs.benchmarks.errors import AgentUnusable, RoomFailed
-from penstock_jobs.benchmarks.rooms import isolated
-from penstock_jobs.benchmarks.rooms.files import File
-from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
-from penstock_jobs.benchmarks.rooms.network import address_of
-from penstock_jobs.benchmarks.rooms.plain import PlainRoom
-from penstock_jobs.benchmarks.rooms.room import (
+from penstock_jobs.benchmarks.errors import AgentUnusable, SandboxFailed
+from penstock_jobs.benchmarks.sandbox import isolated
+from penstock_jobs.benchmarks.sandbox.folder_files import File
+from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox
+from penstock_jobs.benchmarks.sandbox.network import address_of
+from penstock_jobs.benchmarks.sandbox.sandbox import (
     PathRules,
+    PlainSandbox,
     ProgramEnd,
-    Room,
-    RoomLimits,
-    RoomProgram,
+    Sandbox,
+    SandboxLimits,
+    SandboxProgram,
 )
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
@@ -132,7 +132,7 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
     """Raises IsolationImpossible, AgentUnusable."""
     conditions = work.conditions
     if conditions.isolated:
-        isolated.check()
+        isolated.check_isolation()
     retries = 0
     while True:
         last_try = _try(work)
@@ -142,26 +142,26 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
         retries += 1
 
 
-def open_room(conditions: RunConditions, limits: TaskLimits) -> Room:
-    room_limits = RoomLimits(
+def open_room(conditions: RunConditions, limits: TaskLimits) -> Sandbox:
+    room_limits = SandboxLimits(
         memory_bytes=limits.memory_mib * _MIB,
         processes=limits.processes,
         disk_bytes=limits.disk_mib * _MIB,
     )
     if conditions.isolated:
-        return IsolatedRoom(room_limits, conditions.views, conditions.output_bytes_max)
-    return PlainRoom(room_limits, conditions.output_bytes_max)
+        return IsolatedSandbox(room_limits, conditions.views, conditions.output_bytes_max)
+    return PlainSandbox(room_limits, conditions.output_bytes_max)
 
 
 def _try(work: AttemptTask) -> _Try:
     try:
         with open_room(work.conditions, work.task.limits) as room:
             return _try_in(room, work)
-    except RoomFailed as error:
+    except SandboxFailed as error:
         return _Try(TreeScore(error=str(error)), again=True)
 
 
-def _try_in(room: Room, work: AttemptTask) -> _Try:
+def _try_in(room: Sandbox, work: AttemptTask) -> _Try:
     ended = _run_agent(room, work)
     last_words = ended.output.strip()[-_ERROR_CHARS_MAX:]
     if ended.status in _NOT_RUN:
@@ -185,7 +185,7 @@ def _try_in(room: Room, work: AttemptTask) -> _Try:
     )
 
 
-def _run_agent(room: Room, work: AttemptTask) -> ProgramEnd:
+def _run_agent(room: Sandbox, work: AttemptTask) -> ProgramEnd:
     conditions, task = work.conditions, work.task
     room.put("tree", work.files.tree, writable=True)
     room.put("given", [File("prompt.md", task.prompt.encode())], writable=False)
@@ -207,7 +207,7 @@ def _run_agent(room: Room, work: AttemptTask) -> ProgramEnd:
     }
     addresses = [address_of(conditions.serving)] if conditions.serving else []
     return room.run(
-        RoomProgram(
+        SandboxProgram(
             command=["sh", "-c", conditions.agent],
             cwd="tree",
             home="home",
@@ -272,7 +272,7 @@ def _short(text: str) -> str:
 
 
 def score_tree(
-    room: Room, task: BenchmarkTask, files: TaskFiles, report: bytes | None, *, edited: bool
+    room: Sandbox, task: BenchmarkTask, files: TaskFiles, report: bytes | None, *, edited: bool
 ) -> TreeScore:
     """Of the room's folder `tree` as the agent left it. The check comes into the room only now.
     Raises RoomFailed."""
@@ -298,7 +298,7 @@ def score_tree(
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_EDITED": "1" if edited else "0",
     }
-    program = RoomProgram(
+    program = SandboxProgram(
         command=_in_folder(task.check, files.check, room.path(check)),
         cwd="tree",
         home=home,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from penstock.execution import Executor
 from penstock.settings import Settings
 from penstock_jobs.benchmarks.attempt import RunConditions, TreeScore, open_room, score_tree
-from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.rooms import isolated
-from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.errors import SandboxFailed
 from penstock_jobs.benchmarks.run import RunOptions, conditions_of
+from penstock_jobs.benchmarks.sandbox import isolated
+from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.suite import (
     TASK_BYTES_MAX,
     BenchmarkTask,
@@ -75,7 +75,7 @@ def _lint_tasks(suite: Suite, conditions: RunConditions, bytes_max: int) -> Iter
 def lint_task(work: _LintTask) -> list[SuiteFinding]:
     """What runs on a worker."""
     if work.conditions.isolated:
-        isolated.check()
+        isolated.check_isolation()
     problems = [*_visible_problems(work.task, work.files), *_check_problems(work)]
     return [SuiteFinding(work.task.name, problem) for problem in problems]
 
@@ -146,5 +146,5 @@ def _score(work: _LintTask, tree: list[File], report: bytes | None = None) -> Tr
         with open_room(work.conditions, work.task.limits) as room:
             room.put("tree", tree, writable=True)
             return score_tree(room, work.task, work.files, report, edited=edited)
-    except RoomFailed as error:
+    except SandboxFailed as error:
         return TreeScore(error=str(error))

@@ -30,9 +30,9 @@ from penstock_jobs.benchmarks.attempt import (
     attempt_task,
 )
 from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
-from penstock_jobs.benchmarks.rooms.network import address_of, split
-from penstock_jobs.benchmarks.rooms.room import PathRules
-from penstock_jobs.benchmarks.rooms.visible_files import named_places
+from penstock_jobs.benchmarks.sandbox.network import address_of, split
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.visible_files import named_places
 from penstock_jobs.benchmarks.suite import (
     TASK_BYTES_MAX,
     Suite,

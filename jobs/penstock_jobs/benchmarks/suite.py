@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from penstock import toml_document
 from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.rooms import network as addresses
-from penstock_jobs.benchmarks.rooms.files import File, Print, prints_in, read_folder
+from penstock_jobs.benchmarks.sandbox import network as addresses
+from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint, prints_in, read_folder
 
 Expect = Literal["edit", "no_edit", "any"]
 
@@ -77,7 +77,7 @@ class BenchmarkTask:
     #: The report that belongs to the solution, as JSON.
     solution_report: bytes | None = None
     #: Of each file in its folder and in that of its check.
-    prints: Mapping[Path, Print] = field(default_factory=dict, repr=False)
+    prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
     @property
     def has_solution(self) -> bool:
@@ -176,7 +176,7 @@ def _load(task: BenchmarkTask, folder: Path, bytes_max: int) -> list[File]:
     files = read_folder(str(folder))
     known = {path for path in task.prints if path.is_relative_to(folder)}
     if known != {folder / file.path for file in files} or any(
-        task.prints[folder / file.path] != Print.of(file) for file in files
+        task.prints[folder / file.path] != FilePrint.of(file) for file in files
     ):
         raise _unfit(task.folder, f"{folder} was changed since the suite was read; start again")
     return files
@@ -197,7 +197,7 @@ def _read_task(
     suite: Path,
     limits: TaskLimits,
     command: tuple[str, ...],
-    files: Mapping[Path, Print],
+    files: Mapping[Path, FilePrint],
 ) -> BenchmarkTask:
     name = _named(folder.name, str(suite))
     where = folder / "task.toml"
@@ -325,7 +325,7 @@ def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
         contents[key] = task.name
 
 
-def _files_of(folder: Path) -> dict[Path, Print]:
+def _files_of(folder: Path) -> dict[Path, FilePrint]:
     try:
         files = {folder / path: one for path, one in prints_in(str(folder)).items()}
     except OSError as error:
@@ -351,7 +351,7 @@ def _leads_out(link: Path, folder: Path) -> bool:
     return target.is_absolute()
 
 
-def _version(files: Mapping[Path, Print], root: Path) -> str:
+def _version(files: Mapping[Path, FilePrint], root: Path) -> str:
     """By paths, kinds and bytes."""
     lines = sorted(
         f"{path.relative_to(root).as_posix()}\0{one.kind}\0{one.size}\0{one.digest}\n".encode(

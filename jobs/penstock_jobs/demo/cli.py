@@ -102,10 +102,10 @@ def demo(
 def _can_isolate() -> bool:
     """Whether agents can be isolated here. Says so if they cannot."""
     from penstock_jobs.benchmarks.errors import IsolationImpossible
-    from penstock_jobs.benchmarks.rooms.isolated import check
+    from penstock_jobs.benchmarks.sandbox.isolated import check_isolation
 
     try:
-        check()
+        check_isolation()
     except IsolationImpossible as error:
         say(f"{error} The scripted agent of the demonstration runs without isolation.")
         return False

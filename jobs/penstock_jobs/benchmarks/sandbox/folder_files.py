@@ -69,7 +69,7 @@ def _kind(mode: int) -> str:
 
 
 @dataclass(frozen=True)
-class Print:
+class FilePrint:
     """What is remembered of a file, to see later whether it is the same."""
 
     kind: str
@@ -81,12 +81,12 @@ class Print:
         return cls(file.kind, len(file.content), file.digest)
 
 
-def prints_in(folder: str) -> dict[str, Print]:
+def prints_in(folder: str) -> dict[str, FilePrint]:
     """Of all files below, by path. Raises OSError."""
-    return {path: Print.of(_read(folder, path)) for path in _paths(folder)}
+    return {path: FilePrint.of(_read(folder, path)) for path in _paths(folder)}
 
 
-def changes_in(folder: str, before: Mapping[str, Print]) -> list[str]:
+def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
     """The paths whose files are others than before, new, or gone."""
     try:
         after = set(_paths(folder))
@@ -97,12 +97,12 @@ def changes_in(folder: str, before: Mapping[str, Print]) -> list[str]:
     return sorted(differ)
 
 
-def _same(folder: str, path: str, before: Print) -> bool:
+def _same(folder: str, path: str, before: FilePrint) -> bool:
     """Reads no more than there was before, whatever a program made of it."""
     facts = os.lstat(os.path.join(folder, path))
     if stat.S_ISREG(facts.st_mode) and facts.st_size != before.size:
         return False
-    return Print.of(_read(folder, path)) == before
+    return FilePrint.of(_read(folder, path)) == before
 
 
 def write_folder(folder: str, files: Sequence[File]) -> None:

@@ -1,8 +1,8 @@
-"""What a program in a room may reach: addresses, under the names that they have outside.
+"""What a program in a sandbox may reach: addresses, under the names that they have outside.
 
-In the room each name is an address of the loopback with a listener on the same port: what a program
-dials stays as it is, certificates included. A relay outside accepts from these listeners: a socket
-stays in the network where it was made, whoever accepts from it.
+There each name is an address of the loopback with a listener on the same port: what a program dials
+stays as it is, certificates included. A relay outside accepts from these listeners: a socket stays
+in the network where it was made, whoever accepts from it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _NAMES_MAX = 250
 
 @dataclass(frozen=True)
 class Forward:
-    #: The address of the listener in the room.
+    #: The address of the listener in the sandbox.
     listen: str
     #: Where it leads.
     host: str
@@ -70,25 +70,23 @@ def plan(addresses: Iterable[str]) -> Forwards:
     extra: list[str] = []
     for address in addresses:
         host, port = split(address)
-        listen = _listen(host, names)
+        if host == "localhost":
+            listen = "127.0.0.1"
+        elif not _is_number(host):
+            if len(names) >= _NAMES_MAX:
+                why = f"it has over {_NAMES_MAX} names"
+                raise InvalidInput(what="The list of addresses", why=why)
+            listen = names.setdefault(host, f"127.1.0.{len(names) + 1}")
+        elif ":" in host and host != "::1":
+            why = "in a sandbox only ::1 of version 6 can be reached; use a name or version 4"
+            raise InvalidInput(what=f"The address {host}", why=why)
+        else:
+            listen = host
         number = ipaddress.ip_address(listen)
         if not (number.is_loopback or number.is_unspecified or listen in extra):
             extra.append(listen)
         forwards[listen, port] = Forward(listen, host, port)
     return Forwards(tuple(forwards.values()), names, tuple(extra))
-
-
-def _listen(host: str, names: dict[str, str]) -> str:
-    if host == "localhost":
-        return "127.0.0.1"
-    if not _is_number(host):
-        if len(names) >= _NAMES_MAX:
-            raise InvalidInput(what="The list of addresses", why=f"it has over {_NAMES_MAX} names")
-        return names.setdefault(host, f"127.1.0.{len(names) + 1}")
-    if ":" in host and host != "::1":
-        why = "in a room only ::1 of version 6 can be reached; use a name or version 4"
-        raise InvalidInput(what=f"The address {host}", why=why)
-    return host
 
 
 def _is_number(host: str) -> bool:
