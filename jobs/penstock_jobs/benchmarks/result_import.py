@@ -1,14 +1,11 @@
 """Results of other harnesses into the registry: once, whole, and with what was wrong with them."""
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
 import msgspec
-from sqlalchemy import Connection
 
 from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.registration import find
@@ -17,14 +14,9 @@ from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
-from penstock.settings import GIB, MIB, Settings
 from penstock_jobs.benchmarks.importers import FORMATS, format_of, harbor, inspect_logs
 from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions
-
-#: One document, unpacked; what one archive holds, unpacked; attempts in one import.
-_DOCUMENT_BYTES_MAX = 512 * MIB
-_UNPACKED_BYTES_MAX = 64 * GIB
-_ATTEMPTS_MAX = 1_000_000
+from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: The version of a suite of which nothing is known but results.
 IMPORTED = "imported"
@@ -34,17 +26,16 @@ _DIGEST = "sha256:"
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest:
-    """What is imported as whose. Further runs of the same are numbered on from `first_attempt`."""
+    """Which results are imported, and as whose. Further runs of the same are numbered on from
+    `first_attempt`."""
 
     tenant: str
     suite: str
     checkpoint: str
     suite_version: str | None = None
     format: str | None = None
-    metric: str | None = None
-    only: str | None = None
+    options: ReadOptions = field(default_factory=ReadOptions)
     first_attempt: int = 0
-    unfinished: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,8 +47,7 @@ class ImportProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """What was taken. `new` of the attempts were not known before. `mean_score` is the mean of
-    the tasks' means."""
+    """`new` of the attempts were not known before. `mean_score` is the mean of the tasks' means."""
 
     format: str
     suite: str
@@ -75,66 +65,61 @@ class ImportReport:
 
 
 def import_results(
-    database: Database,
-    settings: Settings,
-    path: Path,
-    request: ImportRequest,
-    *,
-    dry_run: bool = False,
+    database: Database, path: Path, request: ImportRequest, *, dry_run: bool = False
 ) -> ImportReport:
     """Take all attempts, or none. Raises InvalidInput, CheckpointUnknown, AttemptConflict."""
     if not path.exists():
         raise InvalidInput(what=str(path), why="it does not exist")
     try:
-        return _import(database, settings, path, request, dry_run=dry_run)
+        return _import(database, path, request, dry_run=dry_run)
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=str(error.filename or path), why=why) from error
 
 
 def _import(
-    database: Database, settings: Settings, path: Path, request: ImportRequest, *, dry_run: bool
+    database: Database, path: Path, request: ImportRequest, *, dry_run: bool
 ) -> ImportReport:
     form = FORMATS[request.format] if request.format else format_of(path)
-    if request.metric is not None and form.name not in _WITH_METRICS:
+    metric = request.options.metric
+    if metric is not None and form.name not in _WITH_METRICS:
         why = f"results of the format {form.name} have one score"
-        raise InvalidInput(what=f"--metric {request.metric!r}", why=why)
+        raise InvalidInput(what=f"--metric {metric!r}", why=why)
     checkpoint = find(database, request.tenant, request.checkpoint).name
     suite = _version_of(database, request)
-    options = ReadOptions(
-        metric=request.metric,
-        only=request.only,
-        unfinished=request.unfinished,
-        document_bytes_max=_DOCUMENT_BYTES_MAX,
-        unpacked_bytes_max=_UNPACKED_BYTES_MAX,
-        attempts_max=_ATTEMPTS_MAX,
-    )
-    results = form.read(path, options)
+    results = form.read(path, request.options)
+    problems = results.problems
     attempts = [
         replace(attempt, attempt=attempt.attempt + request.first_attempt)
-        for attempt in results.attempts
+        for attempt in _of_suite(results.attempts, suite, problems)
     ]
-    attempts = _of_suite(attempts, suite, results.problems)
     if not attempts:
-        counts = "; ".join(f"{kind} ({count})" for kind, count in results.problems.counts.items())
+        counts = "; ".join(f"{kind} ({count})" for kind, count in problems.counts.items())
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
     place = AttemptScope(request.tenant, suite.suite, suite.version, checkpoint)
-    problems = [
-        ImportProblem(kind, count, results.problems.examples[kind])
-        for kind, count in sorted(results.problems.counts.items())
+    import_problems = [
+        ImportProblem(kind, count, problems.examples[kind])
+        for kind, count in sorted(problems.counts.items())
     ]
-    run = _run_of(place, form.name, attempts)
+    # The same results, in whatever file, are one run.
+    facts = (asdict(place), form.name, attempts)
+    run = hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
     if dry_run:
         with database.read() as connection:
             new = len(new_attempts(connection, place, attempts))
     else:
         add_suite(database, request.tenant, suite)
+        row = {
+            "id": run, "kind": form.name, "source": str(path),
+            "problems": msgspec.json.encode(import_problems).decode(),
+            "started_at": now_us(), "finished_at": now_us(),
+        }  # fmt: skip
         with database.write() as connection:
             new = len(record_attempts(connection, place, run, attempts))
-            encoded = msgspec.json.encode(problems).decode()
-            facts = {"kind": form.name, "source": str(path), "problems": encoded}
-            _store_run(connection, run, place, facts)
+            insert = insert_of(connection)(benchmark_run).values(asdict(place) | row)
+            connection.execute(insert.on_conflict_do_nothing())
+    scores = scores_by_task(attempts)
     return ImportReport(
         format=form.name,
         suite=suite.suite,
@@ -146,8 +131,8 @@ def _import(
         scored=sum(attempt.score is not None for attempt in attempts),
         errors=sum(attempt.error is not None for attempt in attempts),
         tasks=len({attempt.task for attempt in attempts}),
-        mean_score=_mean(attempts),
-        problems=problems,
+        mean_score=fmean(map(fmean, scores.values())) if scores else None,
+        problems=import_problems,
         dry_run=dry_run,
     )
 
@@ -181,27 +166,3 @@ def _of_suite(
         for name in sorted(tasks - tried):
             problems.note("a task of the suite has no result", name)
     return [attempt for attempt in attempts if attempt.task in tasks]
-
-
-def _run_of(place: AttemptScope, form: str, attempts: Sequence[Attempt]) -> str:
-    """The same results, in whatever file, are one run."""
-    facts = (asdict(place), form, attempts)
-    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
-
-
-def _store_run(
-    connection: Connection, run: str, place: AttemptScope, facts: Mapping[str, str]
-) -> None:
-    connection.execute(
-        insert_of(connection)(benchmark_run)
-        .values(id=run, **asdict(place), **facts, started_at=now_us(), finished_at=now_us())
-        .on_conflict_do_nothing()
-    )
-
-
-def _mean(attempts: Sequence[Attempt]) -> float | None:
-    by_task: defaultdict[str, list[float]] = defaultdict(list)
-    for attempt in attempts:
-        if attempt.score is not None:
-            by_task[attempt.task].append(attempt.score)
-    return fmean(fmean(scores) for scores in by_task.values()) if by_task else None

@@ -4,8 +4,8 @@ pass@k and best of k are over all ways to choose k of the known attempts: the fi
 depend on their order.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import comb, fsum
 from statistics import fmean
 from typing import Any
@@ -206,7 +206,7 @@ def compare_checkpoints(
     database: Database, tenant: str, suite: str, before: str, after: str
 ) -> CheckpointComparison:
     """At the newest version that both were tried at. Raises InvalidInput where there is none."""
-    known = set(versions_tried(database, tenant, suite, before))
+    known = versions_tried(database, tenant, suite, before)
     both = [
         version for version in versions_tried(database, tenant, suite, after) if version in known
     ]
@@ -214,20 +214,24 @@ def compare_checkpoints(
         why = f"there is no version of {suite} that {before} and {after} were both tried at"
         raise InvalidInput(what="The comparison", why=why)
     old, new = (
-        scores_of(database, AttemptScope(tenant, suite, both[-1], name)) for name in (before, after)
+        scores_by_task(
+            recorded.result
+            for recorded in attempts_of(database, AttemptScope(tenant, suite, both[-1], name))
+        )
+        for name in (before, after)
     )
     pairs = tuple(
         TaskPair(task, fmean(old[task]), fmean(new[task]))
         for task in sorted(old.keys() & new.keys())
     )
     left_out = tuple(sorted(old.keys() ^ new.keys()))
-    facts = (suite, both[-1], before, after, pairs, left_out)
+    comparison = CheckpointComparison(suite, both[-1], before, after, pairs, left_out)
     if len(pairs) < 2:
         means = (pairs[0].before, pairs[0].after) if pairs else (None, None)
-        return CheckpointComparison(*facts, *means)
+        return replace(comparison, before_mean=means[0], after_mean=means[1])
     statistics = compare(new, old, margin=0.0, alpha=_ALPHA)
-    return CheckpointComparison(
-        *facts,
+    return replace(
+        comparison,
         before_mean=statistics.incumbent_mean,
         after_mean=statistics.candidate_mean,
         difference=statistics.difference,
@@ -236,10 +240,10 @@ def compare_checkpoints(
     )
 
 
-def scores_of(database: Database, place: AttemptScope) -> dict[str, list[float]]:
-    """By task; errors are no scores."""
+def scores_by_task(attempts: Iterable[Attempt]) -> dict[str, list[float]]:
+    """Errors are no scores."""
     scores: dict[str, list[float]] = {}
-    for kept in attempts_of(database, place):
-        if kept.result.score is not None:
-            scores.setdefault(kept.result.task, []).append(kept.result.score)
+    for attempt in attempts:
+        if attempt.score is not None:
+            scores.setdefault(attempt.task, []).append(attempt.score)
     return scores

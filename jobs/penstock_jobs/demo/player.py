@@ -16,7 +16,7 @@ from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.run import register_suite
-from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
+from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.step import gate
 from penstock_jobs.demo.folders import DemoFolders
 from penstock_jobs.demo.server import Server
@@ -80,7 +80,7 @@ class Player:
         database, settings = self.lake.database, self.lake.settings
         for bench in load_loop(self.folders.loops / LEARN).bench:
             suite = read_suite(bench.folder)
-            register_suite(database, TENANT_DEFAULT, suite, TASK_BYTES_MAX)
+            register_suite(database, TENANT_DEFAULT, suite)
         weights = self.folders.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
         register(

@@ -7,6 +7,7 @@ which the later goes on where the earlier ended; others are further attempts.
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -103,17 +104,10 @@ class _Log:
         spec = self.header.eval
         return spec.task_id or spec.run_id or str(self.path)
 
-    @property
-    def named(self) -> list[tuple[str, int]]:
-        """The samples that there should be."""
-        spec = self.header.eval
-        epochs = range(1, (spec.config.epochs or 1) + 1)
-        return [(str(name), epoch) for name in spec.dataset.sample_ids or () for epoch in epochs]
-
-    @property
-    def expected(self) -> int:
-        spec = self.header.eval
-        return len(self.named) or (spec.dataset.samples or 0) * (spec.config.epochs or 1)
+    def add(self, sample: _EvalSample, samples_max: int) -> None:
+        if len(self.samples) == samples_max:
+            raise Unfit(f"it holds more than {samples_max} samples")
+        self.samples[str(sample.id), sample.epoch] = sample
 
 
 def recognises(path: Path) -> bool:
@@ -136,8 +130,13 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
             trials.leave_out(kind, file, error, alone=path.is_file())
             continue
         evals[log.run].append(log)
-    samples = [one for logs in evals.values() for log in logs for one in log.samples.values()]
-    names = {name for sample in samples for name in _values(sample)}
+    names = {
+        name
+        for logs in evals.values()
+        for log in logs
+        for sample in log.samples.values()
+        for name in _values(sample)
+    }
     metric = choose("score", "--metric", names, options.metric)
     for logs in evals.values():
         tries = sorted(logs, key=lambda log: (log.header.eval.created, log.path))
@@ -201,7 +200,7 @@ def _read_archive(path: Path, trials: TrialCollection) -> _Log:
                 trials.note("a sample that cannot be read is an error", f"{path.name} {name}")
                 why = f"it cannot be read: {error}"
                 sample = _EvalSample(id=match[1], epoch=int(match[2]), error=why)
-            _keep(log, sample, options)
+            log.add(sample, options.attempts_max)
     return log
 
 
@@ -222,29 +221,30 @@ def _read_json(path: Path, trials: TrialCollection) -> _Log:
                         samples.append(documents.decode(data[first:last], _EvalSample))
     log = _Log(path, documents.decode(msgspec.json.encode(parts), _Header))
     for sample in samples:
-        _keep(log, sample, trials.options)
+        log.add(sample, trials.options.attempts_max)
     return log
-
-
-def _keep(log: _Log, sample: _EvalSample, options: ReadOptions) -> None:
-    if len(log.samples) == options.attempts_max:
-        raise Unfit(f"it holds more than {options.attempts_max} samples")
-    log.samples[str(sample.id), sample.epoch] = sample
 
 
 def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> None:
     """The tries of one eval, the earliest first."""
     last = logs[-1]
+    spec, status = last.header.eval, last.header.status
     done: dict[tuple[str, int], ImportedTrial] = {}
     for log in logs:
         for key, sample in log.samples.items():
             trial = _trial(log, key, sample, metric)
             done[key] = _later(done[key], trial, trials) if key in done else trial
-    missing = [key for key in last.named if key not in done]
-    unnamed = max(0, last.expected - len(done) - len(missing))
-    status = last.header.status
+    epochs = spec.config.epochs or 1
+    named = [
+        (str(name), epoch)
+        for name in spec.dataset.sample_ids or ()
+        for epoch in range(1, epochs + 1)
+    ]
+    expected = len(named) or (spec.dataset.samples or 0) * epochs
+    missing = [key for key in named if key not in done]
+    unnamed = max(0, expected - len(done) - len(missing))
     if (missing or unnamed) and status == "started":
-        count = f"{len(missing) + unnamed} of {last.expected} samples"
+        count = f"{len(missing) + unnamed} of {expected} samples"
         trials.refuse_unfinished(f"The log {last.path}", count)
     if status != "success":
         text = f"{last.path.name}: {status} {_message(last.header.error)}"
@@ -278,14 +278,21 @@ def _trial(
     spec = log.header.eval
     notes: list[str] = []
     score, error = _score(sample, metric, notes)
-    usage = _usage_of(spec.model, sample, notes)
+    # Of the model under test: other models may have graded.
+    usage = (sample.model_usage or {}).get(spec.model)
+    if sample.model_usage and usage is None:
+        notes.append("its tokens are not told: none are of the model itself")
+    prompt_tokens = None
+    if usage is not None:
+        cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
+        prompt_tokens = usage.input_tokens + cached
     result = Attempt(
         task=key[0],
         attempt=0,
         score=score,
         error=error,
         completion_tokens=usage.output_tokens if usage else None,
-        prompt_tokens=_prompt_tokens(usage) if usage else None,
+        prompt_tokens=prompt_tokens,
         cost_usd=usage.total_cost if usage else None,
         latency_s=sample.total_time,
         steps=sample.turn_count,
@@ -323,24 +330,16 @@ def _score(
     if limit is not None:
         notes.append(f"a sample that came to the limit {short(limit)} counts as scored")
     value, reason = values[metric]
-    if isinstance(value, str) and (known := _known(value)) is not None:
+    if isinstance(value, str):
         if value == "N":
             notes.append("no answer (N) counts 0, as Inspect counts it")
-        value = known
+        value = _VALUES.get(value, _VALUES.get(value.lower(), value))
+        with suppress(ValueError):
+            value = float(value)
     score, error = scored(value)
     if error and reason:
         error = f"{error} ({short(reason)})"
     return score, error
-
-
-def _known(value: str) -> float | None:
-    for text in (value, value.lower()):
-        if text in _VALUES:
-            return _VALUES[text]
-    try:
-        return float(value)
-    except ValueError:
-        return None
 
 
 def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
@@ -352,19 +351,6 @@ def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
         else:
             values[name] = (score.value, score.reason)
     return values
-
-
-def _usage_of(model: str, sample: _EvalSample, notes: list[str]) -> _Usage | None:
-    """Of the model under test: other models may have graded."""
-    usage = sample.model_usage or {}
-    if usage and model not in usage:
-        notes.append("its tokens are not told: none are of the model itself")
-    return usage.get(model)
-
-
-def _prompt_tokens(usage: _Usage) -> int:
-    cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
-    return usage.input_tokens + cached
 
 
 def _message(error: Any) -> str:

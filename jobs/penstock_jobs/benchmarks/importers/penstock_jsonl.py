@@ -23,7 +23,6 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "penstock"
 
 _LINE_BYTES_MAX = 1024 * 1024
-_SUFFIXES = (".jsonl", ".ndjson")
 _KNOWN = {"task", "attempt", "score", "error", *MEASURES}
 
 
@@ -36,18 +35,15 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
     trials = TrialCollection(options)
     for file in distinct(_files(path), trials):
         if path.is_dir() and not _is_ours(file):
-            trials.note("a file of another form was passed over", str(file))
-            continue
-        _take(file, trials)
+            trials.note("a file of another form was passed over", file)
+        else:
+            _take(file, trials)
     return trials.finish()
 
 
 def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-        return
-    for suffix in _SUFFIXES:
-        yield from documents.files(path, suffix=suffix)
+    suffixes = (".jsonl", ".ndjson") if path.is_dir() else ("",)
+    return (file for suffix in suffixes for file in documents.files(path, suffix=suffix))
 
 
 def _is_ours(file: Path) -> bool:
@@ -75,7 +71,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes | None]]:
 
 
 def _take(file: Path, trials: TrialCollection) -> None:
-    without: list[tuple[str, dict[str, Any]]] = []
+    without_number: list[tuple[str, dict[str, Any]]] = []
     numbered = set()
     for count, text in _lines(file):
         where = f"{file.name}:{count}"
@@ -89,11 +85,11 @@ def _take(file: Path, trials: TrialCollection) -> None:
         if line.get("error") is not None and line.get("score") is not None:
             trials.note("of a score and an error the error counts", where)
         if line.get("attempt") is None:
-            without.append((where, line))
+            without_number.append((where, line))
         else:
             numbered.add(line["task"])
             trials.add(_trial(line, where, (line["task"], line["attempt"])))
-    for where, line in without:
+    for where, line in without_number:
         if line["task"] in numbered:
             kind = "a line without a number was left out: other lines of its task have one"
             trials.note(kind, where)

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from penstock.checkpoints.attempt import Attempt
-from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import (
@@ -90,23 +89,24 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
         if (summary := _summary(file)) is not None:
             summaries.append((file, summary))
         elif (instances := _instances(file)) is not None:
-            if path.is_file() or _is_own(file, instances):
+            # As the harness leaves it: other files may be anybody's.
+            own = file.name == _REPORT and instances.keys() == {file.parent.name}
+            if path.is_file() or own:
                 run = _run_of(file, path, runs)
                 for task, instance in instances.items():
                     attempt = _attempt(task, instance, f"{file}: {task}", trials)
                     run.instances[task] = (attempt, file)
             else:
                 kind = "a report that does not lie in its instance's folder was left out"
-                trials.note(kind, str(file))
+                trials.note(kind, file)
         elif file.name == _REPORT or path.is_file():
             _take_unreadable(_run_of(file, path, runs), file, path, trials)
     if path.is_dir():
         for log in documents.files(path, _LOG):
-            if not (log.parent / _REPORT).exists():
-                trials.note("an instance without a report is an error", str(log.parent))
+            if not log.with_name(_REPORT).exists():
+                trials.note("an instance without a report is an error", log.parent)
                 failed = failed_attempt(log.parent.name, "it left no report")
-                run = _run_of(log.parent / _REPORT, path, runs)
-                run.instances.setdefault(log.parent.name, (failed, log))
+                _run_of(log, path, runs).instances.setdefault(log.parent.name, (failed, log))
     for file, summary in summaries:
         _take_summary(_run_named(file, runs), summary, file, trials)
     for run in runs.values():
@@ -122,21 +122,15 @@ def _summary(file: Path) -> _Summary | None:
     return summary if any(other is not None for other in others) else None
 
 
-def _is_own(file: Path, instances: dict[str, _Instance]) -> bool:
-    """As the harness leaves it: other files may be anybody's."""
-    return file.name == _REPORT and instances.keys() == {file.parent.name}
-
-
 def _instances(file: Path) -> dict[str, _Instance] | None:
     return documents.try_decode(file, dict[str, _Instance]) or None
 
 
 def _run_of(report: Path, root: Path, runs: dict[str, _RunReports]) -> _RunReports:
-    """Reports lie in RUN/MODEL/INSTANCE; what is above the folder that was named does not say."""
-    inside = report.relative_to(root).parts[:-2] if root.is_dir() else ()
-    model = inside[-1] if inside else ""
-    name = "/".join(inside)
-    return runs.setdefault(name, _RunReports(name, (model,) if model else ()))
+    """Reports lie in RUN/MODEL/INSTANCE, below the folder that is imported."""
+    folders = report.relative_to(root).parts[:-2] if root.is_dir() else ()
+    name = "/".join(folders)
+    return runs.setdefault(name, _RunReports(name, folders[-1:]))
 
 
 def _run_named(file: Path, runs: dict[str, _RunReports]) -> _RunReports:
@@ -164,23 +158,22 @@ def _attempt(task: str, report: _Instance, where: str, trials: TrialCollection) 
 
 
 def _take_unreadable(run: _RunReports, file: Path, root: Path, trials: TrialCollection) -> None:
+    error = Unfit("it is no report of SWE-bench")
     try:
         documents.decode(documents.read(file, trials.options.document_bytes_max), _Summary)
-        why = "it is no report of SWE-bench"
-    except Unfit as error:
-        why = str(error)
-    if root.is_file():
-        raise InvalidInput(what=f"The file {file}", why=why)
-    trials.note("a report that cannot be read is an error", f"{file}: {why}")
-    failed = failed_attempt(file.parent.name, f"its report cannot be read: {why}")
+    except Unfit as unfit:
+        error = unfit
+    kind = "a report that cannot be read is an error"
+    trials.leave_out(kind, file, error, alone=root.is_file())
+    failed = failed_attempt(file.parent.name, f"its report cannot be read: {error}")
     run.instances[file.parent.name] = (failed, file)
 
 
 def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: TrialCollection) -> None:
     lists = {name: set(getattr(summary, name) or ()) for name in (*_VERDICTS, *_ERRORS)}
-    every = set().union(*lists.values(), summary.completed_ids or (), summary.submitted_ids or ())
-    for task in sorted(every):
-        named = {name for name, tasks in lists.items() if task in tasks}
+    tasks = set().union(*lists.values(), summary.completed_ids or (), summary.submitted_ids or ())
+    for task in sorted(tasks):
+        named = {name for name, of_list in lists.items() if task in of_list}
         where = f"{file.name}: {task}"
         score, error = _listed(task, named, summary)
         run.summary[task] = Attempt(task=task, attempt=0, score=score, error=error)
@@ -189,12 +182,13 @@ def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: Trial
             run.summary[task] = replace(run.summary[task], edited=False)
         elif error in (_TWICE, ONLY_SUMMARY):
             trials.note(f"an instance is an error: {error}", where)
-    if (total := summary.total_instances) is not None and total > len(every):
-        trials.note("a result is missing, and nothing names it", file.name, total - len(every))
+    unnamed = (summary.total_instances or 0) - len(tasks)
+    if unnamed > 0:
+        trials.note("a result is missing, and nothing names it", file.name, unnamed)
 
 
 def _listed(task: str, named: set[str], summary: _Summary) -> tuple[float | None, str | None]:
-    """What the lists that name an instance say of it."""
+    """By the lists that name an instance."""
     if {"resolved_ids", "unresolved_ids"} <= named:
         return None, _TWICE
     if task in summary.infra_failure_ids:

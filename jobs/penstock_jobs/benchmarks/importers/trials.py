@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.checkpoints.attempt import Attempt, check_attempt
 from penstock.errors import InvalidInput
+from penstock.settings import GIB, MIB
 
 #: Of each kind of problem so many examples are kept.
 _EXAMPLES_MAX = 5
@@ -29,13 +30,14 @@ class ReadOptions:
     only: str | None = None
     #: Also a run that has not ended; what is missing in it is an error.
     unfinished: bool = False
-    document_bytes_max: int
-    unpacked_bytes_max: int
-    attempts_max: int
+    #: One document, unpacked; and all that one archive holds.
+    document_bytes_max: int = 512 * MIB
+    unpacked_bytes_max: int = 64 * GIB
+    attempts_max: int = 1_000_000
 
 
 class ProblemCounts:
-    """What was found and people should know, by kind: how often and where."""
+    """What people should know of an import, by kind: how often and where."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -88,18 +90,13 @@ class TrialCollection:
     options: ReadOptions
     problems: ProblemCounts = field(default_factory=ProblemCounts)
     _trials: dict[Hashable, ImportedTrial] = field(default_factory=dict)
-    _seen: set[tuple[Hashable, Hashable, bool]] = field(default_factory=set)
+    _places: set[tuple[Hashable, Hashable, bool]] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self._trials)
 
-    @property
-    def tasks(self) -> set[str]:
-        return {trial.result.task for trial in self._trials.values()}
-
-    @property
-    def labels(self) -> set[tuple[str, ...]]:
-        return {trial.label for trial in self._trials.values()}
+    def __iter__(self) -> Iterator[ImportedTrial]:
+        return iter(self._trials.values())
 
     def note(self, kind: str, where: object, count: int = 1) -> None:
         self.problems.note(kind, str(where), count)
@@ -112,7 +109,7 @@ class TrialCollection:
         self.note(kind, f"{file}: {error}")
 
     def refuse_unfinished(self, what: str, missing: str) -> None:
-        """Raises InvalidInput, unless unfinished runs were asked for."""
+        """Raises InvalidInput, unless unfinished runs may be taken."""
         if not self.options.unfinished:
             why = f"it has not ended: {missing} are missing; wait for it, or take it as it is with"
             raise InvalidInput(what=what, why=f"{why} --unfinished")
@@ -120,9 +117,9 @@ class TrialCollection:
     def add(self, trial: ImportedTrial, holder: Hashable = None, *, summary: bool = False) -> None:
         """Take a trial. Of two that differ neither counts. A run's summary may repeat what the run
         holds: that is no problem. Raises InvalidInput."""
-        seen, other = ((trial.identity, holder, kind) for kind in (summary, not summary))
-        repeated = other in self._seen and seen not in self._seen
-        self._seen.add(seen)
+        place, other_place = ((trial.identity, holder, kind) for kind in (summary, not summary))
+        repeated = other_place in self._places and place not in self._places
+        self._places.add(place)
         known = self._trials.get(trial.identity)
         if known is None:
             if len(self._trials) == self.options.attempts_max:
@@ -134,6 +131,11 @@ class TrialCollection:
         elif not repeated:
             self.note("a copy, counted once", trial.where)
 
+    def add_missing(self, kind: str, task: str, **facts: Any) -> None:
+        """An error for a trial that is named, and has no result."""
+        self.note(kind, facts["where"])
+        self.add(ImportedTrial(result=failed_attempt(task, ONLY_SUMMARY), **facts))
+
     def neither(self, known: ImportedTrial, other: ImportedTrial) -> ImportedTrial:
         """The error that stands for two trials with one identity and different results."""
         self.note(DIFFERENT_RESULTS, f"{known.where}, {other.where}")
@@ -142,7 +144,7 @@ class TrialCollection:
 
     def finish(self) -> ReadResults:
         """Raises InvalidInput where the results of several are mixed."""
-        trials = _of_one(list(self._trials.values()), self.options.only)
+        trials = _of_one_label(list(self._trials.values()), self.options.only)
         for trial in trials:
             for kind in trial.notes:
                 self.note(kind, trial.where)
@@ -200,68 +202,61 @@ def distinct(files: Iterable[Path], trials: TrialCollection) -> Iterator[Path]:
         seen.add(digest)
 
 
-def choose(what: str, option: str, names: Collection[str], wanted: str | None) -> str | None:
-    """The wanted one, else the only one; None where there is none. Raises InvalidInput rather
-    than guess."""
-    if wanted is not None:
-        if names and wanted not in names:
-            there = ", ".join(sorted(names))
-            raise InvalidInput(what=f"The {what} {wanted!r}", why=f"there are: {there}")
-        return wanted
+def choose(what: str, option: str, names: Collection[str], name: str | None) -> str | None:
+    """The name that was given, else the only one; None where there is none. Raises InvalidInput
+    rather than guess."""
+    if name is not None:
+        if names and name not in names:
+            why = f"there are: {', '.join(sorted(names))}"
+            raise InvalidInput(what=f"The {what} {name!r}", why=why)
+        return name
     if len(names) > 1:
         why = f"there are several: {', '.join(sorted(names))}; name one with {option}"
         raise InvalidInput(what=f"The {what}", why=why)
     return next(iter(names), None)
 
 
-def _of_one(trials: list[ImportedTrial], wanted: str | None) -> list[ImportedTrial]:
-    """Those of one label. A part of a label names it, where no other label has that part."""
+def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[ImportedTrial]:
+    """A part of a label names it, where no other label has that part."""
     texts = {trial.label: " ".join(trial.label) for trial in trials}
-    if wanted is None:
+    if name is None:
         if len(texts) > 1:
             names = "; ".join(sorted(text or "(not named)" for text in texts.values()))
             why = f"there are those of several: {names}; name one with --only"
             raise InvalidInput(what="A mixture of results", why=why)
         return trials
-    fitting = {label for label, text in texts.items() if wanted in (*label, text)}
+    fitting = {label for label, text in texts.items() if name in (*label, text)}
     if len(fitting) != 1:
         names = "; ".join(sorted(texts[label] or "(not named)" for label in fitting or texts))
-        raise InvalidInput(what=f"--only {wanted!r}", why=f"it names none, or several, of: {names}")
+        raise InvalidInput(what=f"--only {name!r}", why=f"it names none, or several, of: {names}")
     return [trial for trial in trials if trial.label in fitting]
 
 
-def _numbered(trials: Iterable[ImportedTrial]) -> list[tuple[Attempt, ImportedTrial]]:
+def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[Attempt, ImportedTrial]]:
     """Numbers within a task: run after run, the earliest first; within a run by the number that
     the format gave, else by time and name."""
-    by_task: dict[str, defaultdict[str, list[ImportedTrial]]] = {}
+    by_task: defaultdict[str, defaultdict[str, list[ImportedTrial]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     began: dict[str, str] = {}
-    for trial in trials:
-        by_task.setdefault(trial.result.task, defaultdict(list))[trial.run].append(trial)
+    for trial in sorted(trials, key=lambda trial: (not trial.started, trial.started, trial.name)):
+        by_task[trial.result.task][trial.run].append(trial)
         if trial.started:
             began[trial.run] = min(trial.started, began.get(trial.run, trial.started))
-    numbered: list[tuple[Attempt, ImportedTrial]] = []
     for runs in by_task.values():
         first = 0
         for run in sorted(runs, key=lambda name: (began.get(name, ""), name)):
-            placed = _placed(runs[run])
-            numbered += [
-                (replace(trial.result, attempt=first + index), trial)
-                for index, trial in placed.items()
-            ]
+            placed: dict[int, ImportedTrial] = {}
+            without_place = []
+            for trial in runs[run]:
+                if trial.index is None or trial.index in placed:
+                    without_place.append(trial)
+                else:
+                    placed[trial.index] = trial
+            placed |= enumerate(without_place, max(placed, default=-1) + 1)
+            for index, trial in placed.items():
+                yield replace(trial.result, attempt=first + index), trial
             first += max(max(placed) + 1, *(trial.size for trial in runs[run]))
-    return numbered
-
-
-def _placed(trials: list[ImportedTrial]) -> dict[int, ImportedTrial]:
-    placed: dict[int, ImportedTrial] = {}
-    without = []
-    for trial in sorted(trials, key=lambda one: (one.started == "", one.started, one.name)):
-        if trial.index is None or trial.index in placed:
-            without.append(trial)
-        else:
-            placed[trial.index] = trial
-    first = max(placed, default=-1) + 1
-    return placed | dict(enumerate(without, first))
 
 
 def short(text: object) -> str:

@@ -21,7 +21,7 @@ from penstock_jobs.benchmarks.run import (
     register_suite,
     run_suite,
 )
-from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, Suite, read_suite
+from penstock_jobs.benchmarks.suite import Suite, read_suite
 from penstock_jobs.benchmarks.until_decided import UntilDecided
 from penstock_jobs.canary.step import gate as judge_of
 from penstock_jobs.loop.cycles import database_now
@@ -92,7 +92,7 @@ def _attempt(
     until_decided: bool,
 ) -> RunReport:
     lake = context.lake
-    register_suite(lake.database, context.tenant, suite, TASK_BYTES_MAX)
+    register_suite(lake.database, context.tenant, suite)
     place = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     choose: ChooseAttempts
     if until_decided:
