@@ -29,7 +29,7 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Reception:
+class UserReaction:
     """How users received the work of a checkpoint: the shares of its edits that they kept, and of
     its turns that left them dissatisfied. None where there are none."""
 
@@ -47,8 +47,8 @@ class Chapter:
     parent: str
     sessions: int
     events: int
-    measured: Reception
-    known: Reception
+    measured: UserReaction
+    known: UserReaction
     checkpoint: str | None
     #: At the suite: of the new checkpoint, and of the one that it is compared with.
     score: float | None
@@ -75,8 +75,8 @@ class StoryEnding:
     """The checkpoint that serves in the end, and how users receive it."""
 
     checkpoint: str
-    measured: Reception
-    known: Reception
+    measured: UserReaction
+    known: UserReaction
 
 
 LEARN = "learn.toml"
@@ -147,7 +147,7 @@ class Narrator:
         self.tell(f"\nCycle {number} of {acts}. {act.title}\n   {act.told}")
 
     def production(
-        self, checkpoint: str, sessions: int, measured: Reception, known: Reception
+        self, checkpoint: str, sessions: int, measured: UserReaction, known: UserReaction
     ) -> None:
         self._line(
             "production",

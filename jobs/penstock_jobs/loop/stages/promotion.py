@@ -23,7 +23,7 @@ from penstock_jobs.benchmarks.run import (
 )
 from penstock_jobs.benchmarks.suite import Suite, read_suite
 from penstock_jobs.benchmarks.until_decided import UntilDecided
-from penstock_jobs.canary.step import gate as judge_of
+from penstock_jobs.canary.watch import gate as judge_of
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
 from penstock_jobs.loop.stages.stage import (
