@@ -15,7 +15,7 @@ from penstock.checkpoints.attempt import Attempt, AttemptScope
 from penstock.checkpoints.scores import attempts_of, checkpoints_tried, runs_of
 from penstock.checkpoints.suites import suite_versions
 from penstock.errors import InvalidInput
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.checkpoints.attempt import Attempt
 from penstock.checkpoints.scores import attempts_of
 from penstock.execution import Executor
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.lakes import hand_lake

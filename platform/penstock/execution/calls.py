@@ -1,4 +1,5 @@
-"""Calls: how tasks travel to workers of any kind, and how a run of them goes."""
+"""How tasks travel to workers of any kind and run there, and the workers that need no other process:
+the caller's thread."""
 
 import pickle
 import traceback
@@ -10,7 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.execution import Result, Task, TaskResult
+from penstock.execution import Executor, Result, Task, TaskResult
 from penstock.execution.errors import TaskFailed, WorkerLost
 
 _SHOWN_CHARS_MAX = 200
@@ -171,3 +172,33 @@ def _show(task: object) -> str:
     """A task in a message."""
     text = repr(task)
     return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 1] + "…"
+
+
+class InlineExecutor(Executor):
+    """Packs calls as the others do, so that what runs here runs there too."""
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[TaskResult[Task, Result]]:
+        return run_on(_CallerThread(), function, tasks, attempts_max=1)
+
+    def close(self) -> None:
+        """Nothing is under way outside of `run`."""
+
+
+class _CallerThread:
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, bytes]] = []
+
+    def has_room(self) -> bool:
+        return not self._calls
+
+    def give(self, number: int, call: bytes) -> None:
+        self._calls.append((number, call))
+
+    def wait(self) -> Iterable[tuple[int, bytes]]:
+        number, call = self._calls.pop()
+        return [(number, perform(call))]
+
+    def drop(self) -> None:
+        self._calls.clear()
