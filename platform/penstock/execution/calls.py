@@ -1,10 +1,10 @@
-"""How tasks travel to workers of any kind and run there, and the workers that need no other process:
-the caller's thread."""
+"""How tasks travel to workers of any kind; and the inline executor, whose worker is the caller."""
 
 import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
@@ -71,7 +71,10 @@ def _run(
         if repeated:
             return repeated.popleft()
         for number, task in new:
-            return _PackedCall(number, task, _pack_call(name, task))
+            try:
+                return _PackedCall(number, task, pickle.dumps((name, task)))
+            except _UNFIT as error:
+                raise InvalidInput(what=f"The task {_show(task)}", why=str(error)) from None
         return None
 
     try:
@@ -135,13 +138,6 @@ def _import(name: str) -> Callable[..., Any] | None:
     return function
 
 
-def _pack_call(name: str, task: object) -> bytes:
-    try:
-        return pickle.dumps((name, task))
-    except _UNFIT as error:
-        raise InvalidInput(what=f"The task {_show(task)}", why=str(error)) from None
-
-
 def perform(call: bytes) -> bytes:
     """Perform a call, on a worker. Returns the pickled result and error, one of them None."""
     name = "a function"
@@ -150,22 +146,19 @@ def perform(call: bytes) -> bytes:
         name, task = pickle.loads(call)
         return pickle.dumps((find_function(name)(task), None))
     except PenstockError as error:
-        try:
+        with suppress(*_UNFIT):  # unless a fact of it cannot be pickled
             return pickle.dumps((None, error))
-        except _UNFIT:  # a fact of the error cannot be pickled
-            return pickle.dumps((None, _task_failed(error, name, task)))
+        failure: BaseException = error
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the caller gets it, whatever it is
-        return pickle.dumps((None, _task_failed(error, name, task)))
-
-
-def _task_failed(error: BaseException, name: str, task: object) -> TaskFailed:
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return TaskFailed(
+        failure = error
+    where = traceback.extract_tb(failure.__traceback__)[-1]
+    failed = TaskFailed(
         function=name,
         task=_show(task),
-        why=f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})",
-        traceback="".join(traceback.format_exception(error)),
+        why=f"{type(failure).__name__}: {failure} ({where.filename}, line {where.lineno})",
+        traceback="".join(traceback.format_exception(failure)),
     )
+    return pickle.dumps((None, failed))
 
 
 def _show(task: object) -> str:

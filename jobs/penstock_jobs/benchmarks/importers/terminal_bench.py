@@ -47,7 +47,6 @@ class _TerminalResult(msgspec.Struct):
     total_input_tokens: Any = None
     total_output_tokens: Any = None
     trial_started_at: str | None = None
-    trial_ended_at: str | None = None
     agent_started_at: str | None = None
     agent_ended_at: str | None = None
 
