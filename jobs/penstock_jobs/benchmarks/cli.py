@@ -17,7 +17,6 @@ from penstock.terminal.progress import progress_of
 from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
 
 if TYPE_CHECKING:
-    from penstock_jobs.benchmarks.result_import import ImportReport
     from penstock_jobs.benchmarks.run import RunOptions
 
 app = typer.Typer(
@@ -42,19 +41,16 @@ Agent = Annotated[
     str, typer.Option("--agent", metavar="CMD", help="The agent, as a shell runs it.")
 ]
 Serving = Annotated[
-    str | None,
-    typer.Option("--serving", metavar="URL", help="Where the checkpoint is served."),
+    str | None, typer.Option("--serving", metavar="URL", help="Where the checkpoint is served.")
 ]
 Attempts = Annotated[
     int | None, typer.Option("--attempts", metavar="N", min=1, help="At each task.")
 ]
 UntilDecidedOption = Annotated[
-    bool,
-    typer.Option("--until-decided", help="Attempts until the gate's verdict stands."),
+    bool, typer.Option("--until-decided", help="Attempts until the gate's verdict stands.")
 ]
 AttemptsMax = Annotated[
-    int | None,
-    typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided."),
+    int | None, typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided.")
 ]
 Channel = Annotated[str, typer.Option("--channel", metavar="NAME", help="Whose policy decides.")]
 Tasks = Annotated[str, typer.Option("--tasks", metavar="A,B", help="Only these tasks.")]
@@ -241,8 +237,7 @@ SuiteVersion = Annotated[
     typer.Option(metavar="V", help="Of which version of the suite; else of the newest known."),
 ]
 Metric = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Which score counts, where there are several."),
+    str | None, typer.Option(metavar="NAME", help="Which score counts, where there are several.")
 ]
 Only = Annotated[
     str | None,
@@ -252,8 +247,7 @@ FirstAttempt = Annotated[
     int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
 ]
 Unfinished = Annotated[
-    bool,
-    typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors."),
+    bool, typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be taken; change nothing.")
@@ -298,30 +292,27 @@ def import_(
     spinner = Console(stderr=True).status(f"Reading {path}")  # shown on a terminal only
     with open_existing(data) as lake, spinner:
         report = import_results(lake.database, path, request, dry_run=dry_run)
-    show_json(report) if json else _show_import(report)
-
-
-def _show_import(report: "ImportReport") -> None:
-    mean = None if report.mean_score is None else f"{report.mean_score:.4f}"
-    rows: list[tuple[str, object]] = [
-        ("format", report.format),
-        ("suite", f"{report.suite} {report.suite_version}"),
-        ("checkpoint", report.checkpoint),
-        ("tasks", report.tasks),
-        ("attempts", report.attempts),
-        ("scored", report.scored),
-        ("errors", report.errors),
-        ("mean score", mean),
-        ("would be new" if report.dry_run else "new", report.new),
-    ]
-    show_table(["what", "value"], rows)
+    if json:
+        show_json(report)
+        return
+    rows = {
+        "format": report.format,
+        "suite": f"{report.suite} {report.suite_version}",
+        "checkpoint": report.checkpoint,
+        "tasks": report.tasks,
+        "attempts": report.attempts,
+        "scored": report.scored,
+        "errors": report.errors,
+        "mean score": None if report.mean_score is None else f"{report.mean_score:.4f}",
+        "would be new" if report.dry_run else "new": report.new,
+    }
+    show_table(["what", "value"], list(rows.items()))
     if report.problems:
-        reported = [
+        problems = [
             [problem.count, problem.kind, "; ".join(problem.examples)]
             for problem in report.problems
         ]
-        show_table(["times", "reported", "such as"], reported)
+        show_table(["times", "reported", "such as"], problems)
     if report.errors:
-        say(
-            f"{report.errors} attempts say nothing about the model; too many make the verdict ERROR"
-        )
+        why = "say nothing about the model; too many make the verdict ERROR"
+        say(f"{report.errors} attempts {why}")

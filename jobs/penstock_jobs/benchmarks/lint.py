@@ -59,10 +59,7 @@ def lint_suite(
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
     tasks = (
         _LintTask(
-            conditions,
-            task,
-            load_files(task),
-            load_solution(task) if task.has_solution else None,
+            conditions, task, load_files(task), load_solution(task) if task.has_solution else None
         )
         for task in suite.tasks
     )

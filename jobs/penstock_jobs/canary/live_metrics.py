@@ -200,9 +200,7 @@ def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
     canary = np.array(rows["candidate"].to_pylist(), bool)
     why = np.array([reason or "" for reason in rows["left_out"].to_pylist()], object)
     phases = np.where(
-        canary,
-        _phases(trial.candidate_periods, began),
-        _phases(trial.incumbent_periods, began),
+        canary, _phases(trial.candidate_periods, began), _phases(trial.incumbent_periods, began)
     )
     crossing = np.zeros(len(began), bool)
     for change_us in trial.split_us:

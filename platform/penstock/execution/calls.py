@@ -50,10 +50,7 @@ class _PackedCall:
 
 
 def run_on(
-    workers: Workers,
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    attempts_max: int,
+    workers: Workers, function: Callable[[Task], Result], tasks: Iterable[Task], attempts_max: int
 ) -> Iterator[TaskResult[Task, Result]]:
     """See Executor.run; the function is checked at once, not at the first task."""
     return _run(workers, function_name(function), tasks, attempts_max)

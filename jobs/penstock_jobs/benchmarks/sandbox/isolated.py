@@ -111,7 +111,7 @@ class IsolatedSandbox(Sandbox):
             "names": forwards.names,
             "extra": list(forwards.extra),
         }
-        send_order(self._control, ("run", facts))
+        self._send("run", facts)
         excerpt = Excerpt(self._output_bytes_max)
         deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
         relay: Relay | None = None
@@ -152,11 +152,14 @@ class IsolatedSandbox(Sandbox):
         return False
 
     def _order(self, order: str, /, **arguments: Any) -> Any:
+        self._send(order, arguments)
+        return self._answer("done")[0]["done"]
+
+    def _send(self, order: str, arguments: dict[str, Any]) -> None:
         try:
             send_order(self._control, (order, arguments))
         except OSError as error:
-            raise SandboxFailed(why=str(error)) from error
-        return self._answer("done")[0]["done"]
+            raise SandboxFailed(why=f"it is gone ({error})") from error
 
     def _answer(self, name: str) -> tuple[dict[str, Any], list[int]]:
         """Raises SandboxFailed for any other answer."""
