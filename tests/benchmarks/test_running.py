@@ -174,7 +174,7 @@ def test_how_it_was_run_is_recorded(lake: Lake, suite: Suite) -> None:
     )  # fmt: skip
     short = replace(suite.tasks[0], limits=replace(suite.tasks[0].limits, seconds=1))
     report = run_here(lake, replace(suite, tasks=(short,)), options)
-    (known,) = runs_of(lake.database, report.place)
+    (known,) = runs_of(lake.database, report.scope)
     assert known.source == "sleep 9; exit 0"
     assert known.conditions["isolated"] is False
     assert known.conditions["environment"] == ["KEY"]

@@ -146,14 +146,14 @@ def _run(
         choose = None
         if until is not None:
             register_suite(lake.database, tenant, suite)
-            place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
-            choose = UntilDecided(lake.database, place, until[0], most=until[1])
+            scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
+            choose = UntilDecided(lake.database, scope, until[0], most=until[1])
         with open_executor(lake.settings) as executor, progress_of("attempts") as follow:
             report = run_suite(
                 lake, executor, suite, checkpoint, run_options, tenant=tenant, choose=choose,
                 follow=follow,
             )  # fmt: skip
-        results = results_of(lake.database, report.place)
+        results = results_of(lake.database, report.scope)
     if json:
         facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
         show_json(facts | ({"until": choose.ended.document} if choose else {}))

@@ -97,17 +97,17 @@ def _import(
         counts = "; ".join(f"{kind} ({count})" for kind, count in problems.counts.items())
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
-    place = AttemptScope(request.tenant, suite.suite, suite.version, checkpoint)
+    scope = AttemptScope(request.tenant, suite.suite, suite.version, checkpoint)
     import_problems = [
         ImportProblem(kind, count, problems.examples[kind])
         for kind, count in sorted(problems.counts.items())
     ]
     # The same results, in whatever file, are one run.
-    facts = (asdict(place), form.name, attempts)
+    facts = (asdict(scope), form.name, attempts)
     run = hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
     if dry_run:
         with database.read() as connection:
-            new = len(new_attempts(connection, place, attempts))
+            new = len(new_attempts(connection, scope, attempts))
     else:
         add_suite(database, request.tenant, suite)
         row = {
@@ -116,8 +116,8 @@ def _import(
             "started_at": now_us(), "finished_at": now_us(),
         }  # fmt: skip
         with database.write() as connection:
-            new = len(record_attempts(connection, place, run, attempts))
-            insert = insert_of(connection)(benchmark_run).values(asdict(place) | row)
+            new = len(record_attempts(connection, scope, run, attempts))
+            insert = insert_of(connection)(benchmark_run).values(asdict(scope) | row)
             connection.execute(insert.on_conflict_do_nothing())
     scores = scores_by_task(attempts)
     return ImportReport(

@@ -43,23 +43,23 @@ class CheckpointResults:
         return all(run.conditions.get("isolated") is not False for run in self.runs)
 
 
-def results_of(database: "Database", place: "AttemptScope") -> CheckpointResults:
+def results_of(database: "Database", scope: "AttemptScope") -> CheckpointResults:
     from penstock.checkpoints.scores import attempts_of, runs_of
     from penstock.checkpoints.suites import suite_versions
     from penstock_jobs.benchmarks.summary import summarise
 
-    versions = suite_versions(database, place.tenant, place.suite)
+    versions = suite_versions(database, scope.tenant, scope.suite)
     tasks = [
         task
         for version in versions
-        if version.version == place.suite_version
+        if version.version == scope.suite_version
         for task in version.tasks
     ]
-    attempts = attempts_of(database, place)
+    attempts = attempts_of(database, scope)
     sources = {recorded.run for recorded in attempts}
-    runs = [run for run in runs_of(database, place) if run.id in sources]
+    runs = [run for run in runs_of(database, scope) if run.id in sources]
     summary = summarise(tasks, [recorded.result for recorded in attempts])
-    return CheckpointResults(place.suite, place.suite_version, place.checkpoint, summary, runs)
+    return CheckpointResults(scope.suite, scope.suite_version, scope.checkpoint, summary, runs)
 
 
 def show(
@@ -91,8 +91,8 @@ def show(
         for name in names:
             versions = versions_tried(lake.database, tenant, suite, name)[-1:]
             for version in [suite_version] if suite_version is not None else versions:
-                place = AttemptScope(tenant, suite, version, name)
-                results.append(results_of(lake.database, place))
+                scope = AttemptScope(tenant, suite, version, name)
+                results.append(results_of(lake.database, scope))
     results = [result for result in results if result.summary.scored or result.summary.errors]
     if json:
         show_json(results)

@@ -77,7 +77,7 @@ class RunOptions:
 @dataclass(frozen=True)
 class RunReport:
     run: str
-    place: AttemptScope
+    scope: AttemptScope
     #: How many attempts it made, and how many were known already.
     made: int
     known: int
@@ -100,13 +100,13 @@ def run_suite(
     the executor raises."""
     choose = choose or each_task(suite, options)
     conditions = conditions_of(lake.settings, suite, checkpoint, options)
-    place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
+    scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
     _check_serving(options.serving)
     register_suite(lake.database, tenant, suite)
     # Which variables the agent got may be known, but not their values.
     facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
-    run = begin_run(lake.database, place, source=options.agent, conditions=facts)
-    results = _results(lake.database, place)
+    run = begin_run(lake.database, scope, source=options.agent, conditions=facts)
+    results = _results(lake.database, scope)
     before = done = len(results)
     errors = 0  # one after another
     silent: list[AttemptOutcome] = []
@@ -121,7 +121,7 @@ def run_suite(
                     raise _called_wrongly(silent)
                 continue
             for outcome in (*silent, finished.result):
-                result = _commit(lake.database, place, run, outcome)
+                result = _commit(lake.database, scope, run, outcome)
                 results[result.task, result.attempt] = result
                 done += 1
                 follow(done, total)
@@ -130,7 +130,7 @@ def run_suite(
                     raise BenchmarkStopped(errors=errors, suite=suite.name, why=result.error)
             silent = []
     finish_run(lake.database, run)
-    return RunReport(run, place, done - before, before)
+    return RunReport(run, scope, done - before, before)
 
 
 def _called_wrongly(silent: Sequence[AttemptOutcome]) -> AgentUnusable:
@@ -199,23 +199,23 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
     return add_suite(database, tenant, SuiteVersion(suite.name, suite.version, tasks, content))
 
 
-def _commit(database: Database, place: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
+def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
     """One transaction. Where another run was faster, its result is the result."""
     result = outcome.result
     problems: list[dict[str, object]] = [{"problem": mark} for mark in outcome.marks]
     if result.error is not None:
         problems.append({"problem": result.error, "output": outcome.output[-_OUTPUT_CHARS_MAX:]})
     with suppress(AttemptConflict), database.write() as connection:
-        if record_attempts(connection, place, run, [result]):
+        if record_attempts(connection, scope, run, [result]):
             for problem in problems:
                 facts = {"task": result.task, "attempt": result.attempt} | problem
                 note_problem(connection, run, facts)
             return result
-    return _results(database, place)[result.task, result.attempt]
+    return _results(database, scope)[result.task, result.attempt]
 
 
-def _results(database: Database, place: AttemptScope) -> dict[tuple[str, int], Attempt]:
-    results = [recorded.result for recorded in attempts_of(database, place)]
+def _results(database: Database, scope: AttemptScope) -> dict[tuple[str, int], Attempt]:
+    results = [recorded.result for recorded in attempts_of(database, scope)]
     return {(result.task, result.attempt): result for result in results}
 
 

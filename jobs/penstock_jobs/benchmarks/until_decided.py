@@ -72,24 +72,24 @@ class UntilDecided:
     """Chooses the next attempts of a run. `ended` is the result of its last look."""
 
     def __init__(
-        self, database: Database, place: AttemptScope, channel: str, *, most: int | None = None
+        self, database: Database, scope: AttemptScope, channel: str, *, most: int | None = None
     ) -> None:
         """The suite has to be registered. Raises InvalidInput where nothing could be decided:
         without a policy, without results of the incumbent, or where results are there already;
         and CheckpointUnknown."""
-        self._database, self._place, self._channel = database, place, channel
+        self._database, self._scope, self._channel = database, scope, channel
         evidence = self._evidence()
-        suite = evidence.suites[place.suite]
+        suite = evidence.suites[scope.suite]
         design = make_design(
             suite.tasks,
             _scores(suite.incumbent),
             least=max((required.attempts for required in _requirements(evidence)), default=1),
             most=most or _ATTEMPTS_MAX_DEFAULT,
         )
-        self.design: Design = keep_design(database, place, design)
+        self.design: Design = keep_design(database, scope, design)
         if most not in (None, self.design.allowed):
             why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
-            raise InvalidInput(what=f"The plan of {place.checkpoint} on {place.suite}", why=why)
+            raise InvalidInput(what=f"The plan of {scope.checkpoint} on {scope.suite}", why=why)
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
@@ -122,7 +122,7 @@ class UntilDecided:
     def _hopeless(
         self, look: int, required: Requirement, evidence: Evidence, known: Sequence[Attempt]
     ) -> bool:
-        incumbent = evidence.suites[self._place.suite].incumbent
+        incumbent = evidence.suites[self._scope.suite].incumbent
         if incumbent is None or required.margin is None or required.metric != "score":
             return False
         numbers = look_progress(self.design, known).numbers
@@ -137,26 +137,26 @@ class UntilDecided:
 
     def _evidence(self) -> Evidence:
         """What the policy demands on this suite, and the evidence for that."""
-        place = self._place
+        scope = self._scope
         evidence = channel_evidence(
-            self._database, place.tenant, self._channel, place.checkpoint, full=False
+            self._database, scope.tenant, self._channel, scope.checkpoint, full=False
         )
-        policy, suite = evidence.policy, evidence.suites.get(place.suite)
+        policy, suite = evidence.policy, evidence.suites.get(scope.suite)
         if policy is None:
             why = evidence.policy_problem or "it has no policy, so that nothing can be decided"
             raise InvalidInput(what=f"The channel {evidence.channel}", why=why)
         if suite is None:
-            why = f"it does not name the suite {place.suite}"
+            why = f"it does not name the suite {scope.suite}"
             raise InvalidInput(what=f"The policy of {evidence.channel}", why=why)
-        if all(required.suite != place.suite for required in policy.require):
-            why = f"it requires nothing on {place.suite}: give a number of attempts instead"
+        if all(required.suite != scope.suite for required in policy.require):
+            why = f"it requires nothing on {scope.suite}: give a number of attempts instead"
             raise InvalidInput(what=f"The policy of {evidence.channel}", why=why)
-        if suite.version != place.suite_version:
-            why = f"the version {suite.version} counts, and this is {place.suite_version}"
-            raise InvalidInput(what=f"The suite {place.suite}", why=why)
+        if suite.version != scope.suite_version:
+            why = f"the version {suite.version} counts, and this is {scope.suite_version}"
+            raise InvalidInput(what=f"The suite {scope.suite}", why=why)
         if evidence.incumbent and not _scores(suite.incumbent):
             why = f"{evidence.incumbent.name}, which it is compared with, has no results there"
-            raise InvalidInput(what=f"A plan for {place.checkpoint} on {place.suite}", why=why)
+            raise InvalidInput(what=f"A plan for {scope.checkpoint} on {scope.suite}", why=why)
         # Where one of several requirements is enough, each stays as strict as it is among all.
         chances = len(policy.require) if policy.combine == "any" else 1
         policy = replace(
@@ -164,13 +164,13 @@ class UntilDecided:
             require=tuple(
                 replace(required, alpha=required.alpha / chances)
                 for required in policy.require
-                if required.suite == place.suite
+                if required.suite == scope.suite
             ),
-            guards=tuple(guard for guard in policy.guards if guard.suite == place.suite),
+            guards=tuple(guard for guard in policy.guards if guard.suite == scope.suite),
             live=(),
             combine="all",
         )
-        return replace(evidence, policy=policy, suites={place.suite: suite})
+        return replace(evidence, policy=policy, suites={scope.suite: suite})
 
 
 def _requirements(evidence: Evidence) -> tuple[Requirement, ...]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
 from penstock_jobs.benchmarks.importers.trials import (
@@ -20,7 +19,6 @@ from penstock_jobs.benchmarks.importers.trials import (
     ReadResults,
     TrialCollection,
     choose,
-    failed_attempt,
     scored,
     short,
 )
@@ -176,7 +174,8 @@ class _JobReader:
         job = str(_job_of(result))
         self._without_result.append(
             ImportedTrial(
-                result=failed_attempt(task or _task_part(config.trial_name), short(error)),
+                task=task or _task_part(config.trial_name),
+                outcome=short(error),
                 identity=(job, config.trial_name),
                 where=str(result.parent),
                 label=label,
@@ -207,14 +206,14 @@ class _JobReader:
 
     def _completed(self, trial: ImportedTrial) -> ImportedTrial:
         """With the task's name and the label that the results of others have."""
-        task = self._task_of(f"{trial.result.task}__") or trial.result.task
+        task = self._task_of(f"{trial.task}__") or trial.task
         labels = {
             other.label
             for other in self._trials
             if all(mine in ("", part) for mine, part in zip(trial.label, other.label, strict=True))
         }
         label = labels.pop() if len(labels) == 1 else (*trial.label[:2], trial.label[2] or "adhoc")
-        return replace(trial, result=replace(trial.result, task=task), label=label)
+        return replace(trial, task=task, label=label)
 
     def _add_missing(self, job: _Job, file: Path) -> None:
         run = str(file.parent)
@@ -248,7 +247,7 @@ class _JobReader:
     def _task_of(self, trial: str) -> str | None:
         """A trial's name holds the last part of its task's, cut off where it is long."""
         part = _task_part(trial)
-        tasks = {trial.result.task for trial in self._trials}
+        tasks = {trial.task for trial in self._trials}
         whole = [task for task in tasks if task.rpartition("/")[2] == part]
         if len(whole) == 1:
             return whole[0]
@@ -292,7 +291,7 @@ def _rewards(result: _TrialResult) -> dict[str, Any]:
 
 def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTrial:
     notes: list[str] = []
-    score, error = _score(result, metric, notes)
+    outcome = _outcome(result, metric, notes)
     steps = result.step_results or []
     # Of a trial in steps, what all of them took.
     usages = [result.agent_result] if result.agent_result else [step.agent_result for step in steps]
@@ -304,33 +303,29 @@ def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTria
     info = result.agent_info or {}
     model = (info.get("model_info") or {}).get("name") or ""
     return ImportedTrial(
-        result=Attempt(
-            task=result.task_name,
-            attempt=0,
-            score=score,
-            error=error,
-            completion_tokens=_sum(usage.n_output_tokens for usage in usages if usage),
-            prompt_tokens=_sum(usage.n_input_tokens for usage in usages if usage),
-            cost_usd=_sum(usage.cost_usd for usage in usages if usage),
-            latency_s=_sum(
+        task=result.task_name,
+        outcome=outcome,
+        measures={
+            "completion_tokens": _sum(usage.n_output_tokens for usage in usages if usage),
+            "prompt_tokens": _sum(usage.n_input_tokens for usage in usages if usage),
+            "cost_usd": _sum(usage.cost_usd for usage in usages if usage),
+            "latency_s": _sum(
                 seconds_between(timing.started_at, timing.finished_at)
                 for timing in timings
                 if timing
             ),
-        ),
+        },
         identity=result.id or (str(_job_of(file)), result.trial_name),
         where=f"{_job_of(file).name}/{result.trial_name}",
         label=(str(info.get("name") or ""), str(model), result.source or "adhoc"),
         run=str(_job_of(file)),
         started=result.started_at or "",
         name=result.trial_name,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
-def _score(
-    result: _TrialResult, metric: str | None, notes: list[str]
-) -> tuple[float | None, str | None]:
+def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> float | str:
     rewards = _rewards(result)
     endings = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
     exceptions = [ending for ending in endings if ending is not None]
@@ -338,11 +333,11 @@ def _score(
         if exception.exception_type not in _ITS_OWN:
             if metric in rewards:
                 notes.append("a trial that failed by itself has a reward: it is an error")
-            return None, short(f"{exception.exception_type}: {exception.exception_message}")
+            return short(f"{exception.exception_type}: {exception.exception_message}")
     kinds = sorted({exception.exception_type for exception in exceptions})
     if metric is None or metric not in rewards:
         ending = f" after {', '.join(kinds)}" if kinds else ""
-        return None, f"it has no {f'reward {metric}' if metric else 'reward'}{ending}"
+        return f"it has no {f'reward {metric}' if metric else 'reward'}{ending}"
     for kind in kinds:
         notes.append(f"a trial that ended by {short(kind)} counts as scored")
         if rewards[metric]:

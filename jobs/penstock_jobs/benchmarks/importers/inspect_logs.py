@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
 from penstock_jobs.benchmarks.importers.trials import (
@@ -124,7 +123,9 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
     evals: defaultdict[str, list[_Log]] = defaultdict(list)
     for file in _files(path):
         try:
-            log = _read_archive(file, trials) if _is_zip(file) else _read_json(file, trials)
+            with file.open("rb") as stream:
+                zipped = stream.read(4) == b"PK\x03\x04"
+            log = _read_archive(file, trials) if zipped else _read_json(file, trials)
         except Unfit as error:
             kind = "a log that cannot be read was left out"
             trials.leave_out(kind, file, error, alone=path.is_file())
@@ -150,11 +151,6 @@ def _files(path: Path) -> Iterator[Path]:
         return
     yield from documents.files(path, suffix=".eval")
     yield from filter(_is_json_log, documents.files(path, suffix=".json"))
-
-
-def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PK\x03\x04"
 
 
 def _is_archive(path: Path) -> bool:
@@ -261,13 +257,13 @@ def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> 
 
 def _later(known: ImportedTrial, new: ImportedTrial, trials: TrialCollection) -> ImportedTrial:
     """A later try goes on with what was done, and does again what was an error."""
-    if known.result.error is not None:
+    retries = known.measures["retries"], new.measures["retries"]
+    if isinstance(known.outcome, str):
         if known.result == new.result:
             return known
-        retries = max(new.result.retries, known.result.retries + 1)
         trials.note("an error of an earlier try was tried again", new.where)
-        return replace(new, result=replace(new.result, retries=retries))
-    if replace(known.result, retries=0) != replace(new.result, retries=0):
+        return replace(new, measures={**new.measures, "retries": max(retries[1], retries[0] + 1)})
+    if known.outcome != new.outcome or known.measures | {"retries": retries[1]} != new.measures:
         return trials.neither(known, new)
     return known
 
@@ -277,7 +273,7 @@ def _trial(
 ) -> ImportedTrial:
     spec = log.header.eval
     notes: list[str] = []
-    score, error = _score(sample, metric, notes)
+    outcome = _outcome(sample, metric, notes)
     # Of the model under test: other models may have graded.
     usage = (sample.model_usage or {}).get(spec.model)
     if sample.model_usage and usage is None:
@@ -286,20 +282,17 @@ def _trial(
     if usage is not None:
         cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
         prompt_tokens = usage.input_tokens + cached
-    result = Attempt(
-        task=key[0],
-        attempt=0,
-        score=score,
-        error=error,
-        completion_tokens=usage.output_tokens if usage else None,
-        prompt_tokens=prompt_tokens,
-        cost_usd=usage.total_cost if usage else None,
-        latency_s=sample.total_time,
-        steps=sample.turn_count,
-        retries=len(sample.error_retries or ()),
-    )
     return ImportedTrial(
-        result=result,
+        task=key[0],
+        outcome=outcome,
+        measures={
+            "completion_tokens": usage.output_tokens if usage else None,
+            "prompt_tokens": prompt_tokens,
+            "cost_usd": usage.total_cost if usage else None,
+            "latency_s": sample.total_time,
+            "steps": sample.turn_count,
+            "retries": len(sample.error_retries or ()),
+        },
         identity=(log.run, *key),
         where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
         label=(spec.task, spec.model),
@@ -308,25 +301,23 @@ def _trial(
         size=spec.config.epochs or 1,
         started=spec.created,
         name=str(log.path),
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
-def _score(
-    sample: _EvalSample, metric: str | None, notes: list[str]
-) -> tuple[float | None, str | None]:
+def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float | str:
     values = _values(sample)
     limit = sample.limit.get("type") if isinstance(sample.limit, dict) else sample.limit
     if sample.invalidation is not None:
-        return None, "a person took it for invalid"
+        return "a person took it for invalid"
     if sample.error is not None:
         if values:
             notes.append("a sample with an error was scored: the error counts")
-        return None, _message(sample.error) or "error"
+        return _message(sample.error) or "error"
     if limit == _STOPPED_BY_HAND:
-        return None, "a person stopped it"
+        return "a person stopped it"
     if metric is None or metric not in values:
-        return None, "it was not scored" if metric is None else f"it has no score {metric}"
+        return "it was not scored" if metric is None else f"it has no score {metric}"
     if limit is not None:
         notes.append(f"a sample that came to the limit {short(limit)} counts as scored")
     value, reason = values[metric]
@@ -336,10 +327,8 @@ def _score(
         value = _VALUES.get(value, _VALUES.get(value.lower(), value))
         with suppress(ValueError):
             value = float(value)
-    score, error = scored(value)
-    if error and reason:
-        error = f"{error} ({short(reason)})"
-    return score, error
+    outcome = scored(value)
+    return f"{outcome} ({short(reason)})" if reason and isinstance(outcome, str) else outcome
 
 
 def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
-from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import (
@@ -128,21 +127,23 @@ def _trial(test: _Test, file: Path, count: int) -> ImportedTrial:
     name = test.attributes.get("name", "")
     task = short(f"{group}::{name}" if group else name)
     notes: list[str] = []
-    score, error = _score(test, notes)
+    outcome = _outcome(test, notes)
     seconds: float | None = None
     with suppress(KeyError, ValueError):
         seconds = float(test.attributes["time"].replace(",", ""))
     return ImportedTrial(
-        result=Attempt(task=task, attempt=0, score=score, error=error, latency_s=seconds),
+        task=task,
+        outcome=outcome,
+        measures={"latency_s": seconds},
         identity=(str(file), count),
         where=f"{file.name}, {task}",
         run=str(file),
         name=f"{count:012}",
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
-def _score(test: _Test, notes: list[str]) -> tuple[float | None, str | None]:
+def _outcome(test: _Test, notes: list[str]) -> float | str:
     texts = dict(reversed(test.remarks))
     earlier = next((name for name, _text in test.remarks if name in _EARLIER), None)
     if earlier is not None or not _FURTHER.isdisjoint(texts):
@@ -154,10 +155,10 @@ def _score(test: _Test, notes: list[str]) -> tuple[float | None, str | None]:
         text = texts.get(verdict, "")
     states = {test.attributes.get(name, "").lower() for name in ("status", "result")}
     if verdict == "error":
-        return None, short(text) or "error"
+        return short(text) or "error"
     if verdict == "failure":
-        return 0.0, None
+        return 0.0
     if verdict == "skipped" or not _NOT_RUN.isdisjoint(states):
         notes.append("a test that was skipped is an error")
-        return None, short(f"skipped: {text}" if text else "skipped")
-    return 1.0, None
+        return short(f"skipped: {text}" if text else "skipped")
+    return 1.0

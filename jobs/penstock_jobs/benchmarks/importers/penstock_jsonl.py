@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import (
@@ -110,15 +109,15 @@ def _read(text: bytes | None) -> dict[str, Any]:
 
 
 def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") -> ImportedTrial:
-    score: float | None = None
-    error: str | None = "it has no score"
+    outcome: float | str = "it has no score"
     if line.get("error") is not None:
-        error = short(line["error"]) or "error"
+        outcome = short(line["error"]) or "error"
     elif line.get("score") is not None:
-        score, error = scored(line["score"])
-    facts = {name: line[name] for name in MEASURES if line.get(name) is not None}
+        outcome = scored(line["score"])
     return ImportedTrial(
-        result=Attempt(task=line["task"], attempt=0, score=score, error=error, **facts),
+        task=line["task"],
+        outcome=outcome,
+        measures={name: line[name] for name in MEASURES if line.get(name) is not None},
         identity=identity,
         where=where,
         run=run,

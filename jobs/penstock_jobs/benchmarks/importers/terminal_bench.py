@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempt import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
 from penstock_jobs.benchmarks.importers.trials import (
@@ -132,20 +131,17 @@ class _RunReader:
             run, index, size = match["run"], int(match["number"]) - 1, int(match["size"])
             self._places.add((result.task_id, run, index))
         notes: list[str] = []
-        score, error = _score(result, notes)
         named = {metadata.run_id: metadata for metadata in self._runs.values()}
         metadata = named.get(run, metadata)
         self.trials.add(
             ImportedTrial(
-                result=Attempt(
-                    task=result.task_id,
-                    attempt=0,
-                    score=score,
-                    error=error,
-                    completion_tokens=result.total_output_tokens,
-                    prompt_tokens=result.total_input_tokens,
-                    latency_s=seconds_between(result.agent_started_at, result.agent_ended_at),
-                ),
+                task=result.task_id,
+                outcome=_outcome(result, notes),
+                measures={
+                    "completion_tokens": result.total_output_tokens,
+                    "prompt_tokens": result.total_input_tokens,
+                    "latency_s": seconds_between(result.agent_started_at, result.agent_ended_at),
+                },
                 identity=result.id or result.trial_name or (str(file), len(self.trials)),
                 where=f"{file}: {result.trial_name or result.task_id}",
                 label=(metadata.agent_name, metadata.model_name or "") if metadata else (),
@@ -154,7 +150,7 @@ class _RunReader:
                 size=size,
                 started=result.trial_started_at or "",
                 name=result.trial_name,
-                notes=tuple(notes),
+                notes=notes,
             ),
             folder,
             summary=summary,
@@ -193,16 +189,16 @@ class _RunReader:
                 )
 
 
-def _score(result: _TerminalResult, notes: list[str]) -> tuple[float | None, str | None]:
+def _outcome(result: _TerminalResult, notes: list[str]) -> float | str:
     mode = result.failure_mode or "unset"
     if mode not in _ITS_OWN:
         if result.is_resolved is not None:
             verdict = "resolved" if result.is_resolved else "not resolved"
             notes.append(f"a trial with {short(mode)}, {verdict}, is an error")
-        return None, short(mode)
+        return short(mode)
     if result.is_resolved is None:
-        return None, "nothing says whether it was resolved" if mode == "unset" else mode
+        return "nothing says whether it was resolved" if mode == "unset" else mode
     if mode not in _ENDED_WELL:
         verdict = "passed its tests" if result.is_resolved else "failed its tests"
         notes.append(f"a trial with {mode} {verdict}, and counts so")
-    return float(result.is_resolved), None
+    return float(result.is_resolved)

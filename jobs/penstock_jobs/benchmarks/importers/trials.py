@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
@@ -59,9 +59,13 @@ class ReadResults:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedTrial:
-    """An attempt that has no number yet. `result.attempt` means nothing."""
+    """An attempt that has no number yet."""
 
-    result: Attempt
+    task: str
+    #: Its score, or the error that stands for one.
+    outcome: float | str
+    #: What else an Attempt tells.
+    measures: Mapping[str, Any] = field(default_factory=dict)
     #: A trial with the same identity is a copy, in whatever file it is.
     identity: Hashable
     where: str
@@ -76,11 +80,11 @@ class ImportedTrial:
     started: str = ""
     name: str = ""
     #: Kinds of problems to note, if it is taken.
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
 
-
-def failed_attempt(task: str, error: str) -> Attempt:
-    return Attempt(task=task, attempt=0, error=error)
+    @property
+    def result(self) -> tuple[str, float | str, Mapping[str, Any]]:
+        return self.task, self.outcome, self.measures
 
 
 @dataclass
@@ -134,13 +138,12 @@ class TrialCollection:
     def add_missing(self, kind: str, task: str, **facts: Any) -> None:
         """An error for a trial that is named, and has no result."""
         self.note(kind, facts["where"])
-        self.add(ImportedTrial(result=failed_attempt(task, ONLY_SUMMARY), **facts))
+        self.add(ImportedTrial(task=task, outcome=ONLY_SUMMARY, **facts))
 
     def neither(self, known: ImportedTrial, other: ImportedTrial) -> ImportedTrial:
         """The error that stands for two trials with one identity and different results."""
         self.note(DIFFERENT_RESULTS, f"{known.where}, {other.where}")
-        result = failed_attempt(known.result.task, "two results of it differ")
-        return replace(known, result=result, notes=())
+        return replace(known, outcome="two results of it differ", measures={}, notes=())
 
     def finish(self) -> ReadResults:
         """Raises InvalidInput where the results of several are mixed."""
@@ -148,27 +151,30 @@ class TrialCollection:
         for trial in trials:
             for kind in trial.notes:
                 self.note(kind, trial.where)
-        fitted = [self._fit(result, trial.where) for result, trial in _numbered(trials)]
+        fitted = [self._attempt(trial, number) for trial, number in _numbered(trials)]
         attempts = [attempt for attempt in fitted if attempt is not None]
         attempts.sort(key=lambda attempt: (attempt.task, attempt.attempt))
         return ReadResults(attempts, self.problems)
 
-    def _fit(self, result: Attempt, where: str) -> Attempt | None:
-        for name, kind in _MEASURE_KINDS.items():
-            value = getattr(result, name)
+    def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
+        measures: dict[str, Any] = {}
+        for name, value in trial.measures.items():
             if value is None:
                 continue
-            measure: Any = _measure(value, kind)
-            if measure is None:
-                self.note(f"a {name} that nothing can have was left out", f"{where}: {value!r}")
-                measure = 0 if name == "retries" else None
-            result = replace(result, **{name: measure})
+            if (measure := _measure(value, _NOT_WHOLE.get(name, int))) is not None:
+                measures[name] = measure
+            else:
+                kind = f"a {name} that nothing can have was left out"
+                self.note(kind, f"{trial.where}: {value!r}")
+        key = "error" if isinstance(trial.outcome, str) else "score"
+        measures[key] = trial.outcome
+        attempt = Attempt(task=trial.task, attempt=number, **measures)
         try:
-            check_attempt(result)
+            check_attempt(attempt)
         except InvalidInput as error:
-            self.note("an attempt that cannot be kept was left out", f"{where}: {error}")
+            self.note("an attempt that cannot be kept was left out", f"{trial.where}: {error}")
             return None
-        return result
+        return attempt
 
 
 MEASURES = [
@@ -177,7 +183,6 @@ MEASURES = [
     if column.name not in ("task", "attempt", "score", "error")
 ]
 _NOT_WHOLE = {"cost_usd": float, "latency_s": float, "edited": bool, "asked": bool}
-_MEASURE_KINDS = {name: _NOT_WHOLE.get(name, int) for name in MEASURES}
 
 
 def _measure(value: Any, kind: type) -> Any:
@@ -191,15 +196,15 @@ def _measure(value: Any, kind: type) -> Any:
 
 def distinct(files: Iterable[Path], trials: TrialCollection) -> Iterator[Path]:
     """Each content once, for results without ids: only so copies show."""
-    seen: set[bytes] = set()
+    digests: set[bytes] = set()
     for path in files:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").digest()
-        if digest in seen:
+        if digest in digests:
             trials.note("a copy of another file was passed over", path)
         else:
             yield path
-        seen.add(digest)
+        digests.add(digest)
 
 
 def choose(what: str, option: str, names: Collection[str], name: str | None) -> str | None:
@@ -232,7 +237,7 @@ def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[Importe
     return [trial for trial in trials if trial.label in fitting]
 
 
-def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[Attempt, ImportedTrial]]:
+def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, int]]:
     """Numbers within a task: run after run, the earliest first; within a run by the number that
     the format gave, else by time and name."""
     by_task: defaultdict[str, defaultdict[str, list[ImportedTrial]]] = defaultdict(
@@ -240,7 +245,7 @@ def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[Attempt, Import
     )
     began: dict[str, str] = {}
     for trial in sorted(trials, key=lambda trial: (not trial.started, trial.started, trial.name)):
-        by_task[trial.result.task][trial.run].append(trial)
+        by_task[trial.task][trial.run].append(trial)
         if trial.started:
             began[trial.run] = min(trial.started, began.get(trial.run, trial.started))
     for runs in by_task.values():
@@ -255,7 +260,7 @@ def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[Attempt, Import
                     placed[trial.index] = trial
             placed |= enumerate(without_place, max(placed, default=-1) + 1)
             for index, trial in placed.items():
-                yield replace(trial.result, attempt=first + index), trial
+                yield trial, first + index
             first += max(max(placed) + 1, *(trial.size for trial in runs[run]))
 
 
@@ -265,15 +270,15 @@ def short(text: object) -> str:
     return line if len(line) <= _TEXT_CHARS_MAX else line[: _TEXT_CHARS_MAX - 1] + "…"
 
 
-def scored(value: Any) -> tuple[float | None, str | None]:
+def scored(value: Any) -> float | str:
     """A score from 0 to 1, or why it is none."""
     if isinstance(value, bool):
-        return float(value), None
+        return float(value)
     number = isinstance(value, (int, float))
     if value in _NO_NUMBERS or (number and not -inf < value < inf):
-        return None, "its score is no finite number"
+        return "its score is no finite number"
     if not number:
-        return None, f"its score cannot be read: {short(repr(value))}"
+        return f"its score cannot be read: {short(repr(value))}"
     if not 0 <= value <= 1:
-        return None, f"its score is {short(value)}, and scores lie between 0 and 1"
-    return float(value), None
+        return f"its score is {short(value)}, and scores lie between 0 and 1"
+    return float(value)
