@@ -58,12 +58,12 @@ RunIn = Callable[..., ProgramEnd]
 
 
 @pytest.fixture
-def room(isolation: None) -> Iterator[IsolatedSandbox]:
-    with open_room() as room:
-        yield room
+def sandbox(isolation: None) -> Iterator[IsolatedSandbox]:
+    with open_sandbox() as sandbox:
+        yield sandbox
 
 
-def open_room(
+def open_sandbox(
     *,
     processes: int = 32,
     memory_mib: int = 512,
@@ -72,24 +72,24 @@ def open_room(
     tree: Sequence[File] = (),
 ) -> IsolatedSandbox:
     bounds = SandboxLimits(memory_mib * MIB, processes, disk_mib * MIB)
-    room = IsolatedSandbox(bounds, views or PathRules(), 64 * 1024)
+    sandbox = IsolatedSandbox(bounds, views or PathRules(), 64 * 1024)
     try:
-        room.put("tree", tree, writable=True)
+        sandbox.put("tree", tree, writable=True)
         for folder in ("out", "home", "scratch"):
-            room.put(folder, [], writable=True)
+            sandbox.put(folder, [], writable=True)
     except SandboxFailed:
-        room.close()
+        sandbox.close()
         raise
-    return room
+    return sandbox
 
 
 def run_in(
-    room: IsolatedSandbox, command: str, seconds: float = 20.0, addresses: Sequence[str] = ()
+    sandbox: IsolatedSandbox, command: str, seconds: float = 20.0, addresses: Sequence[str] = ()
 ) -> ProgramEnd:
-    environment = {"PATH": os.environ["PATH"], "HOME": room.path("home")}
+    environment = {"PATH": os.environ["PATH"], "HOME": sandbox.path("home")}
     folders = {"tree": True, "out": True}
     shell = ["sh", "-c", command]
-    return room.run(
+    return sandbox.run(
         SandboxProgram(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
     )
 

@@ -210,7 +210,7 @@ def test_an_agent_that_is_called_wrongly_costs_no_attempt(lake: Lake, suite: Sui
 
 
 def test_an_agent_is_found_wherever_it_lies(lake: Lake, suite: Suite, tmp_path: Path) -> None:
-    """These folders are below /tmp, of which a room has another."""
+    """These folders are below /tmp, of which a sandbox has another."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "agent.sh").write_text('. "$(dirname "$0")/words"; echo $word > answer')
     (tmp_path / "agents" / "words").write_text("word=42")
@@ -228,7 +228,7 @@ def test_a_run_of_nothing_but_errors_stops(
     assert len(results(lake, suite)) == 4
 
 
-def test_the_serving_address_is_reached_from_the_room(lake: Lake, suite: Suite) -> None:
+def test_the_serving_address_is_reached_from_the_sandbox(lake: Lake, suite: Suite) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

@@ -1,4 +1,4 @@
-"""What a command names is seen in a room, however a shell has to be told of it."""
+"""What a command names is seen in a sandbox, however a shell has to be told of it."""
 
 import shlex
 from pathlib import Path
