@@ -151,14 +151,16 @@ def judge_metric(
     elif outcome == "pass" and comparison.standard_error == 0:
         outcome, why = "undecided", "all values are the same, so their spread is not known"
     shown = as_ratio if ratio else float
+    changes = {
+        name: None if (change := getattr(comparison, name)) is None else shown(change)
+        for name in ("difference", "lower", "upper")
+    }
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     return MetricLook(
         outcome=outcome,
         why=why,
         scale="ratio" if ratio else "difference",
-        difference=None if comparison.difference is None else shown(comparison.difference),
-        lower=None if comparison.lower is None else shown(comparison.lower),
-        upper=None if comparison.upper is None else shown(comparison.upper),
+        **changes,
         means=measured.means,
         sessions=measured.scored,
         users=comparison.clusters,
@@ -170,19 +172,18 @@ def judge_metric(
 
 def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str | None:
     """Why too little is known for a pass."""
-    few = [arm for arm in ARMS if measured.scored[arm] < requirement.min_sessions]
-    if few:
+    if few := [arm for arm in ARMS if measured.scored[arm] < requirement.min_sessions]:
         waiting = sum(measured.pending[arm] for arm in few)
         pending = f", and {waiting} are pending" if waiting else ""
         names = " and ".join(few)
         return f"fewer than {requirement.min_sessions} sessions with a value in {names}{pending}"
-    shares = {
-        arm: measured.unknown[arm] / (measured.unknown[arm] + measured.scored[arm]) for arm in ARMS
-    }
-    if abs(shares["canary"] - shares["current"]) > _UNKNOWN_DIFFERENCE_MAX:
+    canary, current = (
+        measured.unknown[arm] / (measured.unknown[arm] + measured.scored[arm]) for arm in ARMS
+    )
+    if abs(canary - current) > _UNKNOWN_DIFFERENCE_MAX:
         return (
-            f"the value of {shares['canary']:.0%} of the canary's sessions will never be known, and"
-            f" of {shares['current']:.0%} of the others: the rest cannot be compared"
+            f"the value of {canary:.0%} of the canary's sessions will never be known, and"
+            f" of {current:.0%} of the others: the rest cannot be compared"
         )
     return None
 
@@ -197,7 +198,29 @@ def judge_look(
     policy: str | None,
     until_us: int,
 ) -> Look:
-    outcome, why = _together(metrics, ratio)
+    """A breach outweighs an error, an error outweighs what is undecided."""
+
+    def sentences(outcome: Outcome) -> str:
+        return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
+
+    outcome: Outcome
+    if why := sentences("breach"):
+        outcome = "breach"
+    elif ratio is not None and ratio.outcome == "mismatch":
+        outcome = "error"
+        why = (
+            f"the sample ratio is broken: {ratio.found} of {ratio.users} users were in the canary,"
+            f" expected {ratio.expected:.1f} (p = {ratio.p:.2g}); find out what loses or moves them"
+            " before you believe any comparison"
+        )
+    elif why := sentences("error"):
+        outcome = "error"
+    elif not metrics:
+        outcome, why = "undecided", "the policy names no live metric: [[live]]"
+    elif why := sentences("undecided"):
+        outcome = "undecided"
+    else:
+        outcome, why = "pass", sentences("pass")
     return Look(
         outcome=outcome,
         why=why,
@@ -215,29 +238,6 @@ def judge_look(
         sample_ratio=ratio,
         metrics=tuple(metrics),
     )
-
-
-def _together(metrics: Sequence[MetricLook], ratio: SampleRatio | None) -> tuple[Outcome, str]:
-    """A breach outweighs an error, an error outweighs what is undecided."""
-
-    def sentences(outcome: Outcome) -> str:
-        return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
-
-    if breaches := sentences("breach"):
-        return "breach", breaches
-    if ratio is not None and ratio.outcome == "mismatch":
-        return "error", (
-            f"the sample ratio is broken: {ratio.found} of {ratio.users} users were in the canary,"
-            f" expected {ratio.expected:.1f} (p = {ratio.p:.2g}); find out what loses or moves them"
-            " before you believe any comparison"
-        )
-    if errors := sentences("error"):
-        return "error", errors
-    if not metrics:
-        return "undecided", "the policy names no live metric: [[live]]"
-    if undecided := sentences("undecided"):
-        return "undecided", undecided
-    return "pass", sentences("pass")
 
 
 # A look at a lake
@@ -271,18 +271,16 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
     """`at_us` replaces the database's clock. Raises ChannelUnknown, HistoryDamaged."""
     state = channels.channel_state(lake.database, tenant, channel)
     latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
-    changes = [change for change in latest if change.version <= state.version]
     text = channels.policy_of(lake.database, state)
     policy = parse(text, f"the policy of {channel}") if text is not None else None
     if at_us is None:
         with lake.database.read() as connection:
             at_us = int(connection.execute(sa.select(now_us())).scalar_one())
-    watch_s = ((policy and policy.canary) or CanarySteps()).watch_s
     trial = trial_of(
-        changes,
+        [change for change in latest if change.version <= state.version],
         now_us=at_us,
         settle_s=lake.settings.room(CanarySettings).canary_settle_seconds,
-        watch_s=watch_s,
+        watch_s=((policy and policy.canary) or CanarySteps()).watch_s,
     )
     return Situation(state, policy, trial, at_us)
 

@@ -192,12 +192,10 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
         expect_version=trial.version,
     )
     try:
-        change = roll_back(lake.database, order)
+        return WatchRound("rolled_back", why, trial, look, roll_back(lake.database, order))
     except _REFUSALS as error:
-        return WatchRound(
-            "refused", f"{_line(error)} It should have been rolled back: {why}", trial, look
-        )
-    return WatchRound("rolled_back", why, trial, look, change)
+        why = f"{_line(error)} It should have been rolled back: {why}"
+        return WatchRound("refused", why, trial, look)
 
 
 def watch(

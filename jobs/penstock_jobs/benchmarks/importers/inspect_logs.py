@@ -263,7 +263,7 @@ def _later(known: ImportedTrial, new: ImportedTrial, trials: TrialCollection) ->
             return known
         trials.note("an error of an earlier try was tried again", new.where)
         return replace(new, measures={**new.measures, "retries": max(retries[1], retries[0] + 1)})
-    if known.outcome != new.outcome or known.measures | {"retries": retries[1]} != new.measures:
+    if known.outcome != new.outcome or {**known.measures, "retries": retries[1]} != new.measures:
         return trials.neither(known, new)
     return known
 
