@@ -69,7 +69,6 @@ class AttemptTask:
     conditions: RunConditions
     task: BenchmarkTask = field(repr=False)
     files: TaskFiles = field(repr=False)
-    name: str
     attempt: int
 
 
@@ -178,7 +177,7 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
     elif ended.status:
         marks = (f"the agent ended with status {ended.status}",)
     result = Attempt(
-        task=work.name,
+        task=work.task.name,
         attempt=work.attempt,
         score=tree_score.score,
         error=None if tree_score.error is None else _short(tree_score.error),
@@ -191,7 +190,7 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
 
 def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) -> AttemptOutcome:
     """An attempt that says nothing about the model."""
-    result = Attempt(task=work.name, attempt=work.attempt, error=_short(error), **measures)
+    result = Attempt(task=work.task.name, attempt=work.attempt, error=_short(error), **measures)
     return AttemptOutcome(result, output=output)
 
 
@@ -208,9 +207,9 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path('given')}/prompt.md",
         "PENSTOCK_CHECKPOINT": conditions.checkpoint,
         "PENSTOCK_SUITE": conditions.suite,
-        "PENSTOCK_TASK": work.name,
+        "PENSTOCK_TASK": work.task.name,
         "PENSTOCK_ATTEMPT": str(work.attempt),
-        "PENSTOCK_SEED": str(seed_of(conditions.suite, work.name, work.attempt)),
+        "PENSTOCK_SEED": str(seed_of(conditions.suite, work.task.name, work.attempt)),
         "PENSTOCK_REPORT": f"{sandbox.path('out')}/{_REPORT_NAME}",
     }
     addresses = [*conditions.allow]

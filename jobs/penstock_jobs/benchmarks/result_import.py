@@ -1,6 +1,7 @@
 """Results of other harnesses into the registry: once, whole, and with what was wrong with them."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -14,14 +15,34 @@ from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.importers import FORMATS, format_of, harbor, inspect_logs
-from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions
+from penstock_jobs.benchmarks.importers import (
+    harbor,
+    inspect_logs,
+    junit,
+    penstock_jsonl,
+    swe_bench,
+    terminal_bench,
+)
+from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions, ReadResults
 from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: The version of a suite of which nothing is known but results.
 IMPORTED = "imported"
 _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
 _DIGEST = "sha256:"
+
+
+@dataclass(frozen=True)
+class ResultFormat:
+    name: str
+    recognises: Callable[[Path], bool]
+    read: Callable[[Path, ReadOptions], ReadResults]
+
+
+FORMATS = {
+    module.NAME: ResultFormat(module.NAME, module.recognises, module.read)
+    for module in (penstock_jsonl, inspect_logs, harbor, terminal_bench, swe_bench, junit)
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,3 +187,15 @@ def _of_suite(
         for name in sorted(tasks - tried):
             problems.note("a task of the suite has no result", name)
     return [attempt for attempt in attempts if attempt.task in tasks]
+
+
+def format_of(path: Path) -> ResultFormat:
+    """What a file or folder is, by its content. Raises InvalidInput."""
+    fitting = [form for form in FORMATS.values() if form.recognises(path)]
+    if len(fitting) == 1:
+        return fitting[0]
+    why = f"it holds results of no format known: {', '.join(FORMATS)}"
+    if fitting:
+        names = ", ".join(form.name for form in fitting)
+        why = f"it holds results of several formats: {names}; name one with --format, or a part"
+    raise InvalidInput(what=f"The {'folder' if path.is_dir() else 'file'} {path}", why=why)

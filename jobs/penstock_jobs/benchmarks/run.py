@@ -228,4 +228,4 @@ def _attempt_tasks(
         task = suite.task(attempt.task)
         if last is None or last[0] != task.name:
             last = task.name, load_files(task)
-        yield AttemptTask(conditions, task, last[1], task.name, attempt.attempt)
+        yield AttemptTask(conditions, task, last[1], attempt.attempt)

@@ -293,12 +293,13 @@ class Player:
     def _serving(self) -> ChannelSplit:
         """The split of the channel, as an engine asks for it. Raises AnswerUnusable."""
         document = self._get(f"channels/{CHANNEL}")
-        names = [document["checkpoint"], document["canary"]]
-        return ChannelSplit(document, [self._load(name) for name in names if name is not None])
-
-    def _load(self, name: str) -> Checkpoint:
-        uri = self._get(f"checkpoints/{quote(name)}")["uri"]
-        return Checkpoint(name, read_policy(str(Path(url2pathname(urlsplit(uri).path)))))
+        checkpoints = []
+        for name in (document["checkpoint"], document["canary"]):
+            if name is not None:
+                uri = self._get(f"checkpoints/{quote(name)}")["uri"]
+                policy = read_policy(str(Path(url2pathname(urlsplit(uri).path))))
+                checkpoints.append(Checkpoint(name, policy))
+        return ChannelSplit(document, checkpoints)
 
     def _get(self, path: str) -> Mapping[str, str]:
         with self.server.client() as client:

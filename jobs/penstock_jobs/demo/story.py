@@ -161,18 +161,16 @@ class Narrator:
         subject, _, message = text.partition(": ")
         stage, done, result = message.partition(" is done: ")
         if done:
-            self._line(stage, self._result_text(stage, result))
+            if stage == "train":
+                address, _, digest = result.partition(", ")
+                result = f"{address.rpartition('/')[2]}, {digest}"
+            elif stage == "bench":
+                scores = self.scores().items()
+                shown = ", ".join(f"{name} {score:.2f}" for name, score in scores)
+                result = f"scores by now: {shown}"
+            self._line(stage, result)
         elif subject.startswith("cycle") and " " in message:  # how it ends, or what goes wrong
             self._line("", message.replace("_", " ", 1))
-
-    def _result_text(self, stage: str, result: str) -> str:
-        if stage == "train":
-            address, _, digest = result.partition(", ")
-            return f"{address.rpartition('/')[2]}, {digest}"
-        if stage == "bench":
-            scores = self.scores().items()
-            return "scores by now: " + ", ".join(f"{name} {score:.2f}" for name, score in scores)
-        return result
 
     def _line(self, stage: str, text: str) -> None:
         if stage in EXPLANATIONS and stage not in self._explained:

@@ -206,12 +206,9 @@ class Archive:
             with self._zipped.open(entry) as stream:
                 while chunk := stream.read(_CHUNK_BYTES):
                     yield chunk
-        elif entry.compress_type == _ZSTANDARD:
-            yield from self._zstandard(entry)
-        else:
+            return
+        if entry.compress_type != _ZSTANDARD:
             raise NotImplementedError(f"packed by method {entry.compress_type}")
-
-    def _zstandard(self, entry: ZipInfo) -> Iterator[bytes]:
         import pyarrow as pa
 
         with pa.memory_map(str(self._path)) as source:

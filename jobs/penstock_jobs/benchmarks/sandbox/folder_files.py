@@ -61,11 +61,7 @@ def _read(folder: str, path: str) -> File:
     if not stat.S_ISREG(mode):
         return File(path, b"", "special")
     with open(os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        return File(path, file.read(), _kind(mode))
-
-
-def _kind(mode: int) -> str:
-    return "program" if mode & stat.S_IXUSR else "file"
+        return File(path, file.read(), "program" if mode & stat.S_IXUSR else "file")
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Relay:
         self._refused: set[str] = set()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="relay", daemon=True)
         self._thread.start()
 
     @property
@@ -125,16 +125,16 @@ class Relay:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
+    def _serve(self) -> None:
+        async def serve() -> None:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._accept(*pair)) for pair in self._forwards]
+                await self._ended.wait()
+                for task in tasks:
+                    task.cancel()
 
-    async def _serve(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._accept(*pair)) for pair in self._forwards]
-            await self._ended.wait()
-            for task in tasks:
-                task.cancel()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(serve())
 
     async def _accept(self, forward: Forward, listening: socket.socket) -> None:
         listening.setblocking(False)
