@@ -31,7 +31,7 @@ _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
 _RESULT_BYTES_MAX = 64 * 1024
 _WHY_CHARS_MAX = 300
-#: Of a shell: a command that is not there, or is no program.
+#: A shell ends so if a command does not exist, or is no program.
 _NOT_RUN = (126, 127)
 #: EX_TEMPFAIL of sysexits.h: try again.
 _TRY_AGAIN = 75
@@ -48,7 +48,7 @@ class RunConditions:
     suite: str
     checkpoint: str
     serving: str | None = None
-    #: What of the caller's environment the agent gets besides.
+    #: Variables of the caller that the agent gets too.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow: Sequence[str] = ()
     isolated: bool = True
@@ -57,7 +57,7 @@ class RunConditions:
     tries_max: int = 3
     #: The pause before its second try; each further pause is twice as long.
     retry_seconds: float = 1.0
-    #: What is kept of the output of an agent or a check; its middle is left out.
+    #: The rest of the output of an agent or a check, its middle, is left out.
     output_bytes_max: int = 64 * 1024
     report_bytes_max: int = 256 * 1024
 
@@ -75,7 +75,7 @@ class AttemptTask:
 @dataclass(frozen=True)
 class AttemptOutcome:
     result: Attempt
-    #: What else people should know: that it was cut off, and by what.
+    #: What else people should know, such as a limit that ended it.
     marks: tuple[str, ...] = ()
     output: str = ""
     #: The end of the output of an agent that failed without a report and without an edit.
@@ -147,7 +147,8 @@ def open_sandbox(conditions: RunConditions, limits: TaskLimits) -> Sandbox:
 
 
 def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
-    """And whether the reason may lie outside the model, so that another try may do better."""
+    """The outcome, and whether another try may do better, since the reason may lie outside the
+    model."""
     ended = _run_agent(sandbox, work)
     last_words = ended.output.strip()[-_ERROR_CHARS_MAX:]
     if ended.status in _NOT_RUN:
@@ -231,7 +232,7 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
 
 
 def machine_environment() -> dict[str, str]:
-    """What programs in sandboxes get of this process's environment."""
+    """The variables of this process that programs in sandboxes get."""
     names = ("PATH", "LANG")
     return {"PATH": os.defpath} | {name: os.environ[name] for name in names if name in os.environ}
 
@@ -258,7 +259,7 @@ def score_tree(
         return TreeScore(score=0.0, output="it was not to change anything, and did")
     if task.check is None:
         return TreeScore(score=1.0)
-    # Under a name that the agent could not know: it may have left links.
+    # The agent could not know this name, so no link that it left leads there.
     check = f"check-{secrets.token_hex(8)}"
     given, result = f"{check}-given", f"{check}-result"
     home, scratch = f"{check}-home", f"{check}-tmp"
@@ -276,7 +277,7 @@ def score_tree(
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_EDITED": "1" if edited else "0",
     }
-    # The first file of the check that its command names is meant there, not in the tree.
+    # The first file of the check that its command names is taken from the check, not the tree.
     command = list(task.check)
     paths = {file.path for file in files.check}
     number = next((number for number, word in enumerate(command) if word in paths), None)

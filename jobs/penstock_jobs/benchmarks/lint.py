@@ -1,4 +1,4 @@
-"""Whether a suite measures anything: its checks are run where the answer is known.
+"""Checks whether a suite measures anything: its checks run where the answer is known.
 
 An untouched tree has to fail its check, and a solution, where there is one, has to pass; where
 nothing is to be edited, an untouched tree has to pass and an edited one to fail. A check has to
@@ -28,7 +28,7 @@ _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
 _REVEALING_CHARS_MIN = 40
 #: The marks around comments and texts, which do not count.
 _MARKS = "#/*\"'- "
-#: Names by which checks are known; in a tree the agent would see them.
+#: Files of a check by these names would be seen by the agent if they were in the tree.
 _CHECK_NAMES = ("task.toml", "solution.json")
 
 
@@ -71,7 +71,7 @@ def lint_suite(
 
 
 def lint_task(work: _LintTask) -> list[SuiteFinding]:
-    """What runs on a worker."""
+    """Runs on a worker."""
     if work.conditions.isolated:
         check_isolation()
     problems = [*_visible_problems(work.task, work.files), *_check_problems(work)]
@@ -79,7 +79,7 @@ def lint_task(work: _LintTask) -> list[SuiteFinding]:
 
 
 def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
-    """What can be seen without running anything."""
+    """The problems that show without running anything."""
     if not files.tree:
         yield "its tree is empty"
     size = sum(len(file.content) for file in files.tree)
@@ -139,7 +139,7 @@ def _verdict(tree_score: TreeScore) -> str:
 
 
 def _score(work: _LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
-    """Of this tree, as if an agent had left it so."""
+    """Score this tree as if an agent had left it."""
     edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
     try:
         with open_sandbox(work.conditions, work.task.limits) as sandbox:

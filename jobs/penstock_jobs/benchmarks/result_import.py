@@ -1,4 +1,4 @@
-"""Results of other harnesses into the registry: once, whole, and with what was wrong with them."""
+"""Imports results of other harnesses into the registry: once, whole, and with their problems."""
 
 import hashlib
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from penstock_jobs.benchmarks.importers import (
 from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions, ReadResults
 from penstock_jobs.benchmarks.summary import scores_by_task
 
-#: The version of a suite of which nothing is known but results.
+#: The version of a suite of which only results are known.
 IMPORTED = "imported"
 _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
 _DIGEST = "sha256:"
@@ -159,7 +159,7 @@ def _import(
 
 
 def _version_of(database: Database, request: ImportRequest) -> SuiteVersion:
-    """The version named, else the newest there is, else one of which nobody knows the tasks."""
+    """The version that was named, else the newest, else one whose tasks are not known."""
     known = suite_versions(database, request.tenant, request.suite)
     if request.suite_version is None:
         return known[-1] if known else SuiteVersion(request.suite, IMPORTED, ())

@@ -28,18 +28,18 @@ _TAG_TASKS_MIN = 5
 
 @dataclass(frozen=True)
 class CheckpointResults:
-    """What is known of a checkpoint at a suite."""
+    """The results of a checkpoint at a suite."""
 
     suite: str
     suite_version: str
     checkpoint: str
     summary: "Summary"
-    #: Those that results came from.
+    #: The runs that results came from.
     runs: "list[BenchmarkRun]"
 
     @property
     def isolated(self) -> bool:
-        """Of imported results nobody knows."""
+        """False if a run was not isolated. Of imported results it is not known."""
         return all(run.conditions.get("isolated") is not False for run in self.runs)
 
 

@@ -55,8 +55,8 @@ class PlannedAttempt:
         return self.task, self.attempt
 
 
-#: Gets the known attempts, and says which come next; none ends the run. Attempts that are known
-#: already are left out of its answer.
+#: Gets the known attempts and returns the next ones; none ends the run. Attempts in its answer that
+#: are known already are left out.
 ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
 
 
@@ -64,9 +64,9 @@ ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
 class RunOptions:
     agent: str
     serving: str | None = None
-    #: Of each task; the suite says otherwise.
+    #: At each task. The suite has a default.
     attempts: int | None = None
-    #: Only these.
+    #: Only these tasks, if there are any.
     tasks: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolated: bool = True
@@ -157,7 +157,7 @@ def each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
 def conditions_of(
     settings: Settings, suite: Suite, checkpoint: str, options: RunOptions
 ) -> RunConditions:
-    """No agent sees the suite, nor this lake."""
+    """Agents see neither the suite nor this lake."""
     hidden = (str(suite.folder), str(settings.data), *options.hidden)
     return RunConditions(
         agent=options.agent,

@@ -69,11 +69,11 @@ class BenchmarkTask:
     check: tuple[str, ...] | None
     folder: Path
     check_folder: Path
-    #: What lies beneath each check of the suite, if there is anything.
+    #: The files of this folder lie beneath those of each check, if it exists.
     shared_check: Path
     #: The report that belongs to the solution, as JSON.
     solution_report: bytes | None = None
-    #: Of each file in its folder and in the shared check.
+    #: The prints of the files in its folder and in the shared check.
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
     @property
@@ -148,7 +148,7 @@ def read_suite(folder: Path) -> Suite:
 
 
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:
-    """Raises InvalidInput where they are not as they were when the suite was read."""
+    """Raises InvalidInput if files have changed since the suite was read."""
     tree = _load(task, task.folder / "tree", bytes_max)
     if task.check is None:
         return TaskFiles(tree, [])
@@ -158,7 +158,7 @@ def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFil
 
 
 def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File]:
-    """The tree as it should be in the end."""
+    """The tree with the solution in it."""
     files = {file.path: file for file in _load(task, task.folder / "tree", bytes_max)}
     files |= {file.path: file for file in _load(task, task.folder / "solution", bytes_max)}
     return list(files.values())
@@ -182,8 +182,7 @@ def _unfit(suite: object, why: str) -> InvalidInput:
 
 
 def _read_toml(path: Path, keys: tuple[str, ...], entries: tuple[str, ...]) -> dict[str, Any]:
-    """Of a folder with these entries. Another would be a task without a check under a wrong
-    name, or a check without a task."""
+    """Refuses any other entry beside the file: a check under a wrong name would not be run."""
     names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
     toml_document.refuse_unknown(names, (*entries, "__pycache__"), str(path.parent))
     if not path.is_file():
@@ -287,8 +286,8 @@ def _plain_name(name: str, where: str) -> str:
 
 
 def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
-    """On some machines names that differ in case alone are the same; and a task that is there
-    twice counts twice."""
+    """Some machines do not tell names apart that differ in case alone, and a task that exists twice
+    counts twice."""
     names: dict[str, str] = {}
     contents: dict[str, str] = {}
     for task in tasks:
@@ -317,7 +316,7 @@ def _prints_of(folder: Path) -> dict[Path, FilePrint]:
 
 
 def _leads_out(link: Path, folder: Path) -> bool:
-    """Out of the tree, check or solution that it is in: it will not stand beside the others."""
+    """Whether it leads out of its tree, check or solution, which do not lie side by side later."""
     target = PurePosixPath(link.readlink())
     parts = link.relative_to(folder).parts
     depth = 3 if parts[0] == "tasks" else 1  # tasks/NAME/tree
@@ -330,7 +329,7 @@ def _leads_out(link: Path, folder: Path) -> bool:
 
 
 def _version(prints: Mapping[Path, FilePrint], root: Path) -> str:
-    """By paths, kinds and bytes."""
+    """The digest of paths, kinds and bytes."""
     lines = sorted(
         f"{path.relative_to(root).as_posix()}\0{file.kind}\0{file.size}\0{file.digest}\n".encode(
             errors="surrogateescape"

@@ -17,7 +17,7 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.statistics import compare, estimate
 
-#: On each side of an interval: 95 % of certainty.
+#: On each side of an interval, for 95 % of certainty.
 _ALPHA = 0.025
 #: For which k: 1, 2, 4 and so on, as far as there are attempts.
 _KS_MAX = 12
@@ -76,7 +76,7 @@ class Summary:
 
 
 def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:
-    """The tasks of an imported suite may be unknown: then those that were tried."""
+    """If the tasks of a suite are unknown, as after an import, those that were tried count."""
     tags = {task.name: task.tags for task in tasks} or {attempt.task: () for attempt in attempts}
     by_task: dict[str, list[Attempt]] = {name: [] for name in tags}
     for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
@@ -161,7 +161,7 @@ def best_of(k: int, scores: Sequence[float]) -> float | None:
 
 
 def _means(values: Mapping[Any, Sequence[float | None]]) -> dict[Any, TaskMean]:
-    """By the same keys, but those without a value."""
+    """The mean of each key that has a value."""
     known = {
         key: [value for value in of_key if value is not None] for key, of_key in values.items()
     }
@@ -193,7 +193,7 @@ class CheckpointComparison:
     before: str
     after: str
     tasks: tuple[TaskPair, ...]
-    #: Tasks that only one has a score of.
+    #: Tasks at which only one of the two has a score.
     left_out: tuple[str, ...]
     before_mean: float | None = None
     after_mean: float | None = None

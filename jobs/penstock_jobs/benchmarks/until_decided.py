@@ -42,7 +42,7 @@ Stop = Literal["decided", "hopeless", "all looks taken", "too many errors"] | No
 
 @dataclass(frozen=True)
 class LookResult:
-    """The verdict on this suite alone, and why no attempts follow (None: some do)."""
+    """The verdict on this suite alone. `stopped` is why no attempts follow; None if some do."""
 
     look: int
     looks: int
@@ -136,7 +136,7 @@ class UntilDecided:
         return is_hopeless(self.design, look, ours, theirs, margin=margin, alpha=alpha)
 
     def _evidence(self) -> Evidence:
-        """What the policy demands on this suite, and the evidence for that."""
+        """The evidence for the requirements of the policy on this suite alone."""
         scope = self._scope
         evidence = channel_evidence(
             self._database, scope.tenant, self._channel, scope.checkpoint, full=False
@@ -157,7 +157,7 @@ class UntilDecided:
         if evidence.incumbent and not _scores(suite.incumbent):
             why = f"{evidence.incumbent.name}, which it is compared with, has no results there"
             raise InvalidInput(what=f"A plan for {scope.checkpoint} on {scope.suite}", why=why)
-        # Where one of several requirements is enough, each stays as strict as it is among all.
+        # If one of several requirements is enough, each keeps the alpha that it has among all.
         chances = len(policy.require) if policy.combine == "any" else 1
         policy = replace(
             policy,

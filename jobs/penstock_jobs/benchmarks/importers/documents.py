@@ -1,4 +1,4 @@
-"""Files of others, read with bounds: how large, how deep, in which encoding.
+"""Reads files of others with bounds on their size, their depth and their encoding.
 
 Entries of a zip archive are read one at a time into memory, and never written to disk.
 """
@@ -27,10 +27,10 @@ class Unfit(Exception):
 #: Small documents are read whole to see what they are.
 _LOOK_BYTES_MAX = 256 * 1024 * 1024
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-#: What gives a document its form, after whatever does not; or a string that never ends.
+#: A character that gives a document its form, after any that do not; or a string without an end.
 _TOKEN = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb')*+([\[\]{},"])', re.DOTALL)
 _NAME = re.compile(rb"\s*(" + _STRING + rb")\s*:", re.DOTALL)
-#: Numbers that JSON does not have and many write: they become texts, which are no scores.
+#: Many write numbers that JSON does not have. They become texts, which are no scores.
 _NO_NUMBER = re.compile(_STRING + rb"|-?\b(?:NaN|Infinity)\b", re.DOTALL)
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
@@ -92,7 +92,7 @@ def _quoted(match: re.Match[bytes]) -> bytes:
 
 
 def try_decode(path: Path, kind: type[T]) -> T | None:
-    """None where it is something else, or too large to look at."""
+    """None if it is something else, or too large to look at."""
     try:
         return decode(read(path, _LOOK_BYTES_MAX), kind)
     except Unfit:
@@ -139,7 +139,7 @@ def _values(data: mmap.mmap, start: int, opening: bytes) -> Iterator[tuple[int, 
             continue
         depth -= kind in b"]}"
         if depth == 0 or (depth == 1 and kind == b","):
-            # Looks no further than at what a few spaces take: the value may be large.
+            # The value may be large: the first 64 bytes are usually enough to see one.
             if data[at : min(end, at + 64)].strip() or data[at:end].strip():
                 yield at, end
             at = token.end()
@@ -149,7 +149,7 @@ def _values(data: mmap.mmap, start: int, opening: bytes) -> Iterator[tuple[int, 
 
 
 def seconds_between(start: object, end: object) -> float | None:
-    """Of two times in ISO 8601; None where one is none, or they run backwards."""
+    """The time between two moments in ISO 8601; None if one is missing, or they run backwards."""
     if not isinstance(start, str) or not isinstance(end, str):
         return None
     try:
@@ -173,7 +173,7 @@ class UnfitArchive(Unfit):
 
 
 class Archive:
-    """Of entries with the same name the last counts."""
+    """A zip archive. Of entries with the same name the last counts."""
 
     def __init__(self, path: Path, zipped: ZipFile, unpacked_bytes_max: int) -> None:
         self._path = path
@@ -236,7 +236,7 @@ def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Before the library reads it into memory. Raises Unfit."""
+    """Refuse a huge directory before the library reads it into memory. Raises Unfit."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 65_557))
     tail = file.read()

@@ -26,10 +26,10 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "harbor"
 
 _RESULT, _CONFIG = "result.json", "config.json"
-#: In a trial, what the agent and the tests wrote: it proves nothing, whatever it is called.
+#: Folders of a trial in which the agent and the tests write: results there prove nothing.
 _WRITTEN_BY_OTHERS = {"agent", "user-agent", "artifacts", "verifier", "steps"}
-#: What the model and its agent did by themselves: used up what they were given, or would not do
-#: it. Whatever else a trial ended by, Harbor too takes its reward for no measurement.
+#: Endings by the model and its agent themselves: they used up a limit, or refused. After any other
+#: exception a reward measures nothing; Harbor sees it so too.
 _ITS_OWN = {
     "AgentTimeoutError",
     "ContextWindowExceededError",
@@ -39,7 +39,7 @@ _ITS_OWN = {
     "AgentSafetyRefusalError",
     "ContentPolicyViolationError",
 }
-#: In a trial's name, its task is cut off here.
+#: A trial's name holds so much of its task's name.
 _TASK_CHARS = 32
 
 
@@ -134,7 +134,7 @@ class _JobReader:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._trials = TrialCollection(options)
-        #: The file of each, and whether it stands in the result of its job.
+        #: With the file of each, and whether it is repeated in the result of its job.
         self._results: list[tuple[_TrialResult, Path, bool]] = []
         self._jobs: list[tuple[_Job, Path]] = []
         self._without_result: list[ImportedTrial] = []
@@ -159,8 +159,8 @@ class _JobReader:
             self.take_config(file, f"its result cannot be read: {error}")
 
     def take_config(self, result: Path, error: str) -> None:
-        """A trial of which only the configuration can be read, beside where its result should be.
-        It lacks the task's whole name, and whose the trial is."""
+        """Take a trial of which only the configuration can be read, beside its missing result. It
+        lacks the task's whole name, and a part of the label."""
         config = documents.try_decode(result.with_name(_CONFIG), _TrialConfig)
         if config is None:
             return
@@ -205,7 +205,7 @@ class _JobReader:
         return self._trials.finish()
 
     def _completed(self, trial: ImportedTrial) -> ImportedTrial:
-        """With the task's name and the label that the results of others have."""
+        """The trial with the name of its task and the label that the results of others have."""
         task = self._task_of(f"{trial.task}__") or trial.task
         labels = {
             other.label
@@ -281,7 +281,7 @@ def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _rewards(result: _TrialResult) -> dict[str, Any]:
-    """By name; the oldest versions had one, without a name."""
+    """Rewards by name. The oldest versions had one without a name."""
     verified = result.verifier_result or {}
     rewards = verified.get("rewards")
     if isinstance(rewards, dict):
@@ -293,7 +293,7 @@ def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTria
     notes: list[str] = []
     outcome = _outcome(result, metric, notes)
     steps = result.step_results or []
-    # Of a trial in steps, what all of them took.
+    # A trial in steps took what all of them took.
     usages = [result.agent_result] if result.agent_result else [step.agent_result for step in steps]
     timings = (
         [result.agent_execution]

@@ -30,14 +30,14 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "inspect"
 
 _HEADERS = ("header.json", "_journal/start.json")
-#: A sample whole, or the part of a large one that says how it went.
+#: A whole sample, or the part of a large one that holds its result.
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d+)(\.json|/sample\.json)")
-#: What Inspect's metrics make of these, unless a task says otherwise.
+#: The numbers that Inspect's metrics make of these values, unless a task says otherwise.
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-#: The description of an eval comes early in a log, and is small.
+#: The description of an eval comes early in a log and is small.
 _MEMBERS_BEFORE = 2
 _SPEC_BYTES_MAX = 64 * 1024 * 1024
-#: A person stopped it; the other limits are the model's to keep to.
+#: This limit means that a person stopped it. The model could have kept all others.
 _STOPPED_BY_HAND = "operator"
 
 
@@ -256,7 +256,7 @@ def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> 
 
 
 def _later(known: ImportedTrial, new: ImportedTrial, trials: TrialCollection) -> ImportedTrial:
-    """A later try goes on with what was done, and does again what was an error."""
+    """A later try keeps the results of an earlier one, and repeats its errors."""
     retries = known.measures["retries"], new.measures["retries"]
     if isinstance(known.outcome, str):
         if known.result == new.result:
@@ -274,7 +274,7 @@ def _trial(
     spec = log.header.eval
     notes: list[str] = []
     outcome = _outcome(sample, metric, notes)
-    # Of the model under test: other models may have graded.
+    # Only the tokens of the model under test count: other models may have graded.
     usage = (sample.model_usage or {}).get(spec.model)
     if sample.model_usage and usage is None:
         notes.append("its tokens are not told: none are of the model itself")
@@ -332,7 +332,7 @@ def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float
 
 
 def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
-    """Each score by its name, the parts of one that has parts by both names."""
+    """Scores by name. The parts of a score with parts have the names of both."""
     values: dict[str, tuple[Any, Any]] = {}
     for name, score in (sample.scores or {}).items():
         if isinstance(score.value, dict):

@@ -19,8 +19,8 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "junit"
 
 _CHUNK_BYTES = 64 * 1024
-#: Of a test that was run again, the runs before the last; of one that never passed, those after
-#: the first.
+#: Remarks on the runs before the last of a test that passed in the end; and on the runs after the
+#: first of a test that never passed.
 _EARLIER = {"flakyFailure": "failure", "flakyError": "error"}
 _FURTHER = {"rerunFailure", "rerunError"}
 _VERDICTS = {"failure", "error", "skipped"}
@@ -71,7 +71,7 @@ def _tests(file: Path, options: ReadOptions) -> list["_Test"]:
 class _Test:
     suite: str
     attributes: dict[str, str]
-    #: What the report says of it: the kind, and the text.
+    #: The kind and the text of each remark of the report.
     remarks: list[tuple[str, str]] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""Our own: one JSON object a line, an attempt each."""
+"""Penstock's own format: one JSON object a line, an attempt each."""
 
 from collections.abc import Hashable, Iterator
 from pathlib import Path

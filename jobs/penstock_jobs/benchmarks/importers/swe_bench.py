@@ -28,7 +28,7 @@ _LOG = "run_instance.log"
 _VERDICTS = ("resolved_ids", "unresolved_ids", "empty_patch_ids")
 _TWICE = "the summary says both that it was resolved and that it was not"
 _ENVIRONMENT = "its environment failed"
-#: Lists that say why nothing is known, the more telling first.
+#: Lists of instances without a result, and why. The first that names an instance counts.
 _ERRORS = {
     "error_ids": "its evaluation failed",
     "failed_ids": "its evaluation failed",
@@ -49,7 +49,7 @@ class _Summary(msgspec.Struct):
     empty_patch_ids: list[str] = []
     infra_failure_ids: list[str] = []
     failure_reasons: dict[str, Any] = {}
-    #: Of other reports with such lists, never of these.
+    #: Only other reports with such lists have this member.
     results: msgspec.UnsetType | Any = msgspec.UNSET
     total_instances: int | None = None
 
@@ -63,13 +63,13 @@ class _Instance(msgspec.Struct):
     infra_failure_reason: str | None = None
 
 
-#: An outcome, and whether anything was edited, where that is known.
+#: An outcome, and whether anything was edited, if that is known.
 _Result = tuple[float | str, bool | None]
 
 
 @dataclass
 class _RunReports:
-    """What is known of a run's instances: by its summary, and by their own reports."""
+    """The results of a run's instances by its summary, and by their own reports."""
 
     name: str
     label: tuple[str, ...]
@@ -91,7 +91,7 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
         if (summary := _summary(file)) is not None:
             summaries.append((file, summary))
         elif (instances := _instances(file)) is not None:
-            # As the harness leaves it: other files may be anybody's.
+            # Anybody may have written a report that lies elsewhere.
             own = file.name == _REPORT and instances.keys() == {file.parent.name}
             if path.is_file() or own:
                 run = _run_of(file, path, runs)
@@ -189,7 +189,7 @@ def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: Trial
 
 
 def _listed(task: str, named: set[str], summary: _Summary) -> float | str:
-    """By the lists that name an instance."""
+    """The outcome of an instance by the lists that name it."""
     if {"resolved_ids", "unresolved_ids"} <= named:
         return _TWICE
     if task in summary.infra_failure_ids:

@@ -157,7 +157,7 @@ class _RunReader:
         )
 
     def add_missing(self) -> None:
-        """Attempts that only a run's metadata names."""
+        """Add errors for attempts that only a run's metadata names."""
         for folder, run in self._runs.items():
             size = run.n_attempts or 1
             missing = [

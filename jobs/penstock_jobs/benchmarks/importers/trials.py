@@ -1,4 +1,4 @@
-"""What an importer collects: trials, which become attempts with numbers, and problems."""
+"""Importers collect trials, which become attempts with numbers, and problems."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -12,10 +12,10 @@ from penstock.checkpoints.attempt import Attempt, check_attempt
 from penstock.errors import InvalidInput
 from penstock.settings import GIB, MIB
 
-#: Of each kind of problem so many examples are kept.
+#: So many examples of each kind of problem are kept.
 _EXAMPLES_MAX = 5
 _TEXT_CHARS_MAX = 500
-#: As `documents.decode` leaves what is no JSON.
+#: The texts that `documents.decode` makes of numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 ONLY_SUMMARY = "only the summary names it"
@@ -28,16 +28,16 @@ class ReadOptions:
     metric: str | None = None
     #: Whose results, where there are those of several.
     only: str | None = None
-    #: Also a run that has not ended; what is missing in it is an error.
+    #: Whether runs that have not ended are taken too. Missing results are errors then.
     unfinished: bool = False
-    #: One document, unpacked; and all that one archive holds.
+    #: The sizes of one document, and of a whole archive, when they are unpacked.
     document_bytes_max: int = 512 * MIB
     unpacked_bytes_max: int = 64 * GIB
     attempts_max: int = 1_000_000
 
 
 class ProblemCounts:
-    """What people should know of an import, by kind: how often and where."""
+    """Problems that people should know of, by kind: how many there are, and where."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -64,19 +64,19 @@ class ImportedTrial:
     task: str
     #: Its score, or the error that stands for one.
     outcome: float | str
-    #: What else an Attempt tells.
+    #: The other fields of an Attempt.
     measures: Mapping[str, Any] = field(default_factory=dict)
-    #: A trial with the same identity is a copy, in whatever file it is.
+    #: Two trials with one identity are copies, whatever their files.
     identity: Hashable
     where: str
-    #: Whose it is: the agent and the model, say.
+    #: Whose it is: for example the agent and the model.
     label: tuple[str, ...] = ()
     #: Attempts are numbered run by run, by the time at which runs began.
     run: str = ""
     #: Its place in its run, where the format has one, and how many its run should have.
     index: int | None = None
     size: int = 0
-    #: Else by time and name.
+    #: Trials without a place are numbered by time and name.
     started: str = ""
     name: str = ""
     #: Kinds of problems to note, if it is taken.
@@ -186,7 +186,7 @@ _NOT_WHOLE = {"cost_usd": float, "latency_s": float, "edited": bool, "asked": bo
 
 
 def _measure(value: Any, kind: type) -> Any:
-    """The value as that kind, None where it is not of it."""
+    """The value as that kind; None if it is of another."""
     if kind is bool or isinstance(value, bool):
         return value if kind is bool and isinstance(value, bool) else None
     if not isinstance(value, (int, float)) or not 0 <= value < 2**63:  # NaN neither
@@ -195,7 +195,7 @@ def _measure(value: Any, kind: type) -> Any:
 
 
 def distinct(files: Iterable[Path], trials: TrialCollection) -> Iterator[Path]:
-    """Each content once, for results without ids: only so copies show."""
+    """Files without copies. Results without ids show copies in no other way."""
     digests: set[bytes] = set()
     for path in files:
         with path.open("rb") as file:
@@ -222,7 +222,7 @@ def choose(what: str, option: str, names: Collection[str], name: str | None) -> 
 
 
 def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[ImportedTrial]:
-    """A part of a label names it, where no other label has that part."""
+    """The trials of one label. A part names a label if no other label has that part."""
     texts = {trial.label: " ".join(trial.label) for trial in trials}
     if name is None:
         if len(texts) > 1:
@@ -238,8 +238,8 @@ def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[Importe
 
 
 def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, int]]:
-    """Numbers within a task: run after run, the earliest first; within a run by the number that
-    the format gave, else by time and name."""
+    """Number the attempts at each task: run after run, the earliest first; within a run by the
+    number that the format gave, else by time and name."""
     by_task: defaultdict[str, defaultdict[str, list[ImportedTrial]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -265,7 +265,7 @@ def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, 
 
 
 def short(text: object) -> str:
-    """On one line, and not endless."""
+    """A text on one line, cut off where it is too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
     return line if len(line) <= _TEXT_CHARS_MAX else line[: _TEXT_CHARS_MAX - 1] + "…"
 

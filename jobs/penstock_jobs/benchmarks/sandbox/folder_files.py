@@ -27,7 +27,7 @@ class File(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of what it is, wherever it stands."""
+        """The digest of its kind and content, whatever its path."""
         return f"{self.kind}:{sha256(self.content).hexdigest()}"
 
 
@@ -38,7 +38,7 @@ def read_folder(folder: str) -> list[File]:
 
 
 def _paths(folder: str) -> Iterator[str]:
-    """Of all files below, relative; nothing that is IGNORED. Of a tree as deep as can be."""
+    """The relative paths of all files below, but those IGNORED. A tree may be of any depth."""
     folders = [""]
     while folders:
         below = folders.pop()
@@ -66,7 +66,7 @@ def _read(folder: str, path: str) -> File:
 
 @dataclass(frozen=True)
 class FilePrint:
-    """What is remembered of a file, to see later whether it is the same."""
+    """Shows later whether a file is still the same."""
 
     kind: str
     size: int
@@ -78,12 +78,12 @@ class FilePrint:
 
 
 def prints_in(folder: str) -> dict[str, FilePrint]:
-    """Of all files below, by path. Raises OSError."""
+    """The prints of all files below, by path. Raises OSError."""
     return {path: FilePrint.of(_read(folder, path)) for path in _paths(folder)}
 
 
 def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
-    """The paths whose files are others than before, new, or gone."""
+    """The paths of files that changed, are new, or are gone."""
     try:
         after = set(_paths(folder))
     except OSError as error:  # so deep that no path leads there: nobody put that
@@ -102,7 +102,7 @@ def _same(folder: str, path: str, before: FilePrint) -> bool:
 
 
 def write_folder(folder: str, files: Sequence[File]) -> None:
-    """Into a folder that is there and empty. Raises OSError."""
+    """Write files into an empty folder. Raises OSError."""
     for file in files:
         full = os.path.join(folder, file.path)
         os.makedirs(os.path.dirname(full), exist_ok=True)
@@ -116,7 +116,7 @@ def write_folder(folder: str, files: Sequence[File]) -> None:
 
 
 def read_plain(folder: str, name: str, bytes_max: int) -> bytes | None:
-    """A plain file that a program left; no link, nothing that waits for a reader."""
+    """Read a plain file that a program left. Links, pipes and larger files give None."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         opened = os.open(os.path.join(folder, name), flags)

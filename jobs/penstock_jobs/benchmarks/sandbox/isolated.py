@@ -77,7 +77,7 @@ class IsolatedSandbox(Sandbox):
         try:
             send_order(self._control, opening)
             self._answer("unshared")
-            # Users have the numbers there that they have here; there are no others.
+            # Users have the same numbers on both sides; there are no others.
             process_folder = Path(f"/proc/{self._process.pid}")
             nobody = f"{_NOBODY} {_NOBODY} 1\n" if root else ""
             if not root:
@@ -132,7 +132,7 @@ class IsolatedSandbox(Sandbox):
     def _await(
         self, name: str, deadline: float, excerpt: Excerpt
     ) -> tuple[dict[str, Any], list[int]]:
-        """An answer, while the program's output keeps flowing."""
+        """Wait for an answer and read the program's output meanwhile."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._output, selectors.EVENT_READ)

@@ -57,17 +57,17 @@ def mount(
 
 
 def bind(source: str, target: str) -> None:
-    """With all that is mounted below."""
+    """Show a folder at another place, with all that is mounted below."""
     mount(source, target, None, _BIND | _RECURSIVE)
 
 
 def resize(target: str, options: str) -> None:
-    """Of a file system in memory."""
+    """Resize a file system in memory."""
     mount("tmpfs", target, None, _REMOUNT | MOUNT_NO_SUID | MOUNT_NO_DEVICES, options)
 
 
 def keep_mounts_here() -> None:
-    """What is mounted from here on is seen in no other namespace."""
+    """Later mounts are not seen in any other namespace."""
     mount(None, "/", None, _RECURSIVE | _PRIVATE)
 
 
@@ -86,7 +86,7 @@ def restrict_mounts(target: str, flags: int) -> None:
 
 
 def change_root(root: str) -> None:
-    """The old one is out of reach afterwards."""
+    """Afterwards the old root cannot be reached."""
     os.chdir(root)
     _check(_libc().pivot_root(b".", b"."), "a new root")
     _check(_libc().umount2(b".", _DETACH), "leaving the old root")
@@ -107,12 +107,12 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def hide_memory() -> None:
-    """From others with the same user: no tracing, no reading of what stands below /proc/PID."""
+    """Processes of the same user cannot trace this one, nor read its files below /proc/PID."""
     _control(_SET_DUMPABLE, 0)
 
 
 def become(user: int, group: int) -> None:
-    """Another user than root of this namespace, who may read what root may, and no more."""
+    """Become a user who may read what root may, and nothing else."""
     _control(_SET_KEEP_CAPABILITIES, 1)
     os.setgroups([])
     os.setresgid(group, group, group)
@@ -126,7 +126,7 @@ def drop_capabilities() -> None:
 
 
 def gain_nothing_more() -> None:
-    """Programs that would run as another user run as this one."""
+    """Programs with the set-user bit run as this user too."""
     _control(_SET_NO_NEW_PRIVILEGES, 1)
 
 
@@ -137,7 +137,7 @@ def _set_capabilities(mask: int) -> None:
 
 
 def raise_loopback(addresses: list[str]) -> None:
-    """The loopback of this namespace, with further IPv4 addresses."""
+    """Start the loopback of this namespace, with further IPv4 addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         answer = fcntl.ioctl(any_socket, _GET_FLAGS, request)

@@ -19,7 +19,7 @@ from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
-#: Names get 127.1.0.1 and so on.
+#: Names get the addresses 127.1.0.1 and so on.
 _NAMES_MAX = 250
 
 
@@ -41,7 +41,7 @@ class Forwards:
     all: tuple[Forward, ...]
     #: Lines of /etc/hosts.
     names: dict[str, str]
-    #: What the loopback has to have besides its own.
+    #: Further addresses that the loopback needs.
     extra: tuple[str, ...]
 
 
@@ -99,7 +99,7 @@ def _is_number(host: str) -> bool:
 
 _CHUNK_BYTES = 64 * 1024
 _CONNECT_SECONDS_MAX = 20.0
-#: At a time, to one address.
+#: Connections to one address at a time.
 _CONNECTIONS_MAX = 256
 _PAUSE_SECONDS = 0.1
 

@@ -36,8 +36,7 @@ _MIB = 1024 * 1024
 
 _POLL_SECONDS = 0.1
 _CONNECTIONS_WAITING_MAX = 128
-#: Of the user whom the program runs as, where that is also our user: this process and the two
-#: before it.
+#: Where programs run as our own user, this process and the two after it count as theirs.
 _OWN_PROCESSES = 3
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -81,7 +80,7 @@ def _size_of(disk_bytes: int) -> str:
 
 
 class _SandboxFolders:
-    """Obeys orders: `do_NAME` for each."""
+    """Carries out orders: `do_NAME` for each."""
 
     def __init__(self, control: socket.socket, opening: Mapping[str, Any]) -> None:
         self._control = control
@@ -122,7 +121,7 @@ class _SandboxFolders:
 
 
 def _separate(control: socket.socket, program: Mapping[str, Any]) -> None:
-    """A process between: a new namespace for PIDs begins with the children of its maker."""
+    """Runs in a process between: a new PID namespace begins with the children of its maker."""
     kernel.die_with_parent(signal.SIGKILL)
     try:
         kernel.unshare(kernel.NEW_NAMESPACE_MOUNT | kernel.NEW_NAMESPACES_REST)
@@ -191,7 +190,7 @@ def _watch(control: socket.socket, program: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _reap(child: int) -> int | None:
-    """Bury all that have ended; the status if the child is among them, as a shell reports it."""
+    """Wait for all that have ended. Returns the status of the child, as a shell reports it."""
     status = None
     with suppress(ChildProcessError):
         while True:
@@ -205,7 +204,7 @@ def _reap(child: int) -> int | None:
 
 
 def _become(program: Mapping[str, Any]) -> NoReturn:
-    """The program itself."""
+    """Becomes the program."""
     try:
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -275,7 +274,7 @@ def send_answer(to: socket.socket, answer: dict[str, Any], files: Sequence[int] 
 
 
 def receive_answer(source: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """JSON: a program in the sandbox may have taken over the sender. Raises EOFError."""
+    """JSON, since a program in the sandbox may have taken over the sender. Raises EOFError."""
     payload, files = _receive(source, _ANSWER_BYTES_MAX)
     answer: dict[str, Any] = json.loads(payload)
     return answer, files

@@ -12,7 +12,7 @@ from penstock_jobs.benchmarks.sandbox import kernel
 
 #: Where programs find the folders of a sandbox.
 PLACE = "/penstock"
-#: Folders that a sandbox has for itself: on the machine others run, listen and store things there.
+#: A sandbox has its own: on the machine others run, listen and store things in these folders.
 _REPLACED = ("dev", "proc", "run", "sys", "tmp", PLACE[1:])
 _ALSO_EMPTY = ("/var/tmp", "/var/run", "/var/lock")
 #: People may keep programs there, and a sandbox has folders of its own there.
@@ -62,14 +62,13 @@ def make_root(program: Mapping[str, Any]) -> None:
 
 
 def own_programs() -> list[str]:
-    """The Python that runs here, where it lies in scratch: agents and checks run with it."""
+    """The folders of this Python if they lie in scratch: agents and checks run with it."""
     prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)}
     return sorted(prefix for prefix in prefixes if prefix.startswith(_SCRATCH))
 
 
 def named_places(command: str) -> list[str]:
-    """What a command names by absolute paths in scratch, with what lies beside it: it could not
-    run without."""
+    """The folders of files in scratch that a command names by absolute paths: it needs them."""
     paths = _PATHS.findall(command)
     with suppress(ValueError):  # a shell may take it, or say what is wrong
         # Paths with blanks, or with other characters that a shell would interpret.
@@ -80,7 +79,7 @@ def named_places(command: str) -> list[str]:
         folder = real if os.path.isdir(real) else os.path.dirname(real)
         if os.path.exists(real) and real.startswith(_SCRATCH):
             places.add(folder if folder.startswith(_SCRATCH) else real)
-            # Whoever goes back from a folder has to find it first.
+            # A path with /../ needs the folder that it goes back from.
             before, back, _ = path.partition("/../")
             if back and before.startswith(_SCRATCH):
                 places.add(os.path.realpath(before))
@@ -128,7 +127,7 @@ def listeners() -> Iterator[str]:
 
 
 def _write_hosts(root: str, names: Mapping[str, str]) -> None:
-    """The names of hosts in the sandbox."""
+    """Write the names of hosts in the sandbox."""
     place = f"{root}/etc/hosts"
     if not os.path.exists(place):
         return
@@ -182,7 +181,7 @@ def _histories(path: str) -> Iterator[str]:
 
 
 def _linked_histories(place: str) -> Iterator[str]:
-    """Of a git working tree whose history lies in another folder, or borrows from one."""
+    """The history of a git working tree that lies in another folder, or borrows from one."""
     git = place
     if os.path.isfile(place) and (named := _first_line(place).removeprefix("gitdir:").strip()):
         git = os.path.join(os.path.dirname(place), named)
