@@ -151,7 +151,7 @@ def judge_metric(
     elif outcome == "pass" and comparison.standard_error == 0:
         outcome, why = "undecided", "all values are the same, so their spread is not known"
     shown = as_ratio if ratio else float
-    changes = {
+    changes: dict[str, Any] = {
         name: None if (change := getattr(comparison, name)) is None else shown(change)
         for name in ("difference", "lower", "upper")
     }
