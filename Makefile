@@ -77,7 +77,7 @@ plots: .venv/ready ## draw the plots of docs/rewards.md anew, from the functions
 	$(BIN)/python -m bench.plots $(ARGS)
 
 .PHONY: docs
-docs: .venv/ready ## write the tables of docs/sql.md and docs/settings.md anew, from views and settings
+docs: .venv/ready ## write the lists of docs/sql.md and docs/settings.md anew, from views and settings
 	$(BIN)/python -m bench.sql_page
 	$(BIN)/python -m bench.settings_page
 

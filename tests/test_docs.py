@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import typer
 
-from bench.settings_page import settings_table
+from bench.settings_page import settings_list
 from bench.sql_page import written
 from penstock.cli import app
 from penstock.errors import PenstockError
-from penstock.events.payloads import PAYLOADS
-from penstock.lake.views import view_names
+from penstock.events.event import PAYLOADS
+from penstock.lake.view_sources import view_names
 from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.app import ROUTES
 from penstock.settings import declarations, room_kinds, variables
@@ -42,7 +42,7 @@ def commands() -> dict[str, Any]:
 
 def test_the_docs_list_the_settings_as_they_are_declared() -> None:
     """`make docs` writes the table."""
-    assert settings_table() in page("docs/settings.md")
+    assert settings_list() in page("docs/settings.md")
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

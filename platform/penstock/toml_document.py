@@ -33,9 +33,9 @@ def parse_toml(content: str, where: str) -> dict[str, Any]:
         raise InvalidInput(what=where, why=str(error)) from error
 
 
-def refuse_unknown(found: Iterable[str], known: Iterable[str], where: str) -> None:
+def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
     known = list(known)
-    for key in found:
+    for key in keys:
         if key not in known:
             raise InvalidInput(what=f"{key!r} in {where}", why=unknown(key, known))
 
@@ -50,26 +50,26 @@ def unknown(name: str, known: Iterable[str]) -> str:
     return f"there is no such name; {hint}"
 
 
-def text(found: Mapping[str, Any], key: str, where: str) -> str:
-    value = found.get(key)
+def text(section: Mapping[str, Any], key: str, where: str) -> str:
+    value = section.get(key)
     if not isinstance(value, str) or not value:
         raise InvalidInput(what=where, why=f"{key} has to be a text, and is {value!r}")
     return value
 
 
-def text_or_none(found: Mapping[str, Any], key: str, where: str) -> str | None:
-    return text(found, key, where) if key in found else None
+def text_or_none(section: Mapping[str, Any], key: str, where: str) -> str | None:
+    return text(section, key, where) if key in section else None
 
 
-def texts(found: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    value = found.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+def texts(section: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = section.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise InvalidInput(what=where, why=f"{key} has to be a list of texts, and is {value!r}")
     return tuple(value)
 
 
-def table(found: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    value = found.get(key, {})
+def table(section: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = section.get(key, {})
     if not isinstance(value, dict):
         raise InvalidInput(what=where, why=f"{key} has to be a table, and is {value!r}")
     return value
@@ -79,46 +79,46 @@ def number(value: Any, key: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidInput(what=where, why=f"{key} has to be a number, and is {value!r}")
     try:
-        found = float(value)
+        as_float = float(value)
     except OverflowError:  # whole numbers have no end
-        found = inf
-    if not -inf < found < inf:
-        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {found!r}")
-    return found
+        as_float = inf
+    if not -inf < as_float < inf:
+        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {as_float!r}")
+    return as_float
 
 
-def share(found: Mapping[str, Any], key: str, default: float, where: str) -> float:
+def share(section: Mapping[str, Any], key: str, default: float, where: str) -> float:
     """A number from 0 to 1."""
-    value = number(found.get(key, default), key, where)
+    value = number(section.get(key, default), key, where)
     if not 0 <= value <= 1:
         raise InvalidInput(what=where, why=f"{key} has to lie between 0 and 1, and is {value!r}")
     return value
 
 
-def whole(found: Mapping[str, Any], key: str, default: int, where: str, *, least: int) -> int:
-    value = found.get(key, default)
+def whole(section: Mapping[str, Any], key: str, default: int, where: str, *, least: int) -> int:
+    value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
         why = f"{key} has to be a whole number from {least} on, and is {value!r}"
         raise InvalidInput(what=where, why=why)
     return value
 
 
-def whole_or_none(found: Mapping[str, Any], key: str, where: str, *, least: int) -> int | None:
-    return whole(found, key, least, where, least=least) if key in found else None
+def whole_or_none(section: Mapping[str, Any], key: str, where: str, *, least: int) -> int | None:
+    return whole(section, key, least, where, least=least) if key in section else None
 
 
-def flag(found: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
-    value = found.get(key, default)
+def flag(section: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
+    value = section.get(key, default)
     if not isinstance(value, bool):
         raise InvalidInput(what=where, why=f"{key} has to be true or false, and is {value!r}")
     return value
 
 
-def duration_s(found: Mapping[str, Any], key: str, where: str) -> int | None:
+def duration_s(section: Mapping[str, Any], key: str, where: str) -> int | None:
     """Seconds, of a text such as 90s, 30m, 6h, 7d or 2w."""
-    if key not in found:
+    if key not in section:
         return None
-    value = text(found, key, where)
+    value = text(section, key, where)
     digits, unit = value[:-1], value[-1]
     plain = digits.isascii() and digits.isdecimal() and len(digits) <= _DURATION_DIGITS_MAX
     if unit not in _SECONDS or not plain:
@@ -128,9 +128,9 @@ def duration_s(found: Mapping[str, Any], key: str, where: str) -> int | None:
 
 
 def choice(
-    found: Mapping[str, Any], key: str, of: tuple[Any, ...], default: Any, where: str
+    section: Mapping[str, Any], key: str, of: tuple[Any, ...], default: Any, where: str
 ) -> Any:
-    value = found.get(key, default)
+    value = section.get(key, default)
     if value not in of:
         raise InvalidInput(what=where, why=f"{key} is {value!r}, not {' or '.join(of)}")
     return value

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.ingest import partition_writer
 from penstock.lake.buckets import (
     Bucket,
     SessionId,
@@ -38,8 +39,12 @@ def buckets_of(lake: HandLake) -> list[Bucket]:
 def test_every_event_is_in_one_bucket_and_sessions_are_whole(
     stored: list[tuple[str, list[tuple[str, int]]]], target: int
 ) -> None:
-    limits = {"bucket_bytes_target": target, "row_group_rows_max": 2}
-    with TemporaryDirectory() as directory, hand_lake(Path(directory), **limits) as lake:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        TemporaryDirectory() as directory,
+        hand_lake(Path(directory), bucket_bytes_target=target) as lake,
+    ):
+        patch.setattr(partition_writer, "ROW_GROUP_ROWS_MAX", 2)
         for tenant, events in stored:
             lake.store([make_event(session, number) for session, number in events], tenant)
         found: Counter[tuple[str, str, str | None]] = Counter()

@@ -1,21 +1,28 @@
 """What breaks the promise is found in the files themselves, and named."""
 
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
-import sqlalchemy as sa
-
 from penstock.execution.calls import InlineExecutor
+from penstock.ingest import partition_writer
 from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import make_filter
 from penstock.lake.tables import segment
 from penstock.lake.verification import verify_deep
-from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake
+from tests.support.lakes import hand_lake
+from tests.support.lakes import make_event
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
 
-FEW = {"bucket_bytes_target": 3000, "row_group_rows_max": 4}
+
+FEW = {"bucket_bytes_target": 3000}
+
+
+@pytest.fixture(autouse=True)
+def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_writer, "ROW_GROUP_ROWS_MAX", 4)
 
 
 def findings_of(lake: HandLake) -> list[tuple[str, str]]:

@@ -37,7 +37,8 @@ def lake_with_one(
     """A lake whose segment was written by a flush, or by a merge."""
     for module in (partition_writer, merges):
         monkeypatch.setattr(module, "ROW_GROUP_BYTES_MAX", GROUP_BYTES)
-    with hand_lake(tmp_path, row_group_rows_max=GROUP_ROWS) as lake:
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS_MAX", GROUP_ROWS)
+    with hand_lake(tmp_path) as lake:
         events = [
             make_event(f"s{n % 50:02}", 3000 - n, payload={"text": "x" * (n % 997)})
             for n in range(2000)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.checkpoints.attempt import Attempt, RecordedAttempt
+from penstock.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock_jobs.benchmarks.run import PlannedAttempt
 from penstock_jobs.loop.stages.promotion import missing_attempts, oldest_accepted_us
 

@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.events.event import TENANT_DEFAULT
@@ -22,14 +21,15 @@ from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.writer import Writer
+from penstock.ingest.writer import REJECTED_WINDOW_LINES, Writer
 from penstock.lake.catalog import current
+from penstock.lake.commits import agree_on_shape
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import agree_on_shape
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
+from tests.support.manual_clock import ManualClock
 
 Event = dict[str, Any]
 
@@ -69,16 +69,9 @@ class HandLake:
         crash_point: Callable[[str], None] = lambda _point: None,
         database: Database | None = None,
     ) -> WriterParts:
-        return WriterParts(
-            settings=self.lake.settings,
-            database=database or self.lake.database,
-            store=self.lake.store,
-            log=self.lake.log,
-            clock=self.clock,
-            metrics=self.metrics,
-            summariser=self.lake.summariser,
-            crash_point=crash_point,
-        )
+        parts = WriterParts.of(self.lake, self.clock, self.metrics)
+        database = database or parts.database
+        return replace(parts, database=database, crash_point=crash_point)
 
     def writer(self, crash_point: Callable[[str], None] = lambda _point: None) -> Writer:
         return Writer(self.parts(crash_point))
@@ -97,7 +90,7 @@ class HandLake:
         )
         rejections = RejectionLimit(
             settings.room(IngestSettings).rejected_ratio_max,
-            settings.room(IngestSettings).rejected_window_lines,
+            REJECTED_WINDOW_LINES,
         )
         log = agree_on_shape(parts.database, parts.log.id, parts.log.partitions)
         return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)

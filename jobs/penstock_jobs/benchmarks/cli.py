@@ -1,20 +1,26 @@
 """`penstock bench run | lint | register | import`; results_cli has show and compare."""
 
-import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
-from rich.console import Console
-
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import say, show_json, show_table
-from penstock.terminal.progress import progress_of
-from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
+from penstock.terminal.long_commands import progress_of
+from penstock.terminal.output import say
+from penstock.terminal.output import show_json
+from penstock.terminal.output import show_table
+from penstock_jobs.benchmarks.results_cli import compare
+from penstock_jobs.benchmarks.results_cli import results_of
+from penstock_jobs.benchmarks.results_cli import show
+from penstock_jobs.benchmarks.results_cli import show_summary
+from rich.console import Console
+from typing import Annotated
+from typing import Literal
+from typing import TYPE_CHECKING
+import os
+import typer
+
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.run import RunOptions
@@ -133,7 +139,7 @@ def _run(
     json: bool,
 ) -> None:
     """`until`: whose policy decides, and how many attempts at a task it may take at most."""
-    from penstock.checkpoints.attempt import AttemptScope
+    from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
     from penstock_jobs.benchmarks.run import register_suite, run_suite

@@ -13,8 +13,7 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock.checkpoints.attempt import AttemptScope
-    from penstock.checkpoints.scores import BenchmarkRun
+    from penstock.checkpoints.attempts import AttemptScope, BenchmarkRun
     from penstock.database.engine import Database
     from penstock_jobs.benchmarks.summary import Summary, TaskMean
 
@@ -44,7 +43,7 @@ class CheckpointResults:
 
 
 def results_of(database: "Database", scope: "AttemptScope") -> CheckpointResults:
-    from penstock.checkpoints.scores import attempts_of, runs_of
+    from penstock.checkpoints.attempts import attempts_of, runs_of
     from penstock.checkpoints.suites import suite_versions
     from penstock_jobs.benchmarks.summary import summarise
 
@@ -81,8 +80,8 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempt import AttemptScope
-    from penstock.checkpoints.scores import checkpoints_tried, versions_tried
+    from penstock.checkpoints.attempts import AttemptScope, BenchmarkRun
+    from penstock.checkpoints.attempts import checkpoints_tried, versions_tried
 
     suite = _name_of(suite)
     with open_existing(data) as lake:

@@ -12,6 +12,7 @@ class CanarySettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "canary_unknown_difference_max",
+        "canary_sessions_min",
     })  # fmt: skip
 
     canary_look_seconds: float = setting(
@@ -31,10 +32,4 @@ class CanarySettings(RoomSettings):
         "a session without an end that was quiet so long is over",
         "Raise it when people leave sessions for longer and go on.",
         minimum=0,
-    )
-    canary_sessions_min: int = setting(
-        30,
-        "sessions of each checkpoint that a canary needs before it gets more traffic",
-        "Raise it for more certainty at each step.",
-        minimum=1,
     )

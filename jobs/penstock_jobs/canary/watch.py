@@ -7,23 +7,20 @@ transaction, so another watcher can go on at any point: it acts first on a breac
 and not acted on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal
-from uuid import uuid4
-
-import structlog
-
 from penstock.channels.change import Change
-from penstock.channels.errors import (
-    AlreadyServing,
-    ChannelPinned,
-    NothingToRollBackTo,
-    PromotionConflict,
-)
-from penstock.channels.promotion import Judge, Promotion, promote
-from penstock.channels.rollback import Rollback, roll_back
+from penstock.channels.errors import AlreadyServing
+from penstock.channels.errors import ChannelPinned
+from penstock.channels.errors import NothingToRollBackTo
+from penstock.channels.errors import PromotionConflict
+from penstock.channels.promotion import Judge
+from penstock.channels.promotion import Promotion
+from penstock.channels.promotion import promote
+from penstock.channels.rollback import Rollback
+from penstock.channels.rollback import roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.checkpoints.names import TEXT_CHARS_MAX
 from penstock.database.engine import Database
@@ -36,12 +33,22 @@ from penstock.gate.sequential import Arm
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import ARMS
-from penstock_jobs.canary.look import Look, Situation, newest_look, situation_of, take_look
+from penstock_jobs.canary.look import Look
+from penstock_jobs.canary.look import Situation
+from penstock_jobs.canary.look import newest_look
+from penstock_jobs.canary.look import situation_of
+from penstock_jobs.canary.look import take_look
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial
+from typing import Literal
+from uuid import uuid4
+import structlog
+
 
 ACTOR = "watcher"
 Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
+#: Sessions of each checkpoint before a canary gets more traffic.
+SESSIONS_MIN = 30
 #: How often a round starts over because somebody else changed the channel.
 _TRIES = 5
 _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
@@ -158,7 +165,7 @@ def _step(
         look,
         situation.steps,
         pinned=situation.state.pinned,
-        sessions_min=lake.settings.room(CanarySettings).canary_sessions_min,
+        sessions_min=SESSIONS_MIN,
     )
     if step.action == "wait":
         return WatchRound("looked", step.why, trial, look)

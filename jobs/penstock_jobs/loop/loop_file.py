@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.names import check_channel_name, check_name
 from penstock.errors import InvalidInput
-from penstock.gate import policy
+from penstock.gate.policy import parse
 from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 from penstock.toml_document import (
@@ -123,8 +123,8 @@ class LoopFile:
     def load_recipe(self) -> Recipe:
         """Raises InvalidInput where it does not fit this loop."""
         recipe = load_recipe(self.recipe)
-        for problem in _misfits(recipe, self):
-            raise InvalidInput(what=f"The recipe {self.recipe} in a loop", why=problem)
+        if (why := _misfit(recipe, self)) is not None:
+            raise InvalidInput(what=f"The recipe {self.recipe} in a loop", why=why)
         return recipe
 
     def here(self, command: str) -> str:
@@ -155,24 +155,31 @@ def load_loop(path: Path) -> LoopFile:
     content = read_text(path)
     document = parse_toml(content, where)
     refuse_unknown(document, ("name", "channel", "budget", "bench", *_KEYS), where)
-    sections = {name: (table(document, name, where), f"{where}, [{name}]") for name in _KEYS}
-    for name, (section, here) in sections.items():
-        refuse_unknown(section, _KEYS[name], here)
-    shard, shard_where = sections["shard"]
-    counted = choice(shard, "staleness", get_args(StalenessSource), "channel", shard_where)
+    sections = {name: table(document, name, where) for name in _KEYS}
+    wheres = {name: f"{where}, [{name}]" for name in _KEYS}
+    for name, section in sections.items():
+        refuse_unknown(section, _KEYS[name], wheres[name])
+    sources = get_args(StalenessSource)
+    watch_s = duration_s(sections["watch"], "for", wheres["watch"])
+    if "watch" in document and watch_s is None:
+        raise InvalidInput(what=wheres["watch"], why='it does not say how long: for = "2h"')
+    policy_file = text_or_none(sections["gate"], "policy", wheres["gate"])
+    policy = None if policy_file is None else read_text(directory / policy_file)
+    if policy is not None:
+        parse(policy, f"{directory / str(policy_file)}")
     loop = LoopFile(
         name=_name(text(document, "name", where)),
         channel=check_channel_name(text(document, "channel", where)),
-        start=_start(*sections["start"]),
-        trainer=_trainer(*sections["trainer"], directory),
+        start=_start(sections["start"], wheres["start"]),
+        trainer=_trainer(sections["trainer"], wheres["trainer"], directory),
         bench=_benches(document, where, directory),
-        definition=_definition(*sections["rewards"]),
-        recipe=directory / text(shard, "recipe", shard_where),
-        counted=counted,
-        policy=_policy(*sections["gate"], directory),
-        canary=_canary(*sections["canary"]) if "canary" in document else None,
-        watch_s=_watch(*sections["watch"]) if "watch" in document else None,
-        retry=_retry(*sections["retry"]),
+        definition=text_or_none(sections["rewards"], "definition", wheres["rewards"]) or DEFAULT,
+        recipe=directory / text(sections["shard"], "recipe", wheres["shard"]),
+        counted=choice(sections["shard"], "staleness", sources, "channel", wheres["shard"]),
+        policy=policy,
+        canary=_canary(sections["canary"], wheres["canary"]) if "canary" in document else None,
+        watch_s=watch_s,
+        retry=_retry(sections["retry"], wheres["retry"]),
         budget_s=_duration(document, "budget", LoopFile.budget_s, where),
         digest=text_digest(content),
         directory=directory,
@@ -234,7 +241,12 @@ def _trainer(section: Mapping[str, Any], where: str, directory: Path) -> Trainer
     if url is None and token_env is not None:
         raise InvalidInput(what=where, why="token_env is for a url; a command has the environment")
     if url is not None:
-        _check_url(url, where)
+        # The address is stored with each cycle, where everybody can read it.
+        if HttpAddress.of(url, f"{where}, url").login is not None or without_secrets(url) != url:
+            why = (
+                "users and keys do not belong into it: token_env names the variable with the token"
+            )
+            raise InvalidInput(what=f"{where}, url", why=why)
         if output is not None:
             raise InvalidInput(what=where, why="output is for a command; a url has its own folders")
     return TrainerSection(
@@ -246,56 +258,32 @@ def _trainer(section: Mapping[str, Any], where: str, directory: Path) -> Trainer
     )
 
 
-def _check_url(url: str, where: str) -> None:
-    """The address is stored with each cycle, where everybody can read it."""
-    address = HttpAddress.of(url, f"{where}, url")
-    if address.login is not None or without_secrets(url) != url:
-        why = "users and keys do not belong into it: token_env names the variable that has a token"
-        raise InvalidInput(what=f"{where}, url", why=why)
-
-
 def _benches(document: Mapping[str, Any], where: str, directory: Path) -> tuple[BenchSection, ...]:
     sections = document.get("bench", [])
-    if not isinstance(sections, list) or not all(isinstance(one, dict) for one in sections):
+    if not isinstance(sections, list) or not all(isinstance(section, dict) for section in sections):
         raise InvalidInput(what=where, why="bench is written as [[bench]]")
     if not sections:
         raise InvalidInput(what=where, why="it has no [[bench]]: the gate would know nothing")
-    return tuple(
-        _bench(section, f"{where}, [[bench]] {number}", directory)
-        for number, section in enumerate(sections, 1)
-    )
-
-
-def _bench(section: Mapping[str, Any], where: str, directory: Path) -> BenchSection:
-    refuse_unknown(section, _BENCH_KEYS, where)
-    bench = BenchSection(
-        folder=directory / text(section, "suite", where),
-        agent=text(section, "agent", where),
-        serving=text_or_none(section, "serving", where),
-        attempts=whole_or_none(section, "attempts", where, least=1),
-        until_decided=flag(section, "until_decided", False, where),
-        isolated=flag(section, "isolation", True, where),
-        pass_env=texts(section, "pass_env", where),
-        visible=tuple(str(directory / path) for path in texts(section, "visible", where)),
-        hidden=tuple(str(directory / path) for path in texts(section, "hidden", where)),
-    )
-    if not (bench.folder / "suite.toml").is_file():
-        why = f"there is no suite in {bench.folder}: no suite.toml"
-        raise InvalidInput(what=where, why=why)
-    return bench
-
-
-def _definition(section: Mapping[str, Any], where: str) -> str:
-    return text_or_none(section, "definition", where) or DEFAULT
-
-
-def _policy(section: Mapping[str, Any], where: str, directory: Path) -> str | None:
-    name = text_or_none(section, "policy", where)
-    if name is None:
-        return None
-    content = read_text(directory / name)
-    policy.parse(content, str(directory / name))
-    return content
+    benches = []
+    for number, section in enumerate(sections, 1):
+        here = f"{where}, [[bench]] {number}"
+        refuse_unknown(section, _BENCH_KEYS, here)
+        bench = BenchSection(
+            folder=directory / text(section, "suite", here),
+            agent=text(section, "agent", here),
+            serving=text_or_none(section, "serving", here),
+            attempts=whole_or_none(section, "attempts", here, least=1),
+            until_decided=flag(section, "until_decided", False, here),
+            isolated=flag(section, "isolation", True, here),
+            pass_env=texts(section, "pass_env", here),
+            visible=tuple(str(directory / path) for path in texts(section, "visible", here)),
+            hidden=tuple(str(directory / path) for path in texts(section, "hidden", here)),
+        )
+        if not (bench.folder / "suite.toml").is_file():
+            why = f"there is no suite in {bench.folder}: no suite.toml"
+            raise InvalidInput(what=here, why=why)
+        benches.append(bench)
+    return tuple(benches)
 
 
 def _canary(section: Mapping[str, Any], where: str) -> CanarySection:
@@ -303,13 +291,6 @@ def _canary(section: Mapping[str, Any], where: str) -> CanarySection:
     if not 0 < first < 1:
         raise InvalidInput(what=where, why=f"share lies between 0 and 1, and is {first!r}")
     return CanarySection(first if "share" in section else None, duration_s(section, "limit", where))
-
-
-def _watch(section: Mapping[str, Any], where: str) -> int:
-    watch_s = duration_s(section, "for", where)
-    if watch_s is None:
-        raise InvalidInput(what=where, why='it does not say how long: for = "2h"')
-    return watch_s
 
 
 def _retry(section: Mapping[str, Any], where: str) -> RetryPolicy:
@@ -323,30 +304,28 @@ def _retry(section: Mapping[str, Any], where: str) -> RetryPolicy:
     return retry
 
 
-def _misfits(recipe: Recipe, loop: LoopFile) -> list[str]:
-    """Why a recipe cannot be used by this loop."""
-    problems = [
-        f"there is no file {recipe.path(name)}, which its [tokens] names"
-        for name in (recipe.tokens.tokenizer, recipe.tokens.template)
-        if name is not None and not recipe.path(name).is_file()
-    ]
+def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
+    """Why a recipe cannot be used by this loop, if it cannot."""
+    for name in (recipe.tokens.tokenizer, recipe.tokens.template):
+        if name is not None and not recipe.path(name).is_file():
+            return f"there is no file {recipe.path(name)}, which its [tokens] names"
     if recipe.as_of != "latest":
-        problems.append(
+        return (
             f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions; a loop says"
             " itself which moment its cycle is about"
         )
     if loop.counted == "channel" and recipe.staleness.channel != loop.channel:
         counted = recipe.staleness.channel or recipe.staleness.checkpoint
         by = f"it counts from {counted!r}" if counted else "it names none"
-        problems.append(
+        return (
             f"its [staleness] has to say channel = {loop.channel!r}, with max_versions, so that"
             f" samples of retired checkpoints are left out, and {by}; where that is meant, the"
             ' [shard] of the loop file says staleness = "recipe"'
         )
     if recipe.reward is None:
-        return problems
+        return None
     if recipe.reward.pending == "wait":
-        problems.append(
+        return (
             'pending is "wait": production never rests, and such a shard would never be built;'
             ' say pending = "drop"'
         )
@@ -354,8 +333,8 @@ def _misfits(recipe: Recipe, loop: LoopFile) -> list[str]:
     theirs = find_definition(name if name in shipped() else str(recipe.path(name)))
     mine = loop.load_definition()
     if theirs.version != mine.version:
-        problems.append(
+        return (
             f"its definition is {theirs.name} ({theirs.version}), and the loop computes {mine.name}"
             f" ({mine.version})"
         )
-    return problems
+    return None

@@ -12,6 +12,7 @@ class LoopSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "loop_answer_bytes_max", "loop_trainer_answer_seconds", "loop_trainer_pause_seconds_max",
+        "loop_lease_seconds",
     })  # fmt: skip
 
     VARIABLES: ClassVar = frozenset({
@@ -19,12 +20,6 @@ class LoopSettings(RoomSettings):
         "parent_uri", "seed", "shard", "shard_folder", "work",
     })  # fmt: skip
 
-    loop_lease_seconds: float = setting(
-        30.0,
-        "a runner of a loop that is silent so long loses its stage",
-        "Lower it to take over sooner from a runner that died.",
-        minimum=0.1,
-    )
     loop_poll_seconds: float = setting(
         10.0,
         "how often a runner of a loop looks whether what it waits for is there",

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.settings import MIB, RoomSettings, setting
+from penstock.lake.settings import LakeSettings
+from penstock.settings import RoomSettings, Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,14 +13,9 @@ class RewardSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "judge_attempts_max", "rewards_file_rows_max",
+        "rewards_bucket_bytes_target",
     })  # fmt: skip
 
-    rewards_bucket_bytes_target: int = setting(
-        8 * MIB,
-        "bytes of segments whose sessions' rewards are computed at once",
-        "Lower it when workers run out of memory.",
-        minimum=1,
-    )
     judge_url: str = setting(
         "",
         "OpenAI-compatible address that judges follow-ups, up to /v1; empty: none is asked",
@@ -67,3 +63,9 @@ class RewardSettings(RoomSettings):
         "Lower it for a model with a short context.",
         minimum=100,
     )
+
+
+def reward_bucket_bytes(settings: Settings) -> int:
+    """Bytes of segments whose sessions' rewards are computed at once. Rewards need several times
+    the memory that other jobs need for the same bytes."""
+    return settings.room(LakeSettings).bucket_bytes_target // 8

@@ -18,7 +18,7 @@ from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import SessionId, plan_sessions
 from penstock.lake.catalog import Pin, content_snap, name_snap, pinned
-from penstock.lake.commit import intents_kept
+from penstock.lake.commits import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.shards.balance import pack
@@ -82,7 +82,7 @@ def build_shard(
     owner = uuid.uuid4().hex
     as_of = content_snap(lake.database) if recipe.as_of == "latest" else recipe.as_of
     with (
-        pinned(lake.database, as_of, settings.reader_lease_seconds, renewed=True) as pin,
+        pinned(lake.database, as_of, renewed=True) as pin,
         intents_kept(lake.database, owner, settings.collection_grace_seconds),
     ):
         queries = SnapshotQueries(lake, pin.snap, tenant)

@@ -7,6 +7,8 @@ from penstock.settings import GIB, MIB, RoomSettings, setting
 
 #: A larger block is slower to check after a crash, and no quicker to write.
 _BLOCK_BYTES_MAX = 4 * MIB
+#: A file of the local log before the next begins: space is given back by whole files.
+FILE_BYTES_MAX = 64 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +17,7 @@ class EventLogSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "log_block_bytes_max", "log_refresh_seconds",
+        "log_file_bytes_max",
     })  # fmt: skip
 
     event_bytes_max: int = setting(
@@ -36,13 +39,6 @@ class EventLogSettings(RoomSettings):
         "Raise it to outlast longer outages of the database or the store.",
         minimum=1,
     )
-    log_file_bytes_max: int = setting(
-        64 * MIB,
-        "a file of the local log before the next begins",
-        "Lower it on a small disk: space is given back by whole files.",
-        minimum=1,
-        at_most="log_bytes_max",
-    )
     disk_reserve_bytes: int = setting(
         256 * MIB,
         "disk kept free for the writer: below it 503",
@@ -57,6 +53,11 @@ class EventLogSettings(RoomSettings):
     )
 
     @property
+    def file_bytes_max(self) -> int:
+        """Less for a small log, so that it has several files."""
+        return min(FILE_BYTES_MAX, self.log_bytes_max // 4)
+
+    @property
     def block_bytes_max(self) -> int:
         """Events that share one fsync and one checksum."""
-        return min(_BLOCK_BYTES_MAX, self.log_file_bytes_max // 2)
+        return min(_BLOCK_BYTES_MAX, self.file_bytes_max // 2)

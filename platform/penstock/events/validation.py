@@ -16,7 +16,9 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from penstock.events.event import (
+    CUSTOM_PREFIX,
     FIELDS,
+    PAYLOADS,
     TS_MAX,
     TS_MAX_US,
     TS_MIN,
@@ -24,9 +26,9 @@ from penstock.events.event import (
     Envelope,
     EventFields,
     Id,
+    Payload,
     microseconds,
 )
-from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS, Payload
 
 #: Deeper than any real payload; JSON readers downstream recurse.
 NESTING_MAX = 200

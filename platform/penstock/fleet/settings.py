@@ -13,6 +13,8 @@ class FleetSettings(RoomSettings):
     RETIRED: ClassVar = frozenset({
         "follow_retry_seconds", "follow_retry_seconds_max", "replica_forget_seconds",
         "replicas_max",
+        "follow_check_seconds",
+        "replica_report_seconds",
     })  # fmt: skip
 
     VARIABLES: ClassVar = frozenset({
@@ -26,12 +28,6 @@ class FleetSettings(RoomSettings):
         "Raise it for checkpoints that take longer to load.",
         minimum=0.1,
     )
-    follow_check_seconds: float = setting(
-        30.0,
-        "how often a sidecar asks whether its engine still has what was loaded",
-        "Lower it to notice sooner that an engine was restarted.",
-        minimum=0.01,
-    )
     follow_copies_max: int = setting(
         3,
         "copies of checkpoints that a sidecar keeps beside those that it loaded last",
@@ -40,14 +36,13 @@ class FleetSettings(RoomSettings):
     )
     replica_silent_seconds: float = setting(
         60.0,
-        "a replica that nobody heard of for so long is silent",
-        "Raise it where sidecars are often cut off from the service.",
+        "a replica that nobody heard of for so long is silent; it reports six times as often",
+        "Lower it to see sooner who is gone; raise it where sidecars are often cut off.",
         minimum=0.01,
     )
-    replica_report_seconds: float = setting(
-        10.0,
-        "how often a sidecar says what its replica has loaded, and a service counts replicas",
-        "Lower it to see sooner which replicas are gone.",
-        minimum=0.01,
-        at_most="replica_silent_seconds",
-    )
+
+    @property
+    def replica_report_seconds(self) -> float:
+        """How often a sidecar reports, and a service counts replicas: several reports may be lost
+        before a replica counts as silent."""
+        return self.replica_silent_seconds / 6

@@ -12,14 +12,10 @@ class LakeSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "row_group_bytes_max", "job_result_bytes_max",
+        "row_group_rows_max",
+        "reader_lease_seconds",
     })  # fmt: skip
 
-    row_group_rows_max: int = setting(
-        10_000,
-        "rows in a Parquet row group",
-        "Lower it when queries read few sessions, raise it when they scan everything.",
-        minimum=1,
-    )
     known_bytes_max: int = setting(
         128 * MIB,
         "memory for the identities of recent sessions",
@@ -28,8 +24,8 @@ class LakeSettings(RoomSettings):
     )
     lease_seconds: float = setting(
         30.0,
-        "a writer that is silent so long loses its partition",
-        "Lower it to take over sooner from a writer that died, raise it for machines that stall.",
+        "a writer, or a runner of a loop, that is silent so long is replaced",
+        "Lower it to take over sooner from a process that died; raise it where machines stall.",
         minimum=1,
     )
     upkeep_seconds: float = setting(
@@ -61,12 +57,6 @@ class LakeSettings(RoomSettings):
         "a removed file is kept so long",
         "Raise it above the time that a backup of the store takes.",
         minimum=0,
-    )
-    reader_lease_seconds: float = setting(
-        900.0,
-        "a query's claim on its files",
-        "Lower it to free files sooner after readers that were killed.",
-        minimum=1,
     )
     bucket_bytes_target: int = setting(
         64 * MIB,

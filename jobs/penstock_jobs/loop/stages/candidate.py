@@ -1,20 +1,19 @@
 """The stages that make a candidate of sessions: rewards, shard, train, register."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
+from penstock.clock import SECOND_US
 from penstock.http.address import HttpAddress
 from penstock.http.client import Bounds
 from penstock.lake.catalog import content_snap, name_snap, pinned
-from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock.lake.settings import LakeSettings
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
-from penstock_jobs.loop.cycles import database_now, encoded_inputs, newest_begun, newest_made
+from penstock_jobs.loop.cycles import database_now, encoded_inputs
 from penstock_jobs.loop.loop_file import CycleStart, token_of
 from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stages.stage import (
@@ -26,13 +25,13 @@ from penstock_jobs.loop.stages.stage import (
     StageFacts,
     StageWaits,
 )
+from penstock_jobs.loop.tables import loop_cycle
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, Trainer, TrainingTask
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
 
 _FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
 _FRESH_VIEWS = frozenset({"outcomes", "sessions"})
-_SECOND_US = 1_000_000
 #: An answer of a trainer, and the wait for one by HTTP.
 _ANSWER_BYTES_MAX = 64 * 1024
 _ANSWER_SECONDS_MAX = 60.0
@@ -50,15 +49,16 @@ class RewardsStage(Stage):
     name = "rewards"
 
     def inputs(self, context: StageContext) -> StageFacts:
-        database, key, number = context.lake.database, context.claim.key, context.cycle.number
-        begun = newest_begun(database, key, number)
-        made = newest_made(database, key, number)
-        start = context.loop.start
+        cycles, columns = context.claim.cycles, loop_cycle.c
+        is_earlier = columns.number < context.cycle.number
+        begun = cycles.newest(is_earlier, columns.began_at.is_not(None))
+        # The newest that made a checkpoint, promoted or not.
+        trained = cycles.newest(is_earlier, columns.checkpoint.is_not(None))
         return {
             "channel": context.loop.channel,
             "definition": context.loop.load_definition().version,
-            "start": {"tokens": start.tokens, "every_s": start.every_s},
-            "scored_after_us": made.results()[self.name]["scored_at_us"] if made else 0,
+            "start": asdict(context.loop.start),
+            "scored_after_us": trained.results()[self.name]["scored_at_us"] if trained else 0,
             "began_before_us": begun.began_at if begun else None,
         }
 
@@ -73,79 +73,49 @@ class RewardsStage(Stage):
         if checkpoint is None:
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
         snap = content_snap(lake.database)
-        lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
-        with pinned(lake.database, snap, lease_s, renewed=True):
-            fresh = count_fresh(
-                lake,
-                snap,
-                tenant=context.tenant,
-                checkpoint=checkpoint,
-                version=definition.version,
-                after_us=inputs["scored_after_us"],
-            )
-            waits_for = missing_for_start(
-                loop.start,
-                fresh,
-                checkpoint,
-                began_before_us=inputs["began_before_us"],
-                now_us=database_now(lake.database),
-            )
+        with pinned(lake.database, snap, renewed=True):
+            facts = {
+                "checkpoint": checkpoint, "version": definition.version,
+                "after_us": inputs["scored_after_us"],
+            }  # fmt: skip
+            query = OwnQuery(_FRESH_SQL.read_text(encoding="utf-8"), _FRESH_VIEWS, facts)
+            [fresh] = lake.query(query, as_of=snap, tenant=context.tenant).arrow().to_pylist()
+            began_us, now_us = inputs["began_before_us"], database_now(lake.database)
+            waits_for = missing_for_start(loop.start, fresh["tokens"], checkpoint, began_us, now_us)
             if waits_for is not None:
                 return StageWaits(waits_for)
             name = f"loop-{context.label}-{context.cycle.number:04d}"
-            note = f"what cycle {context.cycle.number} of the loop {loop.name} is about"
+            note = f"what {context.occasion} is about"
             snapshot = name_snap(lake.database, name, name, snap, note)
         return StageDone(
             {
                 "snapshot": snapshot,
                 "scored_at_us": report.as_of_us,
-                "sessions": fresh.sessions,
-                "tokens": fresh.tokens,
+                **fresh,
                 "computed": report.sessions,
             },
             {"parent": checkpoint, "began_at": context.claim.at},
-            f"{fresh.tokens} fresh scored tokens of {fresh.sessions} sessions from {checkpoint}",
+            f"{fresh['tokens']} fresh scored tokens of {fresh['sessions']} sessions from"
+            f" {checkpoint}",
         )
 
 
-@dataclass(frozen=True)
-class FreshSessions:
-    """What the channel's checkpoint wrote since the last cycle that made a checkpoint."""
-
-    sessions: int
-    tokens: int
-
-
-def count_fresh(
-    lake: Lake, snap: int, *, tenant: str, checkpoint: str, version: str, after_us: int
-) -> FreshSessions:
-    """As of a snap, by a version of a definition."""
-    facts = {"checkpoint": checkpoint, "version": version, "after_us": after_us}
-    query = OwnQuery(_FRESH_SQL.read_text(encoding="utf-8"), _FRESH_VIEWS, facts)
-    [row] = lake.query(query, as_of=snap, tenant=tenant).arrow().to_pylist()
-    return FreshSessions(row["sessions"], row["tokens"])
-
-
 def missing_for_start(
-    start: CycleStart,
-    fresh: FreshSessions,
-    checkpoint: str,
-    *,
-    began_before_us: int | None,
-    now_us: int,
+    start: CycleStart, tokens: int, checkpoint: str, began_before_us: int | None, now_us: int
 ) -> str | None:
-    """What a cycle waits for; None where it begins."""
+    """What a cycle waits for; None where it begins. `tokens` are the fresh ones, and the cycle
+    before began at `began_before_us`."""
     reasons = []
     if start.tokens is not None:
-        if fresh.tokens >= start.tokens:
+        if tokens >= start.tokens:
             return None
         reasons.append(
-            f"{fresh.tokens} of {start.tokens} fresh scored tokens from {checkpoint} are there"
+            f"{tokens} of {start.tokens} fresh scored tokens from {checkpoint} are there"
         )
     if start.every_s is not None:
         left_s = 0.0
         if began_before_us is not None:
-            left_s = start.every_s - (now_us - began_before_us) / _SECOND_US
+            left_s = start.every_s - (now_us - began_before_us) / SECOND_US
         if left_s <= 0:
             return None
         reasons.append(f"{left_s:.0f} s are left of the schedule")
@@ -199,8 +169,8 @@ class TrainStage(Stage):
         parent = find(context.lake.database, context.tenant, context.parent)
         shard = context.results["shard"]["shard"]
         trainer = context.loop.trainer
-        what = {"url": trainer.url} if trainer.command is None else {"command": trainer.command}
-        return what | {
+        place = {"url": trainer.url} if trainer.command is None else {"command": trainer.command}
+        return place | {
             "shard": shard,
             "shard_folder": _address(context.lake.settings.store_url, folder_of(shard)),
             "parent": parent.name,
@@ -211,30 +181,29 @@ class TrainStage(Stage):
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         facts = {name: value for name, value in inputs.items() if name not in ("url", "command")}
+        facts |= {
+            "lake": without_secrets(context.lake.settings.store_url),
+            "loop": context.loop.name,
+            "cycle": context.cycle.number,
+        }
+        # The key begins with the checkpoint's name, for people who read it.
+        _, digest = encoded_inputs(inputs)
+        suffix = text_digest(f"{context.tenant}\0{digest}").removeprefix("sha256:")
         task = TrainingTask(
-            key=training_key(context.tenant, inputs),
+            key=f"{inputs['checkpoint']}-{suffix}",
             attempt=context.claim.epoch,
             limit_s=context.loop.trainer.limit_s,
-            facts=facts
-            | {
-                "lake": without_secrets(context.lake.settings.store_url),
-                "loop": context.loop.name,
-                "cycle": context.cycle.number,
-            },
+            facts=facts,
         )
-        made = open_trainer(context).train(task, context.claim.lost)
-        result = {"uri": made.uri, "digest": made.digest, "form": made.form, "note": made.note}
-        return StageDone(result, summary=f"{made.uri}, {made.digest}")
+        trained = _open_trainer(context).train(task, context.claim.lost)
+        result = {
+            "uri": trained.uri, "digest": trained.digest, "form": trained.form,
+            "note": trained.note,
+        }  # fmt: skip
+        return StageDone(result, summary=f"{trained.uri}, {trained.digest}")
 
 
-def training_key(tenant: str, inputs: StageFacts) -> str:
-    """Begins with the checkpoint's name, for people who read it."""
-    _, digest = encoded_inputs(inputs)
-    whole = text_digest(f"{tenant}\0{digest}").removeprefix("sha256:")
-    return f"{inputs['checkpoint']}-{whole}"
-
-
-def open_trainer(context: StageContext) -> Trainer:
+def _open_trainer(context: StageContext) -> Trainer:
     """Raises InvalidInput."""
     settings, loop, trainer = context.lake.settings, context.loop, context.loop.trainer
     if trainer.command is not None:
@@ -247,14 +216,13 @@ def open_trainer(context: StageContext) -> Trainer:
             answer_bytes_max=_ANSWER_BYTES_MAX,
         )
     assert trainer.url is not None
+    of_loop = settings.room(LoopSettings)
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=token_of(trainer.token_env),
         bounds=Bounds(_ANSWER_SECONDS_MAX, _ANSWER_BYTES_MAX),
         pace=Pace(
-            settings.room(LoopSettings).loop_poll_seconds,
-            _PAUSE_SECONDS_MAX,
-            settings.room(LoopSettings).loop_trainer_silence_seconds,
+            of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, of_loop.loop_trainer_silence_seconds
         ),
     )
 
@@ -281,8 +249,7 @@ class RegisterStage(Stage):
         }
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
-        cycle = f"cycle {context.cycle.number} of the loop {context.loop.name}"
-        made = register(
+        checkpoint = register(
             context.lake.database,
             context.lake.settings,
             tenant=context.tenant,
@@ -293,7 +260,8 @@ class RegisterStage(Stage):
             parent=inputs["parent"],
             form=inputs["form"],
             shards=[inputs["shard"]],
-            note=inputs["note"] or cycle,
+            note=inputs["note"] or context.occasion,
         )
-        result = {"checkpoint": made.name, "digest": made.digest, "checked": made.checked}
-        return StageDone(result, {"checkpoint": made.name}, f"{made.name}, {made.checked}")
+        name, checked = checkpoint.name, checkpoint.checked
+        result = {"checkpoint": name, "digest": checkpoint.digest, "checked": checked}
+        return StageDone(result, {"checkpoint": name}, f"{name}, {checked}")

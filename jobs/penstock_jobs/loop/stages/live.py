@@ -7,9 +7,8 @@ from penstock.channels.history import channel_changes
 from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.database.leases import leased
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, one_line
 from penstock.gate.errors import GateRefused
-from penstock.gate.policy import LiveRequirement
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.settings import CanarySettings
@@ -44,7 +43,7 @@ class CanaryStage(Stage):
 
     name = "canary"
 
-    def wanted(self, loop: LoopFile) -> bool:
+    def is_part_of(self, loop: LoopFile) -> bool:
         return loop.canary is not None
 
     def inputs(self, context: StageContext) -> StageFacts:
@@ -57,7 +56,13 @@ class CanaryStage(Stage):
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         if (end := _canary_end(context, inputs)) is not None:
             return end
-        step = _step(context)
+        step = _look(context)
+        if step.did == "looked":
+            channel, actor = context.loop.channel, context.actor
+            try:
+                step = step_once(context.lake, context.tenant, channel, actor=actor)
+            except _NOT_NOW as error:
+                step = WatchRound("refused", one_line(error))
         if (end := _canary_end(context, inputs)) is not None:
             return end
         limit_s = context.loop.canary.limit_s if context.loop.canary is not None else None
@@ -74,17 +79,7 @@ def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None
         return StageDone({"version": state.version}, summary=summary)
     if state.canary == context.candidate:
         return None
-    return CycleOver("rolled_back", why_gone(context, inputs["version"]))
-
-
-def _step(context: StageContext) -> WatchRound:
-    look = look_at_metrics(context)
-    if look.did != "looked":
-        return look
-    try:
-        return step_once(context.lake, context.tenant, context.loop.channel, actor=context.actor)
-    except _NOT_NOW as error:
-        return WatchRound("refused", " ".join(str(error).split()))
+    return CycleOver("rolled_back", _why_gone(context, inputs["version"]))
 
 
 def _take_back(context: StageContext, inputs: StageFacts, why: str) -> StageAnswer:
@@ -99,7 +94,7 @@ def _take_back(context: StageContext, inputs: StageFacts, why: str) -> StageAnsw
     try:
         roll_back(context.lake.database, request)
     except PromotionConflict as error:
-        return StageWaits(" ".join(str(error).split()))
+        return StageWaits(one_line(error))
     return _canary_end(context, inputs) or StageWaits(why)
 
 
@@ -108,7 +103,7 @@ class WatchStage(Stage):
 
     name = "watch"
 
-    def wanted(self, loop: LoopFile) -> bool:
+    def is_part_of(self, loop: LoopFile) -> bool:
         return loop.watch_s is not None
 
     def inputs(self, context: StageContext) -> StageFacts:
@@ -122,10 +117,10 @@ class WatchStage(Stage):
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         why = ""
         if context.channel().checkpoint == context.candidate:
-            why = look_at_metrics(context).why
+            why = _look(context).why
         state = context.channel()
         if state.checkpoint != context.candidate:
-            return CycleOver("rolled_back", why_gone(context, inputs["version"]))
+            return CycleOver("rolled_back", _why_gone(context, inputs["version"]))
         left_s = inputs["for_s"] - context.seconds_in_stage()
         if left_s <= 0:
             return StageDone({"version": state.version, "last": why}, summary=why)
@@ -137,7 +132,7 @@ def _look_seconds(context: StageContext) -> float:
     return context.lake.settings.room(CanarySettings).canary_look_seconds
 
 
-def look_at_metrics(context: StageContext) -> WatchRound:
+def _look(context: StageContext) -> WatchRound:
     """A round of the watcher, which rolls back a checkpoint that is worse.
 
     Does nothing while a watcher beside the loop looks. First computes the rewards that the metrics
@@ -148,37 +143,22 @@ def look_at_metrics(context: StageContext) -> WatchRound:
     name = lease_of(context.tenant, channel)
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
     with leased(lake.database, name, owner, lake.settings.room(LakeSettings).lease_seconds) as mine:
-        if mine:
-            _compute_rewards(context)
-            return watch_once(lake, context.tenant, channel)
-    return WatchRound("nothing", "another watcher is looking at this moment")
+        if not mine:
+            return WatchRound("nothing", "another watcher is looking at this moment")
+        if definitions := list(_definitions(context)):
+            with context.executor() as executor:
+                for definition in definitions:
+                    runs.run(lake, executor, runs.RunRequest(definition))
+        return watch_once(lake, context.tenant, channel)
 
 
-def why_gone(context: StageContext, version: int) -> str:
-    """Why a channel is no longer at what the loop promoted, by the first change that took it."""
-    database, channel = context.lake.database, context.loop.channel
-    for change in channel_changes(database, context.tenant, channel, after=version):
-        if context.candidate not in (change.checkpoint, change.canary):
-            return f"{change.action} by {change.actor}: {change.reason}"
-    return "nobody said why"
-
-
-def _compute_rewards(context: StageContext) -> None:
+def _definitions(context: StageContext) -> Iterator[Definition]:
+    """Each definition that a live metric of the policy needs, once. The look complains of unknown
+    ones."""
     policy = context.policy()
-    if policy is None or not (definitions := list(_definitions(context, policy.live))):
-        return
-    with context.executor() as executor:
-        for definition in definitions:
-            runs.run(context.lake, executor, runs.RunRequest(definition))
-
-
-def _definitions(
-    context: StageContext, metrics: tuple[LiveRequirement, ...]
-) -> Iterator[Definition]:
-    """Each definition that a metric asks for, once. The look complains of unknown ones."""
     names = [
         metric.definition or DEFAULT
-        for metric in metrics
+        for metric in (policy.live if policy is not None else ())
         if metric.definition or metric.metric not in COLUMNS
     ]
     mine = context.loop.load_definition()
@@ -193,3 +173,12 @@ def _definitions(
                 yield find_definition(name)
         else:
             yield parse_definition(known.text, known.name)
+
+
+def _why_gone(context: StageContext, version: int) -> str:
+    """Why a channel is no longer at what the loop promoted, by the first change that took it."""
+    database, channel = context.lake.database, context.loop.channel
+    for change in channel_changes(database, context.tenant, channel, after=version):
+        if context.candidate not in (change.checkpoint, change.canary):
+            return f"{change.action} by {change.actor}: {change.reason}"
+    return "nobody said why"

@@ -7,23 +7,22 @@ from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionCon
 from penstock.channels.history import channel_changes
 from penstock.channels.judgement import judge
 from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.checkpoints.attempt import AttemptScope, RecordedAttempt
+from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
 from penstock.checkpoints.errors import StateRefused
-from penstock.checkpoints.scores import attempts_of
-from penstock.errors import InvalidInput
+from penstock.clock import SECOND_US
+from penstock.errors import InvalidInput, one_line
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps, EvidenceRules
 from penstock_jobs.benchmarks.run import (
     ChooseAttempts,
     PlannedAttempt,
     RunOptions,
-    RunReport,
     register_suite,
     run_suite,
 )
-from penstock_jobs.benchmarks.suite import Suite, read_suite
+from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.benchmarks.until_decided import UntilDecided
-from penstock_jobs.canary.watch import gate as judge_of
+from penstock_jobs.canary.watch import gate
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
 from penstock_jobs.loop.stages.stage import (
@@ -39,7 +38,6 @@ from penstock_jobs.loop.stages.stage import (
 #: The part of the policy's `max_age` after which an attempt is made anew: it would be too old by
 #: the time when the gate is asked.
 _SHARE_OF_AGE = 0.9
-_SECOND_US = 1_000_000
 _REFUSALS = (AlreadyServing, ChannelPinned, GateRefused, PromotionConflict, StateRefused)
 
 
@@ -67,38 +65,42 @@ class BenchStage(Stage):
         return {"suites": suites, "checkpoint": checkpoint, "parent": context.parent}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
-        apply_policy(context)
-        made: dict[str, dict[str, int]] = {}
+        _apply_policy(context)
+        counts: dict[str, dict[str, int]] = {}
         for bench in context.loop.bench:
-            suite = read_suite(bench.folder)
-            of_suite = made.setdefault(suite.name, {})
+            suite = read_suite(bench.folder).name
             for checkpoint in (inputs["parent"], inputs["checkpoint"]):
-                until = bench.until_decided and checkpoint == inputs["checkpoint"]
-                report = _attempt(context, bench, suite, checkpoint, until_decided=until)
-                of_suite[checkpoint] = report.made + report.known
-        counts = "; ".join(
+                until_decided = bench.until_decided and checkpoint == inputs["checkpoint"]
+                attempts = _attempt(context, bench, checkpoint, until_decided=until_decided)
+                counts.setdefault(suite, {})[checkpoint] = attempts
+        summary = "; ".join(
             f"{suite}: " + ", ".join(f"{count} of {name}" for name, count in of_suite.items())
-            for suite, of_suite in made.items()
+            for suite, of_suite in counts.items()
         )
-        return StageDone({"attempts": made}, summary=f"attempts at {counts}")
+        return StageDone({"attempts": counts}, summary=f"attempts at {summary}")
 
 
 def _attempt(
-    context: StageContext,
-    bench: BenchSection,
-    suite: Suite,
-    checkpoint: str,
-    *,
-    until_decided: bool,
-) -> RunReport:
-    lake = context.lake
-    register_suite(lake.database, context.tenant, suite)
-    place = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
-    choose: ChooseAttempts
+    context: StageContext, bench: BenchSection, checkpoint: str, *, until_decided: bool
+) -> int:
+    """How many attempts of the checkpoint are there afterwards."""
+    database, suite = context.lake.database, read_suite(bench.folder)
+    register_suite(database, context.tenant, suite)
+    scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     if until_decided:
-        choose = UntilDecided(lake.database, place, context.loop.channel)
+        choose: ChooseAttempts = UntilDecided(database, scope, context.loop.channel)
     else:
-        choose = _enough(context, place, suite, bench.attempts or suite.attempts)
+        # They are chosen once: attempts that get too old while others are made do not keep the
+        # run going for ever.
+        policy = context.policy()
+        rules = policy.evidence if policy is not None else EvidenceRules()
+        planned = missing_attempts(
+            attempts_of(database, scope),
+            [task.name for task in suite.tasks],
+            bench.attempts or suite.attempts,
+            oldest_accepted_us(rules.max_age_s, database_now(database)),
+        )
+        choose = lambda _known: planned  # noqa: E731
     options = RunOptions(
         agent=context.loop.here(bench.agent),
         serving=bench.serving and bench.serving.replace("{checkpoint}", checkpoint),
@@ -109,33 +111,17 @@ def _attempt(
         visible=bench.visible,
     )
     with context.executor() as executor:
-        return run_suite(
-            lake, executor, suite, checkpoint, options, tenant=context.tenant, choose=choose
+        report = run_suite(
+            context.lake, executor, suite, checkpoint, options, tenant=context.tenant, choose=choose
         )
-
-
-def _enough(
-    context: StageContext, place: AttemptScope, suite: Suite, attempts: int
-) -> ChooseAttempts:
-    """So many attempts at each task that the gate accepts. They are chosen once: attempts that get
-    too old while others are made do not keep the run going for ever."""
-    policy = context.policy()
-    rules = policy.evidence if policy is not None else EvidenceRules()
-    database = context.lake.database
-    planned = missing_attempts(
-        attempts_of(database, place),
-        [task.name for task in suite.tasks],
-        attempts,
-        oldest_accepted_us(rules.max_age_s, database_now(database)),
-    )
-    return lambda _known: planned
+    return report.made + report.known
 
 
 def oldest_accepted_us(max_age_s: int | None, now_us: int) -> int | None:
     """Attempts from before are too old. None: no attempt is."""
     if max_age_s is None:
         return None
-    return now_us - round(_SHARE_OF_AGE * max_age_s * _SECOND_US)
+    return now_us - round(_SHARE_OF_AGE * max_age_s * SECOND_US)
 
 
 def missing_attempts(
@@ -148,10 +134,10 @@ def missing_attempts(
     """
     numbers: dict[str, set[int]] = {task: set() for task in tasks}
     fresh = dict.fromkeys(tasks, 0)
-    for kept in known:
-        if kept.result.task in numbers:
-            numbers[kept.result.task].add(kept.result.attempt)
-            fresh[kept.result.task] += oldest_us is None or kept.scored_at >= oldest_us
+    for record in known:
+        if record.result.task in numbers:
+            numbers[record.result.task].add(record.result.attempt)
+            fresh[record.result.task] += oldest_us is None or record.scored_at >= oldest_us
     planned = []
     for count in range(attempts):
         for task in tasks:
@@ -162,7 +148,7 @@ def missing_attempts(
     return planned
 
 
-def apply_policy(context: StageContext) -> None:
+def _apply_policy(context: StageContext) -> None:
     """Give the channel the policy that the loop file names, if any. The same one is no change."""
     if context.loop.policy is not None:
         set_policy(
@@ -181,7 +167,7 @@ class GateStage(Stage):
     name = "gate"
 
     def inputs(self, context: StageContext) -> StageFacts:
-        apply_policy(context)
+        _apply_policy(context)
         return {
             "checkpoint": context.results["register"]["checkpoint"],
             "parent": context.parent,
@@ -218,48 +204,56 @@ class PromoteStage(Stage):
 
     def inputs(self, context: StageContext) -> StageFacts:
         verdict = context.results["gate"]
+        share = None
+        if (canary := context.loop.canary) is not None:
+            share = canary.share
+            if share is None:
+                policy = context.policy()
+                if policy is None:
+                    why = "the channel has no policy"
+                    raise InvalidInput(what="[canary] without a share", why=why)
+                share = (policy.canary or CanarySteps()).steps[0]
         return {
             "checkpoint": context.results["register"]["checkpoint"],
             "parent": context.parent,
             "verdict": verdict["verdict"],
             "channel_version": verdict["channel_version"],
-            "share": _first_share(context),
+            "share": share,
         }
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
-        database, channel = context.lake.database, context.loop.channel
-        if (change := made_before(context, inputs["channel_version"])) is not None:
+        database, share = context.lake.database, inputs["share"]
+        if (change := _earlier_promotion(context, inputs["channel_version"])) is not None:
             return _promoted(change)
-        present = context.channel()
-        if present.canary is not None:
-            return CycleOver("refused", f"the canary {present.canary} is tried on {channel}")
-        share = inputs["share"]
+        state = context.channel()
+        if state.canary is not None:
+            return CycleOver("refused", f"the canary {state.canary} is tried on {state.name}")
         promotion = Promotion(
             tenant=context.tenant,
-            channel=channel,
+            channel=context.loop.channel,
             checkpoint=inputs["checkpoint"],
-            reason=f"cycle {context.cycle.number} of the loop {context.loop.name}",
+            reason=context.occasion,
             actor=context.actor,
             expect=inputs["parent"],
-            expect_version=present.version,
+            expect_version=state.version,
             share=share,
         )
         try:
-            gate = judge_of(database, context.tenant, share is None)
-            return _promoted(promote(database, promotion, gate))
+            verdict_of = gate(database, context.tenant, share is None)
+            return _promoted(promote(database, promotion, verdict_of))
         except _REFUSALS as error:
             # A runner that had this stage before may have been faster by now.
-            if (change := made_before(context, inputs["channel_version"])) is not None:
+            if (change := _earlier_promotion(context, inputs["channel_version"])) is not None:
                 return _promoted(change)
-            why = " ".join(str(error).split())
             state = context.channel()
             same = (state.checkpoint, state.canary) == (inputs["parent"], None)
             if isinstance(error, PromotionConflict) and same:
-                return StageWaits(why)  # another version with the same checkpoint: a new policy
-            return CycleOver("refused", why)
+                # Another version with the same checkpoint: a new policy.
+                return StageWaits(one_line(error))
+            return CycleOver("refused", one_line(error))
 
 
-def made_before(context: StageContext, version: int) -> Change | None:
+def _earlier_promotion(context: StageContext, version: int) -> Change | None:
     """The change that a try before this one made, whatever became of it since."""
     database, channel = context.lake.database, context.loop.channel
     for change in channel_changes(database, context.tenant, channel, after=version):
@@ -273,16 +267,3 @@ def _promoted(change: Change) -> StageDone:
     part = "" if change.canary is None else f", as a canary on {change.canary_share:g}"
     summary = f"{change.channel} version {change.version}{part}"
     return StageDone({"version": change.version, "verdict": change.verdict}, summary=summary)
-
-
-def _first_share(context: StageContext) -> float | None:
-    """Of the canary."""
-    canary = context.loop.canary
-    if canary is None:
-        return None
-    if canary.share is not None:
-        return canary.share
-    policy = context.policy()
-    if policy is None:
-        raise InvalidInput(what="[canary] without a share", why="the channel has no policy")
-    return (policy.canary or CanarySteps()).steps[0]

@@ -8,10 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
-from penstock.channels import channel
-from penstock.channels.channel import ChannelState
+from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.clock import SECOND_US
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import Executor, open_executor
 from penstock.gate.policy import Policy, parse
@@ -19,7 +20,6 @@ from penstock.lake.lake import Lake
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
 from penstock_jobs.loop.loop_file import LoopFile
 
-_SECOND_US = 1_000_000
 #: What can be written as JSON.
 StageFacts = Mapping[str, Any]
 
@@ -65,11 +65,11 @@ class StageContext:
     #: As it was when this stage was claimed.
     cycle: Cycle
     claim: StageClaim
-    #: Of the stages before, by their names.
-    results: Mapping[str, StageFacts]
 
-    def executor(self) -> AbstractContextManager[Executor]:
-        return open_executor(self.lake.settings)
+    @cached_property
+    def results(self) -> Mapping[str, StageFacts]:
+        """The results of the stages before, by their names."""
+        return self.cycle.results()
 
     @property
     def parent(self) -> str:
@@ -92,26 +92,33 @@ class StageContext:
     def actor(self) -> str:
         return f"loop-{self.loop.name}"
 
+    @property
+    def occasion(self) -> str:
+        """For reasons and notes."""
+        return f"cycle {self.cycle.number} of the loop {self.loop.name}"
+
+    def executor(self) -> AbstractContextManager[Executor]:
+        return open_executor(self.lake.settings)
+
     def channel(self) -> ChannelState:
-        return channel.channel_state(self.lake.database, self.tenant, self.loop.channel)
+        return channel_state(self.lake.database, self.tenant, self.loop.channel)
 
     def policy(self) -> Policy | None:
         """The gate policy of the channel."""
-        text = channel.policy_of(self.lake.database, self.channel())
+        text = policy_of(self.lake.database, self.channel())
         return None if text is None else parse(text, f"the policy of {self.loop.channel}")
 
     def seconds_in_stage(self) -> float:
         """Since the first claim of this stage in this cycle."""
         began = self.cycle.stage(self.claim.stage).started_at or self.claim.at
-        return (database_now(self.lake.database) - began) / _SECOND_US
+        return (database_now(self.lake.database) - began) / SECOND_US
 
 
 class Stage(ABC):
     #: As it stands in the database.
     name: ClassVar[str]
 
-    def wanted(self, _loop: LoopFile) -> bool:
-        """Whether a cycle of this loop has it."""
+    def is_part_of(self, _loop: LoopFile) -> bool:
         return True
 
     @abstractmethod

@@ -8,7 +8,7 @@ from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.settings import RewardSettings
+from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
@@ -30,7 +30,7 @@ class SessionBuckets:
         make_task: Callable[[Bucket], TaskT],
     ) -> Iterator[ResultT]:
         """The result of each bucket of sessions, in the order in which workers finish."""
-        target = self.lake.settings.room(RewardSettings).rewards_bucket_bytes_target
+        target = reward_bucket_bytes(self.lake.settings)
         alone = [(SessionId(self.tenant, session),) for session in sorted(sessions)]
         buckets = plan_sessions(self.lake, self.pin, alone, target)
         for done in self.executor.run(function, (make_task(bucket) for bucket in buckets)):
