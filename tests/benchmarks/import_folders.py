@@ -1,20 +1,18 @@
 """Small writers of what other harnesses leave behind."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.result_import import FORMATS
-from penstock_jobs.benchmarks.result_import import format_of
-from typing import Any
-from zipfile import ZIP_DEFLATED
-from zipfile import ZipFile
 import json
-import pyarrow as pa
 import struct
 import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
+import pyarrow as pa
+
+from penstock.checkpoints.attempts import Attempt
+from penstock_jobs.benchmarks.importers.trials import ReadOptions, ReadResults
+from penstock_jobs.benchmarks.result_import import FORMATS, format_of
 
 Facts = Mapping[str, Any]
 

@@ -1,33 +1,25 @@
 """`penstock bench import`, into a registry."""
 
+import json
 from pathlib import Path
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import attempts_of
-from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.errors import CheckpointUnknown
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.checkpoints.attempts import AttemptScope, attempts_of
+from penstock.checkpoints.errors import AttemptConflict, CheckpointUnknown
 from penstock.checkpoints.registration import register
-from penstock.checkpoints.suites import SuiteTask
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
-from penstock.checkpoints.suites import suite_versions
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
 from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
-from penstock.settings import Settings
-from penstock.settings import load_settings
+from penstock.settings import Settings, load_settings
 from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.result_import import ImportReport
-from penstock_jobs.benchmarks.result_import import ImportRequest
-from penstock_jobs.benchmarks.result_import import import_results
-from tests.benchmarks.import_folders import harbor_job
-from tests.benchmarks.import_folders import harbor_trial
-from typing import Any
-import json
-import pytest
-import sqlalchemy as sa
-
+from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, import_results
+from tests.benchmarks.import_folders import harbor_job, harbor_trial
 
 TENANT = "default"
 

@@ -1,37 +1,33 @@
 """Runs: each attempt once, whatever happens; the same table on every executor."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import attempts_of
-from penstock.checkpoints.attempts import checkpoints_tried
-from penstock.checkpoints.attempts import runs_of
-from penstock.checkpoints.suites import suite_versions
-from penstock.errors import InvalidInput
-from penstock.execution.calls import InlineExecutor
-from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks import run
-from penstock_jobs.benchmarks.errors import AgentUnusable
-from penstock_jobs.benchmarks.errors import BenchmarkStopped
-from penstock_jobs.benchmarks.errors import ServingUnreachable
-from penstock_jobs.benchmarks.run import PlannedAttempt
-from penstock_jobs.benchmarks.run import RunOptions
-from penstock_jobs.benchmarks.run import RunReport
-from penstock_jobs.benchmarks.run import run_suite
-from penstock_jobs.benchmarks.suite import Suite
-from penstock_jobs.benchmarks.suite import read_suite
-from tests.benchmarks.conftest import TENANT
-from tests.support.suite_factory import SOLVE
-from tests.support.suite_factory import make_suite
-import pytest
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    attempts_of,
+    checkpoints_tried,
+    runs_of,
+)
+from penstock.checkpoints.suites import suite_versions
+from penstock.errors import InvalidInput
+from penstock.execution.calls import InlineExecutor
+from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks import run
+from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
+from penstock_jobs.benchmarks.run import PlannedAttempt, RunOptions, RunReport, run_suite
+from penstock_jobs.benchmarks.suite import Suite, read_suite
+from tests.benchmarks.conftest import TENANT
+from tests.support.suite_factory import SOLVE, make_suite
 
 ROOT = Path(__file__).parents[2]
 #: Solves what the seed says, so that results differ by attempt and are the same again.

@@ -2,40 +2,32 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from penstock.channels.judgement import judge
-from penstock.channels.promotion import Judge
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import record_attempts
-from penstock.checkpoints.suites import SuiteTask
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
-from penstock.database.engine import Database
-from penstock.gate.errors import GateRefused
-from penstock_jobs.canary.watch import JudgeOf
-from penstock_jobs.canary.watch import WatchRound
-from penstock_jobs.canary.watch import gate
-from penstock_jobs.canary.watch import watch_once
-from tests.support.canary_traffic import CHANNEL
-from tests.support.canary_traffic import HOUR
-from tests.support.canary_traffic import MINUTE
-from tests.support.canary_traffic import NEW
-from tests.support.canary_traffic import OLD
-from tests.support.canary_traffic import PLEASED
-from tests.support.canary_traffic import Plan
-from tests.support.canary_traffic import STEPS
-from tests.support.canary_traffic import reward
-from tests.support.canary_traffic import sessions
-from tests.support.canary_traffic import state
-from tests.support.canary_traffic import store
-from tests.support.checkpoint_factory import TENANT
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import set_policy
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
+
 import pytest
 
+from penstock.channels.judgement import judge
+from penstock.channels.promotion import Judge
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.database.engine import Database
+from penstock.gate.errors import GateRefused
+from penstock_jobs.canary.watch import JudgeOf, WatchRound, gate, watch_once
+from tests.support.canary_traffic import (
+    CHANNEL,
+    HOUR,
+    MINUTE,
+    NEW,
+    OLD,
+    PLEASED,
+    STEPS,
+    Plan,
+    reward,
+    sessions,
+    state,
+    store,
+)
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
+from tests.support.lakes import HandLake, hand_lake
 
 POLICY = f"""
 [[require]]

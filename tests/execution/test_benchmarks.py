@@ -2,17 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import attempts_of
+
+from penstock.checkpoints.attempts import Attempt, attempts_of
 from penstock.execution import Executor
 from penstock.execution.calls import InlineExecutor
-from penstock_jobs.benchmarks.run import RunOptions
-from penstock_jobs.benchmarks.run import run_suite
+from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.lakes import hand_lake
-from tests.support.suite_factory import make_suite
-from tests.support.suite_factory import need_isolation
-
+from tests.support.suite_factory import make_suite, need_isolation
 
 #: Solves what the seed says, so that results differ by attempt and are the same again.
 BY_SEED = "expr $PENSTOCK_SEED % 2 > /dev/null && echo 42 > answer; true"

@@ -1,27 +1,23 @@
 """What has to be so when everything is healed and at rest."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+
+import sqlalchemy as sa
+
 from penstock.database.tables import lease
 from penstock.execution.calls import InlineExecutor
 from penstock.ingest.ledger import read_ledger
-from penstock.lake.catalog import drop_snapshot
-from penstock.lake.catalog import list_snapshots
+from penstock.lake.catalog import drop_snapshot, list_snapshots
 from penstock.lake.lake import Lake
-from penstock.lake.tables import reader_lease
-from penstock.lake.tables import segment
+from penstock.lake.tables import reader_lease, segment
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify_deep
 from penstock_jobs.simulator.truth import SessionTruth
 from tests.faults.serving import Serving
 from tests.support.lakes import HandLake
-from tests.support.producers import Identity
-from tests.support.producers import holds_exactly
-from tests.support.producers import is_whole
+from tests.support.producers import Identity, holds_exactly, is_whole
 from tests.support.waiting import eventually
-import sqlalchemy as sa
-
 
 _DRAIN_SECONDS = 90.0
 

@@ -1,6 +1,12 @@
 """What breaks the promise is found in the files themselves, and named."""
 
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
 from penstock.execution.calls import InlineExecutor
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import current
@@ -8,14 +14,7 @@ from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import make_filter
 from penstock.lake.tables import segment
 from penstock.lake.verification import verify_deep
-from tests.support.lakes import HandLake
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
-import sqlalchemy as sa
-
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 FEW = {"bucket_bytes_target": 3000}
 

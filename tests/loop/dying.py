@@ -4,17 +4,25 @@ Run by itself: the process that kills forks, and has no threads. Each runner ope
 as one on another machine does.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
 from penstock.channels.channel import channel_state
 from penstock.channels.tables import channel_change
-from penstock.checkpoints.tables import benchmark_attempt
-from penstock.checkpoints.tables import checkpoint
-from penstock.checkpoints.tables import checkpoint_shard
+from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
 from penstock.clock import SystemClock
 from penstock.execution.calls import InlineExecutor
 from penstock.shards.tables import shard
@@ -24,25 +32,17 @@ from penstock_jobs.loop.stages import STAGES
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest as Rewards
 from penstock_jobs.rewards.runs import run as rewards
-from tests.support.loop_world import CHANNEL
-from tests.support.loop_world import TENANT
-from tests.support.loop_world import TRAINER
-from tests.support.loop_world import World
-from tests.support.loop_world import expire_leases
-from tests.support.loop_world import open_world
-from tests.support.loop_world import talk
+from tests.support.loop_world import (
+    CHANNEL,
+    TENANT,
+    TRAINER,
+    World,
+    expire_leases,
+    open_world,
+    talk,
+)
 from tests.support.servers.ports import free_port
 from tests.support.waiting import eventually
-from typing import Any
-import json
-import os
-import random
-import signal
-import sqlalchemy as sa
-import subprocess
-import sys
-import time
-
 
 #: One session of either arm is enough for a step, and each step lasts no time.
 LIMITS: dict[str, Any] = {"canary_look_seconds": 0.05}

@@ -1,39 +1,33 @@
 """A run does what changed or matured, once; what was known before stays readable."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
 from penstock.execution import TaskResult
 from penstock.execution.calls import InlineExecutor
-from penstock.lake.catalog import create_snapshot
-from penstock.lake.catalog import current
+from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.merges import merge
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.due_sessions import SessionFilter
-from penstock_jobs.rewards.runs import RunRequest
-from penstock_jobs.rewards.runs import commit
-from penstock_jobs.rewards.runs import run
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
-from tests.support.reward_runs import CURRENT
-from tests.support.reward_runs import DAY_US
-from tests.support.reward_runs import DEFINITION
-from tests.support.reward_runs import SECOND
-from tests.support.reward_runs import WHOLE
-from tests.support.reward_runs import run_at
-from tests.support.reward_runs import seen
-from tests.support.reward_runs import thumbs
-from tests.support.reward_runs import whole
-from tests.support.reward_runs import worked
-from typing import Any
-from typing import TypeVar
-import pytest
-
+from penstock_jobs.rewards.runs import RunRequest, commit, run
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
+from tests.support.reward_runs import (
+    CURRENT,
+    DAY_US,
+    DEFINITION,
+    SECOND,
+    WHOLE,
+    run_at,
+    seen,
+    thumbs,
+    whole,
+    worked,
+)
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

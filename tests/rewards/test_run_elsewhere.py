@@ -1,32 +1,30 @@
 """The same run where workers, files and later states of files are somewhere else."""
 
+import os
+import shutil
 from pathlib import Path
+
+import pytest
+
 from penstock.execution.calls import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.due_sessions import SessionFilter
-from penstock_jobs.rewards.runs import RunRequest
-from penstock_jobs.rewards.runs import run
-from tests.rewards.test_history import History
-from tests.rewards.test_history import START_S
-from tests.support.lakes import Event
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.reward_runs import CURRENT
-from tests.support.reward_runs import DAY_US
-from tests.support.reward_runs import DEFINITION
-from tests.support.reward_runs import SECOND
-from tests.support.reward_runs import TEXT
-from tests.support.reward_runs import run_at
-from tests.support.reward_runs import seen
-from tests.support.reward_runs import thumbs
-from tests.support.reward_runs import worked
+from penstock_jobs.rewards.runs import RunRequest, run
+from tests.rewards.test_history import START_S, History
+from tests.support.lakes import START_US, Event, HandLake, hand_lake
+from tests.support.reward_runs import (
+    CURRENT,
+    DAY_US,
+    DEFINITION,
+    SECOND,
+    TEXT,
+    run_at,
+    seen,
+    thumbs,
+    worked,
+)
 from tests.support.servers.s3 import S3Server
-import os
-import pytest
-import shutil
-
 
 ROWS = f"select * exclude (computed_at) from ({CURRENT}) order by all"
 

@@ -1,34 +1,29 @@
 """One attempt at a task: the agent in a sandbox, then the check. This runs on a worker."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from hashlib import sha256
-from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.errors import AgentUnusable
-from penstock_jobs.benchmarks.errors import SandboxFailed
-from penstock_jobs.benchmarks.sandbox.folder_files import File
-from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox
-from penstock_jobs.benchmarks.sandbox.isolated import check_isolation
-from penstock_jobs.benchmarks.sandbox.network import address_of
-from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
-from penstock_jobs.benchmarks.sandbox.sandbox import PlainSandbox
-from penstock_jobs.benchmarks.sandbox.sandbox import ProgramEnd
-from penstock_jobs.benchmarks.sandbox.sandbox import Sandbox
-from penstock_jobs.benchmarks.sandbox.sandbox import SandboxLimits
-from penstock_jobs.benchmarks.sandbox.sandbox import SandboxProgram
-from penstock_jobs.benchmarks.suite import BenchmarkTask
-from penstock_jobs.benchmarks.suite import TaskFiles
-from penstock_jobs.benchmarks.suite import TaskLimits
-from typing import Annotated
-from typing import Any
-import msgspec
 import os
 import secrets
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Annotated, Any
 
+import msgspec
+
+from penstock.checkpoints.attempts import Attempt
+from penstock_jobs.benchmarks.errors import AgentUnusable, SandboxFailed
+from penstock_jobs.benchmarks.sandbox.folder_files import File
+from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox, check_isolation
+from penstock_jobs.benchmarks.sandbox.network import address_of
+from penstock_jobs.benchmarks.sandbox.sandbox import (
+    PathRules,
+    PlainSandbox,
+    ProgramEnd,
+    Sandbox,
+    SandboxLimits,
+    SandboxProgram,
+)
+from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
 _MIB = 1024 * 1024
 _SEEDS = 2**31

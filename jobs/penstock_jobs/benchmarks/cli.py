@@ -1,26 +1,20 @@
 """`penstock bench run | lint | register | import`; results_cli has show and compare."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock_jobs.benchmarks.results_cli import compare
-from penstock_jobs.benchmarks.results_cli import results_of
-from penstock_jobs.benchmarks.results_cli import show
-from penstock_jobs.benchmarks.results_cli import show_summary
-from rich.console import Console
-from typing import Annotated
-from typing import Literal
-from typing import TYPE_CHECKING
-import os
-import typer
-
+from penstock.terminal.output import say, show_json, show_table
+from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.run import RunOptions

@@ -1,38 +1,29 @@
 """Imports results of other harnesses into the registry: once, whole, and with their problems."""
 
-from collections.abc import Callable
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import new_attempts
-from penstock.checkpoints.attempts import record_attempts
-from penstock.checkpoints.registration import find
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
-from penstock.checkpoints.suites import suite_versions
-from penstock.checkpoints.tables import benchmark_run
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
-from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.importers import harbor
-from penstock_jobs.benchmarks.importers import inspect_logs
-from penstock_jobs.benchmarks.importers import junit
-from penstock_jobs.benchmarks.importers import penstock_jsonl
-from penstock_jobs.benchmarks.importers import swe_bench
-from penstock_jobs.benchmarks.importers import terminal_bench
-from penstock_jobs.benchmarks.importers.trials import ProblemCounts
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.summary import scores_by_task
-from statistics import fmean
 import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+
 import msgspec
 
+from penstock.checkpoints.attempts import Attempt, AttemptScope, new_attempts, record_attempts
+from penstock.checkpoints.registration import find
+from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
+from penstock.checkpoints.tables import benchmark_run
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.errors import InvalidInput
+from penstock_jobs.benchmarks.importers import (
+    harbor,
+    inspect_logs,
+    junit,
+    penstock_jsonl,
+    swe_bench,
+    terminal_bench,
+)
+from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions, ReadResults
+from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: The version of a suite of which only results are known.
 IMPORTED = "imported"

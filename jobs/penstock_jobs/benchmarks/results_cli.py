@@ -80,8 +80,11 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempts import AttemptScope, BenchmarkRun
-    from penstock.checkpoints.attempts import checkpoints_tried, versions_tried
+    from penstock.checkpoints.attempts import (
+        AttemptScope,
+        checkpoints_tried,
+        versions_tried,
+    )
 
     suite = _name_of(suite)
     with open_existing(data) as lake:

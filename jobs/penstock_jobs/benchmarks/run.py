@@ -4,47 +4,37 @@ A run that is cut off leaves what it committed, and the next does only the rest:
 change, and none is there twice. Two runs at once do some work twice; the first result counts.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import attempts_of
-from penstock.checkpoints.attempts import begin_run
-from penstock.checkpoints.attempts import finish_run
-from penstock.checkpoints.attempts import note_problem
-from penstock.checkpoints.attempts import record_attempts
+from dataclasses import asdict, dataclass, field
+
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    attempts_of,
+    begin_run,
+    finish_run,
+    note_problem,
+    record_attempts,
+)
 from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.suites import SuiteContent
-from penstock.checkpoints.suites import SuiteTask
-from penstock.checkpoints.suites import SuiteVersion
-from penstock.checkpoints.suites import add_suite
+from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.execution import Executor
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
-from penstock_jobs.benchmarks.attempt import AttemptOutcome
-from penstock_jobs.benchmarks.attempt import AttemptTask
-from penstock_jobs.benchmarks.attempt import RunConditions
-from penstock_jobs.benchmarks.attempt import attempt_task
-from penstock_jobs.benchmarks.errors import AgentUnusable
-from penstock_jobs.benchmarks.errors import BenchmarkStopped
-from penstock_jobs.benchmarks.errors import ServingUnreachable
-from penstock_jobs.benchmarks.sandbox.network import address_of
-from penstock_jobs.benchmarks.sandbox.network import split
+from penstock_jobs.benchmarks.attempt import (
+    AttemptOutcome,
+    AttemptTask,
+    RunConditions,
+    attempt_task,
+)
+from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
+from penstock_jobs.benchmarks.sandbox.network import address_of, split
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
 from penstock_jobs.benchmarks.sandbox.visible_files import named_places
-from penstock_jobs.benchmarks.suite import Suite
-from penstock_jobs.benchmarks.suite import TaskFiles
-from penstock_jobs.benchmarks.suite import load_files
-from penstock_jobs.benchmarks.suite import load_solution
-import socket
-
+from penstock_jobs.benchmarks.suite import Suite, TaskFiles, load_files, load_solution
 
 #: Attempts one after another that say nothing about the model, before a run stops.
 ERRORS_MAX = 20

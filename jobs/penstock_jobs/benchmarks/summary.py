@@ -4,26 +4,17 @@ pass@k and best of k are over all ways to choose k of the known attempts: the fi
 depend on their order.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from math import comb
-from math import fsum
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import attempts_of
-from penstock.checkpoints.attempts import versions_tried
-from penstock.checkpoints.suites import SuiteTask
-from penstock.database.engine import Database
-from penstock.errors import InvalidInput
-from penstock.gate.statistics import compare
-from penstock.gate.statistics import estimate
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import comb, fsum
 from statistics import fmean
 from typing import Any
 
+from penstock.checkpoints.attempts import Attempt, AttemptScope, attempts_of, versions_tried
+from penstock.checkpoints.suites import SuiteTask
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput
+from penstock.gate.statistics import compare, estimate
 
 #: On each side of an interval, for 95 % of certainty.
 _ALPHA = 0.025

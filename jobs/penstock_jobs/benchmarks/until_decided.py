@@ -5,29 +5,27 @@ that was cut off asks again and gets the same answers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
+
 from penstock.channels.judgement import channel_evidence
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import RecordedAttempt
+from penstock.checkpoints.attempts import Attempt, AttemptScope
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.decision import decide
-from penstock.gate.designs import Design
-from penstock.gate.designs import is_hopeless
-from penstock.gate.designs import keep_design
-from penstock.gate.designs import look_progress
-from penstock.gate.designs import make_design
-from penstock.gate.designs import next_attempts
-from penstock.gate.evidence import Evidence
-from penstock.gate.evidence import SideEvidence
+from penstock.gate.designs import (
+    Design,
+    is_hopeless,
+    keep_design,
+    look_progress,
+    make_design,
+    next_attempts,
+)
+from penstock.gate.evidence import Evidence, SideEvidence
 from penstock.gate.policy import Requirement
 from penstock.gate.verdict import Verdict
 from penstock_jobs.benchmarks.run import PlannedAttempt
 from penstock_jobs.benchmarks.summary import scores_by_task
-from typing import Literal
-
 
 _ATTEMPTS_MAX_DEFAULT = 8
 _STOPS = {

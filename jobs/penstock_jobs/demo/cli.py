@@ -1,22 +1,19 @@
 """`penstock demo`."""
 
-from collections.abc import Iterator
-from collections.abc import Sequence
-from pathlib import Path
-from penstock.terminal import options
-from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from typing import Annotated
-from typing import TYPE_CHECKING
 import os
 import shlex
 import shutil
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
+from penstock.terminal import options
+from penstock.terminal.long_commands import ended_as_by_ctrl_c
+from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock_jobs.demo.folders import DemoFolders

@@ -4,24 +4,24 @@ A job is a folder of trials, each with its `result.json`; the job's own `result.
 and of older versions repeats them whole.
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.documents import seconds_between
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import choose
-from penstock_jobs.benchmarks.importers.trials import scored
-from penstock_jobs.benchmarks.importers.trials import short
 from typing import Any
+
 import msgspec
 
+from penstock_jobs.benchmarks.importers import documents
+from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
+from penstock_jobs.benchmarks.importers.trials import (
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    choose,
+    scored,
+    short,
+)
 
 NAME = "harbor"
 

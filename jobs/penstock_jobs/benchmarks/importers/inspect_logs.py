@@ -4,29 +4,28 @@ A sample is a task, an epoch an attempt. Logs with the same task id are tries of
 which the later goes on where the earlier ended; others are further attempts.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.documents import UnfitArchive
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import ONLY_SUMMARY
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import choose
-from penstock_jobs.benchmarks.importers.trials import scored
-from penstock_jobs.benchmarks.importers.trials import short
 from typing import Any
-import msgspec
-import re
 
+import msgspec
+
+from penstock_jobs.benchmarks.importers import documents
+from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
+from penstock_jobs.benchmarks.importers.trials import (
+    ONLY_SUMMARY,
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    choose,
+    scored,
+    short,
+)
 
 NAME = "inspect"
 

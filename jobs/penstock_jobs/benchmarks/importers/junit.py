@@ -1,20 +1,20 @@
 """Reports in JUnit's XML: a test is a task, and what a report says of it an attempt."""
 
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import distinct
-from penstock_jobs.benchmarks.importers.trials import short
 from xml.parsers import expat
 
+from penstock_jobs.benchmarks.importers import documents
+from penstock_jobs.benchmarks.importers.documents import Unfit
+from penstock_jobs.benchmarks.importers.trials import (
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    distinct,
+    short,
+)
 
 NAME = "junit"
 

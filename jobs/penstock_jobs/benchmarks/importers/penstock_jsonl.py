@@ -1,22 +1,23 @@
 """Penstock's own format: one JSON object a line, an attempt each."""
 
-from collections.abc import Hashable
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import MEASURES
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import distinct
-from penstock_jobs.benchmarks.importers.trials import scored
-from penstock_jobs.benchmarks.importers.trials import short
 from typing import Any
+
 import msgspec
 
+from penstock_jobs.benchmarks.importers import documents
+from penstock_jobs.benchmarks.importers.documents import Unfit
+from penstock_jobs.benchmarks.importers.trials import (
+    MEASURES,
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    distinct,
+    scored,
+    short,
+)
 
 NAME = "penstock"
 

@@ -3,22 +3,23 @@
 An instance is a task, a run one attempt at each.
 """
 
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import DIFFERENT_RESULTS
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import ONLY_SUMMARY
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import short
 from typing import Any
+
 import msgspec
 
+from penstock_jobs.benchmarks.importers import documents
+from penstock_jobs.benchmarks.importers.documents import Unfit
+from penstock_jobs.benchmarks.importers.trials import (
+    DIFFERENT_RESULTS,
+    ONLY_SUMMARY,
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    short,
+)
 
 NAME = "swe-bench"
 

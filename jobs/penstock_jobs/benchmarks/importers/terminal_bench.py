@@ -4,20 +4,21 @@ A run has `run_metadata.json`, a `results.json` of all its trials, and one for e
 Trials are named `task.N-of-M.run`.
 """
 
-from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.documents import seconds_between
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.importers.trials import ReadResults
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.importers.trials import short
-from typing import Any
-import msgspec
 import re
+from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from penstock_jobs.benchmarks.importers import documents
+from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
+from penstock_jobs.benchmarks.importers.trials import (
+    ImportedTrial,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+    short,
+)
 
 NAME = "terminal-bench"
 

@@ -1,27 +1,16 @@
 """Importers collect trials, which become attempts with numbers, and problems."""
 
-from collections import Counter
-from collections import defaultdict
-from collections.abc import Collection
-from collections.abc import Hashable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import fields
-from dataclasses import replace
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
-from penstock.checkpoints.attempts import Attempt
-from penstock.checkpoints.attempts import check_attempt
-from penstock.errors import InvalidInput
-from penstock.settings import GIB
-from penstock.settings import MIB
 from typing import Any
-import hashlib
 
+from penstock.checkpoints.attempts import Attempt, check_attempt
+from penstock.errors import InvalidInput
+from penstock.settings import GIB, MIB
 
 #: So many examples of each kind of problem are kept.
 _EXAMPLES_MAX = 5
