@@ -20,9 +20,9 @@ from penstock_jobs.benchmarks.run import (
     register_suite,
     run_suite,
 )
-from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
+from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.benchmarks.until_decided import UntilDecided
-from penstock_jobs.canary.step import gate
+from penstock_jobs.canary.watch import gate
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
 from penstock_jobs.loop.stages.stage import (
@@ -85,7 +85,7 @@ def _attempt(
 ) -> int:
     """How many attempts of the checkpoint are there afterwards."""
     database, suite = context.lake.database, read_suite(bench.folder)
-    register_suite(database, context.tenant, suite, TASK_BYTES_MAX)
+    register_suite(database, context.tenant, suite)
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     if until_decided:
         choose: ChooseAttempts = UntilDecided(database, scope, context.loop.channel)
