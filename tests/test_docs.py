@@ -12,7 +12,7 @@ from bench.sql_page import written
 from penstock.cli import app
 from penstock.errors import PenstockError
 from penstock.events.event import PAYLOADS
-from penstock.lake.views import view_names
+from penstock.lake.view_sources import view_names
 from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.app import ROUTES
 from penstock.settings import declarations, room_kinds, variables

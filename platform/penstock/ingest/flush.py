@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.events.event import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.ingest.errors import RejectedLimitReached
-from penstock.lake.commit import LedgerCounts, LedgerKey, RejectedRow
+from penstock.lake.commits import LedgerCounts, LedgerKey, RejectedRow
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits
 from penstock.lake.segments import Summariser

@@ -12,9 +12,9 @@ from penstock.eventlog import EventLog
 from penstock.events.frames import FrameDecoder
 from penstock.ingest.flush import hour_of
 from penstock.lake.catalog import CoveredOffset, read_next_offsets
+from penstock.lake.commits import LogGap, read_gaps
 from penstock.lake.fresh_events import arrivals_of, start_of
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import LogGap, read_gaps
 from penstock.lake.tables import ledger, segment
 
 _READ_BYTES = 4 * 1024 * 1024

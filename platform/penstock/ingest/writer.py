@@ -1,26 +1,29 @@
 """The writer: takes every partition that it can get into the lake, and survives outages."""
 
-import math
-import threading
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-
-import structlog
-
 from penstock.errors import PenstockError
 from penstock.eventlog import Held
 from penstock.eventlog.errors import LogCorrupt
-from penstock.ingest.errors import LogTruncated, RejectedLimitReached
+from penstock.ingest.errors import LogTruncated
+from penstock.ingest.errors import RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
-from penstock.ingest.partition_writer import PartitionWriter, WriterParts
+from penstock.ingest.partition_writer import PartitionWriter
+from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.lake import partitions
+from penstock.lake import commits
+from penstock.lake.commits import LogShape
+from penstock.lake.commits import agree_on_shape
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.partitions import LogShape, agree_on_shape
 from penstock.lake.settings import LakeSettings
+import math
+import structlog
+import threading
+import uuid
+
 
 #: How often the writer looks for events of others.
 _POLL_SECONDS = 0.05
@@ -126,7 +129,7 @@ class Writer:
             # Half of the time, because the last flush begun in it has to end in time too.
             self.drain(self._parts.lake.settings.shutdown_seconds_max / 2)
             if self._shares:
-                partitions.remove_writer(self._parts.lake.database, self.owner)
+                commits.remove_writer(self._parts.lake.database, self.owner)
         except Exception as error:  # noqa: BLE001 whatever it is, the events are in the log
             log_line.warning("the last events stay in the log until the next start", why=str(error))
 
@@ -183,7 +186,7 @@ class Writer:
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._surveyed_s < self._lease_s / _SURVEYS_A_LEASE:
             return
-        survey = partitions.survey_writers(self._parts.lake.database, self.owner, self._lease_s)
+        survey = commits.survey_writers(self._parts.lake.database, self.owner, self._lease_s)
         self._surveyed_s = now_s
         claim, release = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
         for number, partition in enumerate(self._partitions):

@@ -1,12 +1,10 @@
 """The lake as one thing: what commands, the server and users' scripts open."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.database import migrations
@@ -19,7 +17,7 @@ from penstock.execution import INLINE, Executor, open_executor
 from penstock.execution.settings import ExecutionSettings
 from penstock.lake.errors import LakeMissing
 from penstock.lake.pinned_files import FileTails
-from penstock.lake.query import Answer, OwnQuery, QueryEngine
+from penstock.lake.query import LakeQuery, OwnQuery
 from penstock.lake.segments import Summariser
 from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
 from penstock.settings import MIB, Settings, load_settings
@@ -57,7 +55,7 @@ class Lake:
 
     def query(
         self, sql: str | OwnQuery, *, as_of: str | int | None = None, tenant: str = TENANT_DEFAULT
-    ) -> "LakeQuery":
+    ) -> LakeQuery:
         """A query to be run; see docs/sql.md for the views."""
         return LakeQuery(self, sql, as_of, tenant)
 
@@ -74,41 +72,6 @@ class Lake:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-
-@dataclass(frozen=True)
-class LakeQuery:
-    """Runs each time that its rows are asked for."""
-
-    lake: Lake
-    sql: str | OwnQuery
-    as_of: str | int | None
-    tenant: str
-
-    def arrow(self) -> pa.Table:
-        """All rows."""
-        with self.run() as answer:
-            return answer.batches.read_all()
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, a batch at a time: memory stays bounded whatever their number."""
-        with self.run() as answer:
-            yield from answer.batches
-
-    @contextmanager
-    def run(self) -> Iterator[Answer]:
-        """The answer with what is known of it, readable until the block ends."""
-        lake = self.lake
-        engine = QueryEngine(
-            settings=lake.settings,
-            database=lake.database,
-            store=lake.store,
-            log=lake.log,
-            summariser=lake.summariser,
-            tails=lake.tails,
-        )
-        with engine.run(self.sql, tenant=self.tenant, as_of=self.as_of) as answer:
-            yield answer
 
 
 # Opening

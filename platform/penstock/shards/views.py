@@ -3,7 +3,7 @@
 import pyarrow as pa
 import sqlalchemy as sa
 
-from penstock.lake.views import ViewSources
+from penstock.lake.view_sources import ViewSources
 from penstock.shards.tables import shard, shard_file, shard_mark
 
 _COLUMNS = [

@@ -11,13 +11,6 @@ import pyarrow as pa
 from penstock.errors import SettingInvalid
 from penstock.settings import Settings
 
-#: A store that takes longer to accept a connection is away.
-_CONNECT_SECONDS_MAX = 5.0
-#: A store that sends nothing for so long is given up.
-SILENCE_SECONDS_MAX = 20.0
-#: Tries of one request.
-ATTEMPTS_MAX = 5
-
 
 class StoredObject(NamedTuple):
     name: str
@@ -34,31 +27,24 @@ class ObjectStore(Protocol):
     @property
     def local(self) -> bool:
         """Whether an address is a path that every program of this machine can open."""
-        ...
 
     def check(self) -> None:
         """Ask whether it can be used. Raises StoreUnreachable, StoreRefused."""
-        ...
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A file to write; it appears under `name`, durably, when the block ends well."""
-        ...
 
     def open(self, name: str) -> pa.NativeFile:
         """Random access for reading. Raises FileNotFoundError."""
-        ...
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
         """What is there, remains of unfinished writes included."""
-        ...
 
     def delete(self, name: str) -> None:
         """Remove the object, and remains of an unfinished write of it; absent is fine."""
-        ...
 
     def address(self, name: str) -> str:
         """Where a query engine finds it."""
-        ...
 
 
 def open_store(settings: Settings) -> ObjectStore:
@@ -69,14 +55,9 @@ def open_store(settings: Settings) -> ObjectStore:
 
         return FileStore(Path(unquote(address.path)))
     if address.scheme == "s3":
-        from penstock.storage.s3 import S3Store, S3Timeouts, parse_s3_address
+        from penstock.storage.s3 import S3Address, S3Store
 
-        timeouts = S3Timeouts(
-            connect_seconds_max=_CONNECT_SECONDS_MAX,
-            silence_seconds_max=SILENCE_SECONDS_MAX,
-            attempts_max=ATTEMPTS_MAX,
-        )
-        return S3Store(parse_s3_address(address), timeouts, Path(settings.data) / "tmp")
+        return S3Store(S3Address.of(address), Path(settings.data) / "tmp")
     raise SettingInvalid(
         name="store_url",
         origin="the settings",

@@ -71,7 +71,16 @@ class ViewSources:
 
     def bind_query(self, name: str, query: sa.Select[Any]) -> None:
         """A relation of what the metadata database answers now."""
-        self.connection.register(name, _read_rows(self.database, query))
+        # Tables keep a time in microseconds, in a column named `at` or `…_at`.
+        types = {column.name: _arrow_type(column) for column in query.selected_columns}
+        with self.database.read() as connection:
+            rows = connection.execute(query).all()
+        columns = zip(*rows, strict=True) if rows else [()] * len(types)
+        arrays = [
+            pa.array(values, pa.int64()).cast(_TIME) if kind == _TIME else pa.array(values, kind)
+            for values, kind in zip(columns, types.values(), strict=True)
+        ]
+        self.connection.register(name, pa.Table.from_arrays(arrays, schema=pa.schema(types)))
 
     def bind_files(
         self, name: str, file_names: Sequence[str], schema: pa.Schema, *, with_paths: bool = False
@@ -113,17 +122,7 @@ def bind_room_views(sources: ViewSources, views: frozenset[str]) -> None:
         bind_views(sources, frozenset(names))
 
 
-def _read_rows(database: Database, query: sa.Select[Any]) -> pa.Table:
-    schema = pa.schema([(column.name, _arrow_type(column)) for column in query.selected_columns])
-    with database.read() as connection:
-        rows = connection.execute(query).all()
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [_array(values, kind) for kind, values in zip(schema.types, columns, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
 def _arrow_type(column: sa.ColumnElement[Any]) -> pa.DataType:
-    """Tables keep a time in microseconds, in a column named `at` or `…_at`."""
     match column.type:
         case sa.BigInteger():
             return _TIME if f"_{column.name}".endswith("_at") else pa.int64()
@@ -134,10 +133,6 @@ def _arrow_type(column: sa.ColumnElement[Any]) -> pa.DataType:
         case sa.Boolean():
             return pa.bool_()
     return pa.string()
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(_TIME) if kind == _TIME else pa.array(values, kind)
 
 
 def bucket_views(
