@@ -1,26 +1,28 @@
 """A lake that a test drives by hand: no server, no threads, and a clock that the test moves."""
 
+import atexit
+import json
+import shutil
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pyarrow.parquet as pq
+
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.flush import RejectionLimit
-from penstock.ingest.gateway import Acceptance
-from penstock.ingest.gateway import Acceptor
-from penstock.ingest.partition_writer import PartitionWriter
-from penstock.ingest.partition_writer import WriterParts
+from penstock.ingest.gateway import Acceptance, Acceptor
+from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.writer import REJECTED_WINDOW_LINES
-from penstock.ingest.writer import Writer
+from penstock.ingest.writer import REJECTED_WINDOW_LINES, Writer
 from penstock.lake.catalog import current
 from penstock.lake.commits import agree_on_shape
 from penstock.lake.duplicates import KnownEvents
@@ -28,14 +30,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
-from tempfile import mkdtemp
 from tests.support.manual_clock import ManualClock
-from typing import Any
-import atexit
-import json
-import pyarrow.parquet as pq
-import shutil
-
 
 Event = dict[str, Any]
 

@@ -1,45 +1,41 @@
 """One partition's way from the log into the lake: read, plan, write, commit."""
 
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
+
+import structlog
+
 from penstock.clock import Clock
 from penstock.eventlog import Held
-from penstock.events.frames import Frame
-from penstock.events.frames import encode_values
-from penstock.ingest.errors import LogExpired
-from penstock.ingest.errors import LogTruncated
-from penstock.ingest.flush import FlushInput
-from penstock.ingest.flush import FlushLimits
-from penstock.ingest.flush import RejectionLimit
-from penstock.ingest.flush import UNFIT
-from penstock.ingest.flush import decode_frames
-from penstock.ingest.flush import plan_flush
+from penstock.events.frames import Frame, encode_values
+from penstock.ingest.errors import LogExpired, LogTruncated
+from penstock.ingest.flush import (
+    UNFIT,
+    FlushInput,
+    FlushLimits,
+    RejectionLimit,
+    decode_frames,
+    plan_flush,
+)
 from penstock.ingest.settings import IngestSettings
 from penstock.lake import commits
-from penstock.lake.commits import LogShape
-from penstock.lake.commits import PartitionAdvance
-from penstock.lake.commits import PartitionClaim
-from penstock.lake.duplicates import KnownEvents
-from penstock.lake.duplicates import NewEvents
+from penstock.lake.commits import LogShape, PartitionAdvance, PartitionClaim
+from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.lake import Lake
-from penstock.lake.rows import DecodedEvents
-from penstock.lake.rows import ROW_GROUP_BYTES_MAX
-from penstock.lake.rows import ROW_GROUP_ROWS_MAX
-from penstock.lake.rows import RowGroupLimits
-from penstock.lake.segments import SegmentFile
-from penstock.lake.segments import SegmentWriter
-from penstock.lake.segments import discard
-from penstock.lake.segments import new_name
+from penstock.lake.rows import (
+    ROW_GROUP_BYTES_MAX,
+    ROW_GROUP_ROWS_MAX,
+    DecodedEvents,
+    RowGroupLimits,
+)
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
-import math
-import structlog
-import time
-
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024
@@ -281,7 +277,7 @@ class PartitionWriter:
         )
         parts.crash_point("file written")
         try:
-            claim = commits.advance(parts.database, claim, change, lease_s=self._lease_s)
+            claim = commits.advance(parts.lake.database, claim, change, lease_s=self._lease_s)
         except FencedOff:
             if segment is not None:
                 discard(parts.lake.store, segment.name)
@@ -307,7 +303,7 @@ class PartitionWriter:
     ) -> SegmentFile:
         parts = self._parts
         name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commits.announce_file(parts.database, name, self._partition, self._owner, claim.epoch)
+        commits.announce_file(parts.lake.database, name, self._partition, self._owner, claim.epoch)
         parts.crash_point("intent written")
         with SegmentWriter(parts.lake.store, name, _ROW_GROUPS, parts.lake.summariser) as writer:
             for rows in decoded.to_tables(fresh.new, fresh.consents, _ROW_GROUPS):

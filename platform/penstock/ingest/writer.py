@@ -1,29 +1,26 @@
 """The writer: takes every partition that it can get into the lake, and survives outages."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+import math
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+
+import structlog
+
 from penstock.errors import PenstockError
 from penstock.eventlog import Held
 from penstock.eventlog.errors import LogCorrupt
-from penstock.ingest.errors import LogTruncated
-from penstock.ingest.errors import RejectedLimitReached
+from penstock.ingest.errors import LogTruncated, RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
-from penstock.ingest.partition_writer import PartitionWriter
-from penstock.ingest.partition_writer import WriterParts
+from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.settings import IngestSettings
 from penstock.lake import commits
-from penstock.lake.commits import LogShape
-from penstock.lake.commits import agree_on_shape
+from penstock.lake.commits import LogShape, agree_on_shape
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.settings import LakeSettings
-import math
-import structlog
-import threading
-import uuid
-
 
 #: How often the writer looks for events of others.
 _POLL_SECONDS = 0.05

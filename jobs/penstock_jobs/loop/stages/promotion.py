@@ -1,45 +1,39 @@
 """The stages that bring the candidate into its channel: bench, gate, promote."""
 
-from collections.abc import Collection
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
 from penstock.channels.change import Change
-from penstock.channels.errors import AlreadyServing
-from penstock.channels.errors import ChannelPinned
-from penstock.channels.errors import PromotionConflict
+from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
 from penstock.channels.history import channel_changes
 from penstock.channels.judgement import judge
-from penstock.channels.promotion import Promotion
-from penstock.channels.promotion import promote
-from penstock.channels.promotion import set_policy
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import RecordedAttempt
-from penstock.checkpoints.attempts import attempts_of
+from penstock.channels.promotion import Promotion, promote, set_policy
+from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
 from penstock.checkpoints.errors import StateRefused
 from penstock.clock import SECOND_US
-from penstock.errors import InvalidInput
-from penstock.errors import one_line
+from penstock.errors import InvalidInput, one_line
 from penstock.gate.errors import GateRefused
-from penstock.gate.policy import CanarySteps
-from penstock.gate.policy import EvidenceRules
-from penstock_jobs.benchmarks.run import ChooseAttempts
-from penstock_jobs.benchmarks.run import PlannedAttempt
-from penstock_jobs.benchmarks.run import RunOptions
-from penstock_jobs.benchmarks.run import register_suite
-from penstock_jobs.benchmarks.run import run_suite
+from penstock.gate.policy import CanarySteps, EvidenceRules
+from penstock_jobs.benchmarks.run import (
+    ChooseAttempts,
+    PlannedAttempt,
+    RunOptions,
+    register_suite,
+    run_suite,
+)
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.benchmarks.until_decided import UntilDecided
 from penstock_jobs.canary.watch import gate
 from penstock_jobs.loop.cycles import database_now
-from penstock_jobs.loop.loop_file import BenchSection
-from penstock_jobs.loop.loop_file import environment_of
-from penstock_jobs.loop.stages.stage import CycleOver
-from penstock_jobs.loop.stages.stage import Stage
-from penstock_jobs.loop.stages.stage import StageAnswer
-from penstock_jobs.loop.stages.stage import StageContext
-from penstock_jobs.loop.stages.stage import StageDone
-from penstock_jobs.loop.stages.stage import StageFacts
-from penstock_jobs.loop.stages.stage import StageWaits
-
+from penstock_jobs.loop.loop_file import BenchSection, environment_of
+from penstock_jobs.loop.stages.stage import (
+    CycleOver,
+    Stage,
+    StageAnswer,
+    StageContext,
+    StageDone,
+    StageFacts,
+    StageWaits,
+)
 
 #: The part of the policy's `max_age` after which an attempt is made anew: it would be too old by
 #: the time when the gate is asked.
