@@ -126,7 +126,7 @@ class Player:
         Register the suite, so that its tasks are left out of what is trained on."""
         database, settings = self.lake.database, self.lake.settings
         for bench in load_loop(self.folders.loops / LEARN).bench:
-            suite = read_suite(bench.folder)
+            suite = read_suite(bench.suite)
             register_suite(database, TENANT_DEFAULT, suite)
         weights = self.folders.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())

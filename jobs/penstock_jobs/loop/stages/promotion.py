@@ -56,10 +56,10 @@ class BenchStage(Stage):
                 "serving": bench.serving,
                 "attempts": bench.attempts,
                 "until_decided": bench.until_decided,
-                "isolated": bench.isolated,
+                "isolated": bench.isolation,
             }
             for bench in context.loop.bench
-            for suite in (read_suite(bench.folder),)
+            for suite in (read_suite(bench.suite),)
         ]
         checkpoint = context.results["register"]["checkpoint"]
         return {"suites": suites, "checkpoint": checkpoint, "parent": context.parent}
@@ -68,7 +68,7 @@ class BenchStage(Stage):
         _apply_policy(context)
         counts: dict[str, dict[str, int]] = {}
         for bench in context.loop.bench:
-            suite = read_suite(bench.folder).name
+            suite = read_suite(bench.suite).name
             for checkpoint in (inputs["parent"], inputs["checkpoint"]):
                 until_decided = bench.until_decided and checkpoint == inputs["checkpoint"]
                 attempts = _attempt(context, bench, checkpoint, until_decided=until_decided)
@@ -84,7 +84,7 @@ def _attempt(
     context: StageContext, bench: BenchSection, checkpoint: str, *, until_decided: bool
 ) -> int:
     """How many attempts of the checkpoint are there afterwards."""
-    database, suite = context.lake.database, read_suite(bench.folder)
+    database, suite = context.lake.database, read_suite(bench.suite)
     register_suite(database, context.tenant, suite)
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     if until_decided:
@@ -106,9 +106,9 @@ def _attempt(
         serving=bench.serving and bench.serving.replace("{checkpoint}", checkpoint),
         attempts=bench.attempts,
         environment=environment_of(bench.pass_env),
-        isolated=bench.isolated,
-        hidden=bench.hidden,
-        visible=bench.visible,
+        isolated=bench.isolation,
+        hidden=tuple(map(str, bench.hidden)),
+        visible=tuple(map(str, bench.visible)),
     )
     with context.executor() as executor:
         report = run_suite(
