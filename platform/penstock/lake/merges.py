@@ -15,7 +15,7 @@ from math import floor, gcd, inf, log
 from operator import attrgetter
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Generic, NamedTuple, Protocol, TypeVar
+from typing import IO, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -333,10 +333,8 @@ def merge_sorted(
     in memory twice more meanwhile. The rest waits in an unnamed file in `directory`. Raises
     LakeDamaged, FileNotFoundError, what the store raises."""
     make_directory(directory)
-    ahead = bytes_ahead // len(names)
-    limits = RowGroupLimits(_PIECE_ROWS, ahead // _PIECES_AHEAD)
     with SpooledTemporaryFile(bytes_ahead, dir=str(directory)) as file:
-        runs = [_Run(file, _decode(store, name, file, limits), ahead) for name in names]
+        runs = [_Run(store, name, file, bytes_ahead // len(names)) for name in names]
         while (rows := _take_known(runs)).num_rows:
             rows = rows.combine_chunks()
             yield rows.take(pc.sort_indices(rows, sort_keys=SORT_KEYS))  # the sort is stable
@@ -357,47 +355,35 @@ def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterato
         yield waiting.combine_chunks()
 
 
-class _Piece(NamedTuple):
-    """Where some rows of a segment lie in the file."""
-
-    start: int
-    size: int
-
-
-def _decode(
-    store: ObjectStore, name: str, file: IO[bytes], limits: RowGroupLimits
-) -> deque[_Piece]:
-    pieces: deque[_Piece] = deque()
-    with open_segment(store, name) as segment_file:
-        # One thread: upkeep stays out of the way of what people wait for.
-        for batch in segment_file.iter_batches(_PIECE_ROWS, use_threads=False):
-            rows = pa.Table.from_batches([batch]).select(EVENT_ROWS.names).cast(EVENT_ROWS)
-            [rows] = rows.to_batches()
-            for start, end in cut(payload_sizes(rows), limits):
-                content = rows.slice(start, end - start).serialize()
-                pieces.append(_Piece(file.tell(), content.size))
-                file.write(content)
-    return pieces
-
-
 class _Run:
-    """A segment's rows, as far as they were read, and the pieces that were not."""
+    """A segment's rows, as far as they were read, and where the pieces that were not lie in the
+    file."""
 
-    def __init__(self, file: IO[bytes], pieces: deque[_Piece], bytes_ahead: int) -> None:
+    def __init__(self, store: ObjectStore, name: str, file: IO[bytes], bytes_ahead: int) -> None:
         self._file = file
-        self.pieces = pieces
         self._bytes_ahead = bytes_ahead
         self._rows: pa.Table = EVENT_ROWS.empty_table()
+        self.pieces: deque[tuple[int, int]] = deque()
+        limits = RowGroupLimits(_PIECE_ROWS, bytes_ahead // _PIECES_AHEAD)
+        with open_segment(store, name) as segment_file:
+            # One thread: upkeep stays out of the way of what people wait for.
+            for batch in segment_file.iter_batches(_PIECE_ROWS, use_threads=False):
+                rows = pa.Table.from_batches([batch]).select(EVENT_ROWS.names).cast(EVENT_ROWS)
+                [rows] = rows.to_batches()
+                for start, end in cut(payload_sizes(rows), limits):
+                    content = rows.slice(start, end - start).serialize()
+                    self.pieces.append((file.tell(), content.size))
+                    file.write(content)
 
     def read_ahead(self) -> None:
         size = self._rows.nbytes
         read = []
         while self.pieces and (size < self._bytes_ahead or not size):
-            piece = self.pieces.popleft()
-            self._file.seek(piece.start)
-            content = pa.py_buffer(self._file.read(piece.size))
+            start, piece_size = self.pieces.popleft()
+            self._file.seek(start)
+            content = pa.py_buffer(self._file.read(piece_size))
             read.append(pa.ipc.read_record_batch(content, EVENT_ROWS))
-            size += piece.size
+            size += piece_size
         if read:
             self._rows = pa.concat_tables([self._rows, pa.Table.from_batches(read)])
 

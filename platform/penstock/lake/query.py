@@ -229,7 +229,7 @@ def write_rows(batches: pa.RecordBatchReader, form: Format, out: BinaryIO) -> in
         return count
     schema, portions = batches.schema, iter(batches)
     if form == "csv":
-        flat = [(each.name, _flat(pa.array([], each.type)).type) for each in schema]
+        flat = [(column.name, _flat(pa.array([], column.type)).type) for column in schema]
         schema = pa.schema(flat)
         portions = (
             pa.RecordBatch.from_arrays([_flat(column) for column in batch.columns], schema=schema)

@@ -12,8 +12,9 @@ class LakeSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "row_group_bytes_max", "job_result_bytes_max",
-        "row_group_rows_max",
-        "reader_lease_seconds",
+        "row_group_rows_max", "reader_lease_seconds",
+        "store_connect_seconds_max", "store_tails_bytes_max",
+        "store_silence_seconds_max", "store_attempts_max",
     })  # fmt: skip
 
     known_bytes_max: int = setting(
