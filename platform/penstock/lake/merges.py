@@ -28,13 +28,7 @@ from penstock.execution import Executor
 from penstock.execution.errors import TaskFailed, WorkerLost
 from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, current
-from penstock.lake.commits import (
-    COMPACT,
-    announce_file,
-    insert_segment,
-    next_snap,
-    withdraw_intent,
-)
+from penstock.lake.commits import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import (
@@ -321,7 +315,7 @@ SEGMENTS = Merger(write_merged, replace_segments)
 # each, up to a row group; and a query engine's sort, to which they are a heap of rows, needs
 # memory by the rows of its vectors, whatever the size of their payloads.
 
-#: What rows are sorted by.
+#: The values that rows are sorted by.
 _Key = tuple[str, str, int, int]
 
 
@@ -406,8 +400,8 @@ class _Run:
 
 
 def _take_known(runs: Sequence[_Run]) -> pa.Table:
-    """The rows that no row can come before that was not read yet; none at the end. Of equal rows
-    those of an earlier run come first, so those of a later one wait where it may have more."""
+    """All rows that certainly sort before each row that was not read yet; none at the end. Of equal
+    rows those of an earlier run come first, so those of a later run wait while it may have more."""
     for run in runs:
         run.read_ahead()
     ends = [(run.last(), number) for number, run in enumerate(runs) if run.pieces]

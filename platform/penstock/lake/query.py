@@ -104,10 +104,7 @@ class LakeQuery:
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
         }
-        with (
-            duckdb.connect(":memory:", config=configuration) as connection,
-            ExitStack() as claims,
-        ):
+        with duckdb.connect(":memory:", config=configuration) as connection, ExitStack() as claims:
             if isinstance(query, str):
                 query = OwnQuery(query, check_query(connection, query, view_names()))
             pin, fresh = self._pin(claims, room, with_fresh=bool(query.views & LAKE_VIEWS))

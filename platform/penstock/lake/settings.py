@@ -72,16 +72,10 @@ class LakeSettings(RoomSettings):
         minimum=16 * MIB,
     )
     query_seconds_max: float = setting(
-        60.0,
-        "time of one query",
-        "Raise it for analyses over the whole lake.",
-        minimum=0.001,
+        60.0, "time of one query", "Raise it for analyses over the whole lake.", minimum=0.001
     )
     query_threads: int = setting(
-        2,
-        "threads of one query",
-        "Raise it on a machine with many cores.",
-        minimum=1,
+        2, "threads of one query", "Raise it on a machine with many cores.", minimum=1
     )
     query_answer_bytes_max: int = setting(
         64 * MIB,
