@@ -11,8 +11,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pyarrow as pa
 
 from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers import FORMATS, format_of
 from penstock_jobs.benchmarks.importers.trials import ReadOptions, ReadResults
+from penstock_jobs.benchmarks.result_import import FORMATS, format_of
 
 Facts = Mapping[str, Any]
 

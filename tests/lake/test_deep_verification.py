@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS

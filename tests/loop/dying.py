@@ -24,7 +24,7 @@ from penstock.channels.channel import channel_state
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
 from penstock.clock import SystemClock
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.shards.tables import shard
 from penstock_jobs.canary import watch
 from penstock_jobs.loop.cycles import cycles_of

@@ -13,7 +13,7 @@ import pytest
 import penstock
 from penstock.errors import InvalidInput
 from penstock.execution import TaskResult
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
 from penstock.lake.errors import QueryRefused, SnapshotUnknown

@@ -31,28 +31,15 @@ from penstock_jobs.benchmarks.attempt import (
     attempt_task,
 )
 from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
-from penstock_jobs.benchmarks.rooms.network import address_of, split
-from penstock_jobs.benchmarks.rooms.room import PathRules
-from penstock_jobs.benchmarks.rooms.visible_files import named_places
-from penstock_jobs.benchmarks.suite import (
-    TASK_BYTES_MAX,
-    Suite,
-    TaskFiles,
-    load_files,
-    load_solution,
-)
+from penstock_jobs.benchmarks.sandbox.network import address_of, split
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.visible_files import named_places
+from penstock_jobs.benchmarks.suite import Suite, TaskFiles, load_files, load_solution
 
 #: Attempts one after another that say nothing about the model, before a run stops.
 ERRORS_MAX = 20
-#: Tries of an attempt that errs for reasons outside the model.
-_TRIES_MAX = 3
-#: The pause before its second try; each further pause is twice as long.
+#: See RunConditions.
 RETRY_SECONDS = 1.0
-#: What is kept of the output of an agent or a check; its middle is left out.
-_OUTPUT_BYTES_MAX = 64 * 1024
-#: The report of an agent.
-_REPORT_BYTES_MAX = 256 * 1024
-
 _PREFLIGHT_SECONDS_MAX = 10.0
 _OUTPUT_CHARS_MAX = 2_000
 #: So many attempts in which an agent fails without a trace, before any other, end a run.
@@ -69,20 +56,18 @@ class PlannedAttempt:
         return self.task, self.attempt
 
 
-#: Gets the known attempts, and says which come next; none ends the run. Attempts that are known
-#: already are left out of its answer.
+#: Gets the known attempts and returns the next ones; none ends the run. Attempts in its answer that
+#: are known already are left out.
 ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
-#: Called after each attempt: how many are done, of how many that are planned by then.
-Follow = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class RunOptions:
     agent: str
     serving: str | None = None
-    #: Of each task; the suite says otherwise.
+    #: At each task. The suite has a default.
     attempts: int | None = None
-    #: Only these.
+    #: Only these tasks, if there are any.
     tasks: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolated: bool = True
@@ -92,10 +77,8 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run did."""
-
     run: str
-    place: AttemptScope
+    scope: AttemptScope
     #: How many attempts it made, and how many were known already.
     made: int
     known: int
@@ -110,34 +93,36 @@ def run_suite(
     *,
     tenant: str,
     choose: ChooseAttempts | None = None,
-    follow: Follow = lambda _done, _of: None,
+    follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RunReport:
-    """The checkpoint is the name of a registered one. What was committed stays, whatever is raised:
+    """The checkpoint is the name of a registered one. After each attempt `follow` gets how many are
+    done, of how many that are planned by then. What was committed stays, whatever is raised:
     InvalidInput, ServingUnreachable, IsolationImpossible, AgentUnusable, BenchmarkStopped, and what
     the executor raises."""
-    settings = lake.settings
     choose = choose or each_task(suite, options)
-    conditions = conditions_of(settings, suite, checkpoint, options)
-    place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
-    look_at_serving(options.serving)
-    register_suite(lake.database, tenant, suite, TASK_BYTES_MAX)
-    # Which variables the agent got may be known, but not what is in them.
+    conditions = conditions_of(lake.settings, suite, checkpoint, options)
+    scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
+    _check_serving(options.serving)
+    register_suite(lake.database, tenant, suite)
+    # Which variables the agent got may be known, but not their values.
     facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
-    run = begin_run(lake.database, place, source=options.agent, conditions=facts)
-    results = _results(lake.database, place)
+    run = begin_run(lake.database, scope, source=options.agent, conditions=facts)
+    results = _results(lake.database, scope)
     before = done = len(results)
     errors = 0  # one after another
     silent: list[AttemptOutcome] = []
-    while planned := [one for one in choose(list(results.values())) if one.key not in results]:
+    while planned := [
+        attempt for attempt in choose(list(results.values())) if attempt.key not in results
+    ]:
         total = done + len(planned)
-        tasks = _attempt_tasks(suite, conditions, planned, TASK_BYTES_MAX)
-        for finished in executor.run(attempt_task, tasks):
+        for finished in executor.run(attempt_task, _attempt_tasks(suite, conditions, planned)):
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
-                refuse_silence(silent, min(_SILENT_MAX, len(planned)))
+                if len(silent) >= min(_SILENT_MAX, len(planned)):
+                    raise _called_wrongly(silent)
                 continue
             for outcome in (*silent, finished.result):
-                result = commit(lake.database, place, run, outcome)
+                result = _commit(lake.database, scope, run, outcome)
                 results[result.task, result.attempt] = result
                 done += 1
                 follow(done, total)
@@ -146,35 +131,34 @@ def run_suite(
                     raise BenchmarkStopped(errors=errors, suite=suite.name, why=result.error)
             silent = []
     finish_run(lake.database, run)
-    return RunReport(run, place, done - before, before)
+    return RunReport(run, scope, done - before, before)
 
 
-def refuse_silence(silent: Sequence[AttemptOutcome], most: int) -> None:
+def _called_wrongly(silent: Sequence[AttemptOutcome]) -> AgentUnusable:
     """Scores are for ever. An agent that fails at once, again and again, before any other attempt
-    was made, is more likely called wrongly than so bad. Raises AgentUnusable."""
-    if len(silent) >= most:
-        last = silent[-1]
-        why = (
-            f"the first {len(silent)} attempts ended alike: {', '.join(last.marks)}, with no report"
-            f" and nothing edited. The end of its output: {last.silent}. If this is what the model"
-            " does, let the agent end with 0"
-        )
-        raise AgentUnusable(why=why)
+    was made, is more likely called wrongly than so bad."""
+    marks, output = ", ".join(silent[-1].marks), silent[-1].silent
+    why = (
+        f"the first {len(silent)} attempts ended alike: {marks}, with no report and nothing edited."
+        f" The end of its output: {output}. If this is what the model does, let the agent end"
+        " with 0"
+    )
+    return AgentUnusable(why=why)
 
 
 def each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
     """So many attempts at each task. Raises InvalidInput for a task that is not there."""
-    names = [suite.task(name).name for name in options.tasks] or [one.name for one in suite.tasks]
+    tasks = [suite.task(name) for name in options.tasks] or suite.tasks
     attempts = options.attempts or suite.attempts
-    # The first attempts come first: what is there of a run that is cut off covers the suite.
-    all_of_them = [PlannedAttempt(attempt, name) for attempt in range(attempts) for name in names]
-    return lambda _known: all_of_them
+    # The first attempts come first: the results of a run that is cut off cover the suite.
+    planned = [PlannedAttempt(attempt, task.name) for attempt in range(attempts) for task in tasks]
+    return lambda _known: planned
 
 
 def conditions_of(
     settings: Settings, suite: Suite, checkpoint: str, options: RunOptions
 ) -> RunConditions:
-    """Nobody in a room sees the suite, nor this lake."""
+    """Agents see neither the suite nor this lake."""
     hidden = (str(suite.folder), str(settings.data), *options.hidden)
     return RunConditions(
         agent=options.agent,
@@ -185,14 +169,11 @@ def conditions_of(
         allow=suite.allow,
         isolated=options.isolated,
         views=PathRules(hidden=hidden, visible=(*named_places(options.agent), *options.visible)),
-        tries_max=_TRIES_MAX,
         retry_seconds=RETRY_SECONDS,
-        output_bytes_max=_OUTPUT_BYTES_MAX,
-        report_bytes_max=_REPORT_BYTES_MAX,
     )
 
 
-def look_at_serving(serving: str | None) -> None:
+def _check_serving(serving: str | None) -> None:
     """An address that nobody answers at would make an error of every attempt, for ever. Raises
     ServingUnreachable, InvalidInput."""
     if serving is None:
@@ -203,53 +184,49 @@ def look_at_serving(serving: str | None) -> None:
         raise ServingUnreachable(address=serving, why=error.strerror or error) from error
 
 
-def register_suite(database: Database, tenant: str, suite: Suite, bytes_max: int) -> bool:
-    """Make its version known, with what its tasks can be recognised by. False when it was."""
+def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
+    """Make its version known, with the texts that its tasks can be recognised by. False when it
+    was known already."""
     texts = []
     for task in suite.tasks:
-        answer = load_solution(task, bytes_max) if task.has_solution else []
-        tree = {file.path: file for file in load_files(task, bytes_max).tree}
-        new = [file.content for file in answer if tree.get(file.path) != file]
+        solution = load_solution(task) if task.has_solution else []
+        tree = {file.path: file for file in load_files(task).tree}
+        new = [file.content for file in solution if tree.get(file.path) != file]
         words = [task.prompt, *(content.decode(errors="replace") for content in new)]
         texts.append((task.name, "\n".join(words)))
     sources = suite.sources
     content = SuiteContent(tuple(texts), sources.sessions, sources.repos, sources.commits)
-    tasks = tuple(SuiteTask(one.name, one.tags) for one in suite.tasks)
+    tasks = tuple(SuiteTask(task.name, task.tags) for task in suite.tasks)
     return add_suite(database, tenant, SuiteVersion(suite.name, suite.version, tasks, content))
 
 
-def commit(database: Database, place: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
+def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
     """One transaction. Where another run was faster, its result is the result."""
     result = outcome.result
-    with suppress(AttemptConflict), database.write() as connection:
-        if record_attempts(connection, place, run, [result]):
-            for problem in _problems(outcome):
-                note_problem(connection, run, problem)
-            return result
-    return _results(database, place)[result.task, result.attempt]
-
-
-def _results(database: Database, place: AttemptScope) -> dict[tuple[str, int], Attempt]:
-    kept = attempts_of(database, place)
-    return {(one.result.task, one.result.attempt): one.result for one in kept}
-
-
-def _problems(outcome: AttemptOutcome) -> Iterator[dict[str, object]]:
-    result = outcome.result
-    where: dict[str, object] = {"task": result.task, "attempt": result.attempt}
-    for mark in outcome.marks:
-        yield where | {"problem": mark}
+    problems: list[dict[str, object]] = [{"problem": mark} for mark in outcome.marks]
     if result.error is not None:
-        yield where | {"problem": result.error, "output": outcome.output[-_OUTPUT_CHARS_MAX:]}
+        problems.append({"problem": result.error, "output": outcome.output[-_OUTPUT_CHARS_MAX:]})
+    with suppress(AttemptConflict), database.write() as connection:
+        if record_attempts(connection, scope, run, [result]):
+            for problem in problems:
+                facts = {"task": result.task, "attempt": result.attempt} | problem
+                note_problem(connection, run, facts)
+            return result
+    return _results(database, scope)[result.task, result.attempt]
+
+
+def _results(database: Database, scope: AttemptScope) -> dict[tuple[str, int], Attempt]:
+    results = [recorded.result for recorded in attempts_of(database, scope)]
+    return {(result.task, result.attempt): result for result in results}
 
 
 def _attempt_tasks(
-    suite: Suite, conditions: RunConditions, planned: Sequence[PlannedAttempt], bytes_max: int
+    suite: Suite, conditions: RunConditions, planned: Sequence[PlannedAttempt]
 ) -> Iterator[AttemptTask]:
     """Files are read only when the executor takes their attempts."""
     last: tuple[str, TaskFiles] | None = None
-    for one in planned:
-        task = suite.task(one.task)
-        if last is None or last[0] != one.task:
-            last = one.task, load_files(task, bytes_max)
-        yield AttemptTask(conditions, task, last[1], one.task, one.attempt)
+    for attempt in planned:
+        task = suite.task(attempt.task)
+        if last is None or last[0] != task.name:
+            last = task.name, load_files(task)
+        yield AttemptTask(conditions, task, last[1], attempt.attempt)

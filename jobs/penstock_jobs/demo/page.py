@@ -83,24 +83,37 @@ def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> 
 def plots(chapters: Sequence[Chapter], ending: StoryEnding) -> list[Plot]:
     names = [chapter.parent for chapter in chapters] + [ending.checkpoint]
     columns = [f"cycle {chapter.number}" for chapter in chapters] + ["after"]
-    measured = [chapter.measured for chapter in chapters] + [ending.measured]
-    known = [chapter.known for chapter in chapters] + [ending.known]
-    kept = [
-        ("as Penstock measures it", "measured", [shares.kept for shares in measured]),
-        ("as the simulator knows it", "known", [shares.kept for shares in known]),
-    ]
-    dissatisfied = [
-        ("as Penstock measures it", "measured", [shares.dissatisfied for shares in measured]),
-        ("as the simulator knows it", "known", [shares.dissatisfied for shares in known]),
-    ]
-    scores = [
-        ("the checkpoint that served", "known", [chapter.score_before for chapter in chapters]),
-        ("the one that the cycle made", "made", [chapter.score for chapter in chapters]),
+
+    def compared(title: str, share: str) -> Plot:
+        series: list[_Series] = [
+            (name, kind, [getattr(getattr(part, kind), share) for part in (*chapters, ending)])
+            for name, kind in (
+                ("as Penstock measures it", "measured"),
+                ("as the simulator knows it", "known"),
+            )
+        ]
+        return _plot(title, series, columns, names)
+
+    scores = _plot(
+        "Score at the benchmark",
+        [
+            ("the checkpoint that served", "known", [chapter.score_before for chapter in chapters]),
+            ("the one that the cycle made", "made", [chapter.score for chapter in chapters]),
+        ],
+        columns[:-1],
+        names[:-1],
+    )
+    # The points of checkpoints that a cycle made have their own names, and its outcome.
+    served, made = scores.lines
+    scored = [chapter for chapter in chapters if chapter.score is not None]
+    points = [
+        replace(point, title=f"{chapter.checkpoint}: {chapter.score:.1%}", outcome=chapter.outcome)
+        for point, chapter in zip(made.points, scored, strict=True)
     ]
     return [
-        _plot("Edits that were still there ten minutes later", kept, columns, names),
-        _plot("Turns that left the user dissatisfied", dissatisfied, columns, names),
-        _plot_scores(chapters, scores, columns[:-1]),
+        compared("Edits that were still there ten minutes later", "kept"),
+        compared("Turns that left the user dissatisfied", "dissatisfied"),
+        replace(scores, lines=[served, replace(made, points=points)]),
     ]
 
 
@@ -124,21 +137,6 @@ def span(shares: Sequence[float]) -> tuple[int, int]:
         low = max(0, high - least)
         high = max(high, low + least)
     return low, high
-
-
-def _plot_scores(
-    chapters: Sequence[Chapter], series: Sequence[_Series], columns: Sequence[str]
-) -> Plot:
-    """The points of checkpoints that a cycle made have their own names, and its outcome."""
-    parents = [chapter.parent for chapter in chapters]
-    plot = _plot("Score at the benchmark", series, columns, parents)
-    served, made = plot.lines
-    scored = [chapter for chapter in chapters if chapter.score is not None]
-    points = [
-        replace(point, title=f"{chapter.checkpoint}: {chapter.score:.1%}", outcome=chapter.outcome)
-        for point, chapter in zip(made.points, scored, strict=True)
-    ]
-    return replace(plot, lines=[served, replace(made, points=points)])
 
 
 def _plot(

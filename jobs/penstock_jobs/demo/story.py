@@ -29,7 +29,7 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Reception:
+class UserReaction:
     """How users received the work of a checkpoint: the shares of its edits that they kept, and of
     its turns that left them dissatisfied. None where there are none."""
 
@@ -47,8 +47,8 @@ class Chapter:
     parent: str
     sessions: int
     events: int
-    measured: Reception
-    known: Reception
+    measured: UserReaction
+    known: UserReaction
     checkpoint: str | None
     #: At the suite: of the new checkpoint, and of the one that it is compared with.
     score: float | None
@@ -75,8 +75,8 @@ class StoryEnding:
     """The checkpoint that serves in the end, and how users receive it."""
 
     checkpoint: str
-    measured: Reception
-    known: Reception
+    measured: UserReaction
+    known: UserReaction
 
 
 LEARN = "learn.toml"
@@ -147,7 +147,7 @@ class Narrator:
         self.tell(f"\nCycle {number} of {acts}. {act.title}\n   {act.told}")
 
     def production(
-        self, checkpoint: str, sessions: int, measured: Reception, known: Reception
+        self, checkpoint: str, sessions: int, measured: UserReaction, known: UserReaction
     ) -> None:
         self._line(
             "production",
@@ -161,18 +161,16 @@ class Narrator:
         subject, _, message = text.partition(": ")
         stage, done, result = message.partition(" is done: ")
         if done:
-            self._line(stage, self._result_text(stage, result))
+            if stage == "train":
+                address, _, digest = result.partition(", ")
+                result = f"{address.rpartition('/')[2]}, {digest}"
+            elif stage == "bench":
+                scores = self.scores().items()
+                shown = ", ".join(f"{name} {score:.2f}" for name, score in scores)
+                result = f"scores by now: {shown}"
+            self._line(stage, result)
         elif subject.startswith("cycle") and " " in message:  # how it ends, or what goes wrong
             self._line("", message.replace("_", " ", 1))
-
-    def _result_text(self, stage: str, result: str) -> str:
-        if stage == "train":
-            address, _, digest = result.partition(", ")
-            return f"{address.rpartition('/')[2]}, {digest}"
-        if stage == "bench":
-            scores = self.scores().items()
-            return "scores by now: " + ", ".join(f"{name} {score:.2f}" for name, score in scores)
-        return result
 
     def _line(self, stage: str, text: str) -> None:
         if stage in EXPLANATIONS and stage not in self._explained:

@@ -20,9 +20,9 @@ from penstock_jobs.benchmarks.run import (
     register_suite,
     run_suite,
 )
-from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
+from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.benchmarks.until_decided import UntilDecided
-from penstock_jobs.canary.step import gate
+from penstock_jobs.canary.watch import gate
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
 from penstock_jobs.loop.stages.stage import (
@@ -56,10 +56,10 @@ class BenchStage(Stage):
                 "serving": bench.serving,
                 "attempts": bench.attempts,
                 "until_decided": bench.until_decided,
-                "isolated": bench.isolated,
+                "isolated": bench.isolation,
             }
             for bench in context.loop.bench
-            for suite in (read_suite(bench.folder),)
+            for suite in (read_suite(bench.suite),)
         ]
         checkpoint = context.results["register"]["checkpoint"]
         return {"suites": suites, "checkpoint": checkpoint, "parent": context.parent}
@@ -68,7 +68,7 @@ class BenchStage(Stage):
         _apply_policy(context)
         counts: dict[str, dict[str, int]] = {}
         for bench in context.loop.bench:
-            suite = read_suite(bench.folder).name
+            suite = read_suite(bench.suite).name
             for checkpoint in (inputs["parent"], inputs["checkpoint"]):
                 until_decided = bench.until_decided and checkpoint == inputs["checkpoint"]
                 attempts = _attempt(context, bench, checkpoint, until_decided=until_decided)
@@ -84,8 +84,8 @@ def _attempt(
     context: StageContext, bench: BenchSection, checkpoint: str, *, until_decided: bool
 ) -> int:
     """How many attempts of the checkpoint are there afterwards."""
-    database, suite = context.lake.database, read_suite(bench.folder)
-    register_suite(database, context.tenant, suite, TASK_BYTES_MAX)
+    database, suite = context.lake.database, read_suite(bench.suite)
+    register_suite(database, context.tenant, suite)
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     if until_decided:
         choose: ChooseAttempts = UntilDecided(database, scope, context.loop.channel)
@@ -106,9 +106,9 @@ def _attempt(
         serving=bench.serving and bench.serving.replace("{checkpoint}", checkpoint),
         attempts=bench.attempts,
         environment=environment_of(bench.pass_env),
-        isolated=bench.isolated,
-        hidden=bench.hidden,
-        visible=bench.visible,
+        isolated=bench.isolation,
+        hidden=tuple(map(str, bench.hidden)),
+        visible=tuple(map(str, bench.visible)),
     )
     with context.executor() as executor:
         report = run_suite(

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.importers import FORMATS, documents, format_of
+from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
+from penstock_jobs.benchmarks.result_import import FORMATS, format_of
 from tests.benchmarks.import_folders import (
     eval_log,
     harbor_job,

@@ -9,7 +9,7 @@ import pytest
 
 from penstock_jobs.benchmarks.attempt import read_report, score_of, seed_of
 from penstock_jobs.benchmarks.errors import AgentUnusable
-from penstock_jobs.benchmarks.rooms.room import ProgramEnd
+from penstock_jobs.benchmarks.sandbox.sandbox import ProgramEnd
 from tests.benchmarks.conftest import Attempting
 from tests.support.suite_factory import SOLVE
 

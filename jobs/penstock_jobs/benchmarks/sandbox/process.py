@@ -1,8 +1,8 @@
-"""The process that a room is: `python -m penstock_jobs.benchmarks.rooms.process FD`.
+"""The process of an isolated sandbox: `python -m penstock_jobs.benchmarks.sandbox.process FD`.
 
-It has namespaces of its own for users and mounts, keeps the room's folders in memory, and starts
-each program in further namespaces that end with it. It obeys the other end of its socket, and ends
-when that end does. It uses the standard library only: it starts once for each attempt.
+It has namespaces of its own for users and mounts, keeps the sandbox's folders in memory, and
+starts each program in further namespaces that end with it. It obeys the other end of its socket,
+and ends when that end does. It imports the standard library only: it starts once per attempt.
 """
 
 import json
@@ -18,21 +18,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from penstock_jobs.benchmarks.rooms import kernel
-from penstock_jobs.benchmarks.rooms.files import Print, changes_in, read_plain, write_folder
-from penstock_jobs.benchmarks.rooms.visible_files import PLACE, listeners, make_root
+from penstock_jobs.benchmarks.sandbox import kernel
+from penstock_jobs.benchmarks.sandbox.folder_files import (
+    FilePrint,
+    changes_in,
+    read_plain,
+    write_folder,
+)
+from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, listeners, make_root
 
-#: A folder that every Linux has, and that nobody in a room needs.
+#: A folder that every Linux has, and that no program needs.
 _BASE = "/sys"
-#: What programs may write to, of the size of the room's limits; and what they may only read.
+#: What programs may write to, of the size of the sandbox's limits; and what they may only read.
 _SHARED, _GIVEN, _ROOT = f"{_BASE}/shared", f"{_BASE}/given", f"{_BASE}/root"
 _FILES_A_MIB = 256
 _MIB = 1024 * 1024
 
 _POLL_SECONDS = 0.1
 _CONNECTIONS_WAITING_MAX = 128
-#: Of the user whom the program runs as, where that is also our user: this process and the two
-#: before it.
+#: Where programs run as our own user, this process and the two after it count as theirs.
 _OWN_PROCESSES = 3
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -46,31 +50,28 @@ _ANSWER_BYTES_MAX = 16 * _MIB
 def main(control: socket.socket) -> None:
     kernel.die_with_parent(signal.SIGKILL)
     try:
-        room = _open(control, receive_order(control))
+        opening = receive_order(control)
+        kernel.unshare(kernel.NEW_NAMESPACE_USER)
+        send_answer(control, {"unshared": True})
+        receive_order(control)  # by then this process has its user again
+        kernel.unshare(kernel.NEW_NAMESPACE_MOUNT)
+        kernel.keep_mounts_here()
+        flags = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEVICES
+        kernel.mount("tmpfs", _BASE, "tmpfs", flags, "mode=0755,size=1m")
+        for place in (_SHARED, _GIVEN):
+            os.mkdir(place)
+            kernel.mount("tmpfs", place, "tmpfs", flags, _size_of(opening["disk_bytes"]))
+        os.mkdir(_ROOT)
+        os.umask(0o022)
+        folders = _SandboxFolders(control, opening)
         send_answer(control, {"ready": True})
         while True:
             name, arguments = receive_order(control)
-            send_answer(control, {"done": getattr(room, f"do_{name}")(**arguments)})
+            send_answer(control, {"done": getattr(folders, f"do_{name}")(**arguments)})
     except EOFError:
         return
     except OSError as error:
         send_answer(control, {"failed": str(error)})
-
-
-def _open(control: socket.socket, opening: Mapping[str, Any]) -> "_RoomFolders":
-    kernel.unshare(kernel.NEW_NAMESPACE_USER)
-    send_answer(control, {"unshared": True})
-    receive_order(control)  # by then this process has its user again
-    kernel.unshare(kernel.NEW_NAMESPACE_MOUNT)
-    kernel.keep_mounts_here()
-    flags = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEVICES
-    kernel.mount("tmpfs", _BASE, "tmpfs", flags, "mode=0755,size=1m")
-    for place in (_SHARED, _GIVEN):
-        os.mkdir(place)
-        kernel.mount("tmpfs", place, "tmpfs", flags, _size_of(opening["disk_bytes"]))
-    os.mkdir(_ROOT)
-    os.umask(0o022)
-    return _RoomFolders(control, opening)
 
 
 def _size_of(disk_bytes: int) -> str:
@@ -78,26 +79,26 @@ def _size_of(disk_bytes: int) -> str:
     return f"mode=0755,size={disk_bytes},nr_inodes={files}"
 
 
-class _RoomFolders:
-    """Obeys orders: `do_NAME` for each."""
+class _SandboxFolders:
+    """Carries out orders: `do_NAME` for each."""
 
     def __init__(self, control: socket.socket, opening: Mapping[str, Any]) -> None:
         self._control = control
         self._opening = opening
-        self._owner: tuple[int, int] | None = opening["owner"]
         self._places: dict[str, str] = {}
-        self._put: dict[str, dict[str, Print]] = {}
+        self._prints: dict[str, dict[str, FilePrint]] = {}
 
     def do_put(self, folder: str, files: Any, writable: bool) -> None:
         place = self._places[folder] = f"{_SHARED if writable else _GIVEN}/{folder}"
         os.mkdir(place)
         write_folder(place, files)
-        self._put[folder] = {file.path: Print.of(file) for file in files}
-        if writable and self._owner is not None:
-            os.chown(place, *self._owner)
+        self._prints[folder] = {file.path: FilePrint.of(file) for file in files}
+        owner = self._opening["owner"]
+        if writable and owner is not None:
+            os.chown(place, *owner)
             for below, folders, names in os.walk(place):
                 for name in (*folders, *names):
-                    os.chown(os.path.join(below, name), *self._owner, follow_symlinks=False)
+                    os.chown(os.path.join(below, name), *owner, follow_symlinks=False)
 
     def do_run(self, **program: Any) -> None:
         kernel.resize(_SHARED, _size_of(self._opening["disk_bytes"] + program["disk_bytes_more"]))
@@ -114,13 +115,13 @@ class _RoomFolders:
         return None if content is None else content.decode("latin-1")
 
     def do_changed(self, folder: str) -> list[str]:
-        changes = changes_in(self._places[folder], self._put[folder])
+        changes = changes_in(self._places[folder], self._prints[folder])
         shown = [path.encode(errors="replace").decode() for path in changes]
         return shown[: self._opening["changes_max"]]
 
 
 def _separate(control: socket.socket, program: Mapping[str, Any]) -> None:
-    """A process between: a new namespace for PIDs begins with the children of its maker."""
+    """Runs in a process between: a new PID namespace begins with the children of its maker."""
     kernel.die_with_parent(signal.SIGKILL)
     try:
         kernel.unshare(kernel.NEW_NAMESPACE_MOUNT | kernel.NEW_NAMESPACES_REST)
@@ -146,7 +147,14 @@ def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) ->
             os._exit(1)
         kernel.set_host_name("sandbox")
         kernel.raise_loopback(program["extra"])
-        listening = [_listen(*address) for address in program["listen"]]
+        listening = [
+            socket.create_server(
+                (address, port),
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                backlog=_CONNECTIONS_WAITING_MAX,
+            )
+            for address, port in program["listen"]
+        ]
         make_root(program)
         kernel.hide_memory()
         send_answer(control, {"listening": True}, [server.fileno() for server in listening])
@@ -158,11 +166,6 @@ def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) ->
             send_answer(control, {"failed": str(error)})
     finally:
         os._exit(0)
-
-
-def _listen(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family, backlog=_CONNECTIONS_WAITING_MAX)
 
 
 def _watch(control: socket.socket, program: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +190,7 @@ def _watch(control: socket.socket, program: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _reap(child: int) -> int | None:
-    """Bury all that have ended; the status if the child is among them, as a shell reports it."""
+    """Wait for all that have ended. Returns the status of the child, as a shell reports it."""
     status = None
     with suppress(ChildProcessError):
         while True:
@@ -201,13 +204,25 @@ def _reap(child: int) -> int | None:
 
 
 def _become(program: Mapping[str, Any]) -> NoReturn:
-    """The program itself."""
+    """Becomes the program."""
     try:
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-        _limit(program)
+        processes = program["processes"] + (_OWN_PROCESSES if program["owner"] is None else 0)
+        disk_bytes = program["disk_bytes"] + program["disk_bytes_more"]
+        for limited, value in (
+            # Memory that a program may write to: what it only reserves costs nothing.
+            (resource.RLIMIT_DATA, program["memory_bytes"]),
+            (resource.RLIMIT_NPROC, processes),
+            # Of files beside the disk: it is full before.
+            (resource.RLIMIT_FSIZE, 2 * disk_bytes),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            hard = resource.getrlimit(limited)[1]
+            limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limited, (limit, limit))
         owner = program["owner"]
         kernel.become(*owner) if owner is not None else kernel.drop_capabilities()
         kernel.gain_nothing_more()
@@ -221,49 +236,29 @@ def _become(program: Mapping[str, Any]) -> NoReturn:
         os._exit(127)
 
 
-def _limit(program: Mapping[str, Any]) -> None:
-    processes = program["processes"] + (_OWN_PROCESSES if program["owner"] is None else 0)
-    disk_bytes = program["disk_bytes"] + program["disk_bytes_more"]
-    # Memory that a program may write to: what it only reserves costs nothing.
-    for name, value in (
-        (resource.RLIMIT_DATA, program["memory_bytes"]),
-        (resource.RLIMIT_NPROC, processes),
-        (resource.RLIMIT_FSIZE, 2 * disk_bytes),  # of files beside the disk: it is full before
-        (resource.RLIMIT_CORE, 0),
-    ):
-        hard = resource.getrlimit(name)[1]
-        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(name, (limit, limit))
-
-
 def _used_bytes() -> int:
     """The memory of all processes of this namespace but the first. The quick sum counts shared
     pages several times: only a small one is believed."""
     pids = [name for name in os.listdir("/proc") if name.isdecimal() and name != "1"]
-    quick = sum(_resident(pid) for pid in pids)
-    return quick if quick < _SMALL_BYTES else sum(_proportional(pid) for pid in pids)
+    resident = 0
+    for pid in pids:
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
+            resident += int(file.read().split()[1]) * _PAGE_BYTES
+    if resident < _SMALL_BYTES:
+        return resident
+    proportional = 0  # with its part of the pages that it shares
+    for pid in pids:
+        with suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            pss = next((line for line in file if line.startswith(b"Pss:")), b"Pss: 0")
+            proportional += int(pss.split()[1]) * 1024
+    return proportional
 
 
-def _resident(pid: str) -> int:
-    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE_BYTES
-    return 0
-
-
-def _proportional(pid: str) -> int:
-    """With its part of the pages that it shares."""
-    with suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-        for line in file:
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-# Messages over the Unix socket between a room's two ends, with open files
+# Messages over the Unix socket between a sandbox's two ends, with open files
 
 
 def send_order(to: socket.socket, order: object) -> None:
-    """Into the room. Raises OSError."""
+    """Into the sandbox. Raises OSError."""
     _send(to, pickle.dumps(order), ())
 
 
@@ -274,12 +269,12 @@ def receive_order(source: socket.socket) -> Any:
 
 
 def send_answer(to: socket.socket, answer: dict[str, Any], files: Sequence[int] = ()) -> None:
-    """Out of the room. Raises OSError."""
+    """Out of the sandbox. Raises OSError."""
     _send(to, json.dumps(answer).encode(), files)
 
 
 def receive_answer(source: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """JSON: a program in the room may have taken over the sender. Raises EOFError."""
+    """JSON, since a program in the sandbox may have taken over the sender. Raises EOFError."""
     payload, files = _receive(source, _ANSWER_BYTES_MAX)
     answer: dict[str, Any] = json.loads(payload)
     return answer, files
@@ -298,7 +293,7 @@ def _receive(source: socket.socket, bytes_max: int | None) -> tuple[bytes, list[
             raise EOFError("the other end is gone")
         length = int.from_bytes(header, "big")
         if bytes_max is not None and length > bytes_max:
-            raise EOFError("the other end sends what no room sends")
+            raise EOFError("the other end sends what no sandbox sends")
         return _exactly(source, length), files
     except ConnectionError as error:
         raise EOFError(str(error)) from error

@@ -1,4 +1,4 @@
-"""What a program sees: the machine's programs, read only, and the folders of its room."""
+"""What a program sees: the machine's programs, read only, and the folders of its sandbox."""
 
 import os
 import re
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from penstock_jobs.benchmarks.rooms import kernel
+from penstock_jobs.benchmarks.sandbox import kernel
 
-#: Where programs find the folders of a room.
+#: Where programs find the folders of a sandbox.
 PLACE = "/penstock"
-#: Folders of the machine that a room has for itself: others run, listen and store things there.
+#: A sandbox has its own: on the machine others run, listen and store things in these folders.
 _REPLACED = ("dev", "proc", "run", "sys", "tmp", PLACE[1:])
 _ALSO_EMPTY = ("/var/tmp", "/var/run", "/var/lock")
-#: People may keep programs there, and a room has folders of its own there.
+#: People may keep programs there, and a sandbox has folders of its own there.
 _SCRATCH = ("/tmp/", "/var/tmp/", "/dev/shm/")
 #: Absolute paths in a command, as a shell reads it in its simplest form.
 _PATHS = re.compile(r"""(?<![^\s='"])/[^\s'";|&<>]+""")
@@ -33,55 +33,57 @@ def make_root(program: Mapping[str, Any]) -> None:
         if os.path.isdir(root + path) and not os.path.islink(root + path):
             _mount_empty(root + path)
     _write_hosts(root, program["names"])
-    for folder in (*program["folders"], program["home"]):
+    folders: dict[str, bool] = {**program["folders"], program["home"]: True}
+    for folder in folders:
         os.mkdir(f"{root}{PLACE}/{folder}")
     for path in program["visible"]:
         _make_place(root, path)
     kernel.restrict_mounts(root, _FLAGS | kernel.MOUNT_READ_ONLY)
     _make_devices(f"{root}/dev")
-    _add_folders(root, program)
+    places = program["places"]
+    for folder, writable in folders.items():
+        _add(places[folder], f"{root}{PLACE}/{folder}", writable=writable)
+    for path in ("/tmp", "/dev/shm", "/var/tmp"):
+        if os.path.isdir(root + path):
+            _add(places[program["scratch"]], root + path, writable=True)
     for path in program["visible"]:
         _make_place(root, path)  # again: by now there is another /tmp
-        _show_path(root, path)
+        if os.path.exists(path):
+            _add(path, root + path, writable=False)
     for path in program["hidden"]:
-        _hide(root + path)
+        if os.path.isdir(root + path):
+            _mount_empty(root + path)
+            kernel.restrict_mounts(root + path, _FLAGS | kernel.MOUNT_READ_ONLY)
+        elif os.path.exists(root + path):
+            _add("/dev/null", root + path, writable=False)
     # The last: the kernel refuses it once a part of the machine's own /proc is hidden.
     kernel.mount("proc", f"{root}/proc", "proc", _FLAGS | kernel.MOUNT_NO_PROGRAMS)
     kernel.change_root(root)
 
 
 def own_programs() -> list[str]:
-    """The Python that runs here, where it lies in scratch: agents and checks run with it."""
-    places = {os.path.realpath(one) for one in (sys.prefix, sys.base_prefix)}
-    return sorted(one for one in places if _in_scratch(one))
+    """The folders of this Python if they lie in scratch: agents and checks run with it."""
+    prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)}
+    return sorted(prefix for prefix in prefixes if prefix.startswith(_SCRATCH))
 
 
 def named_places(command: str) -> list[str]:
-    """What a command names by absolute paths in scratch, with what lies beside it: it could not
-    run without."""
+    """The folders of files in scratch that a command names by absolute paths: it needs them."""
+    paths = _PATHS.findall(command)
+    with suppress(ValueError):  # a shell may take it, or say what is wrong
+        # Paths with blanks, or with other characters that a shell would interpret.
+        paths += [word for word in shlex.split(command) if word.startswith("/")]
     places = set()
-    for path in (*_PATHS.findall(command), *_quoted_paths(command)):
+    for path in paths:
         real = os.path.realpath(path)
         folder = real if os.path.isdir(real) else os.path.dirname(real)
-        if os.path.exists(real) and _in_scratch(real):
-            places.add(folder if _in_scratch(folder) else real)
-            # Whoever goes back from a folder has to find it first.
+        if os.path.exists(real) and real.startswith(_SCRATCH):
+            places.add(folder if folder.startswith(_SCRATCH) else real)
+            # A path with /../ needs the folder that it goes back from.
             before, back, _ = path.partition("/../")
-            if back and _in_scratch(before):
+            if back and before.startswith(_SCRATCH):
                 places.add(os.path.realpath(before))
     return sorted(places)
-
-
-def _quoted_paths(command: str) -> list[str]:
-    """Paths with blanks, or with other characters that a shell would interpret."""
-    try:
-        return [one for one in shlex.split(command) if one.startswith("/")]
-    except ValueError:  # a shell may take it, or say what is wrong
-        return []
-
-
-def _in_scratch(path: str) -> bool:
-    return path.startswith(_SCRATCH)
 
 
 def _mount_empty(place: str) -> None:
@@ -115,20 +117,7 @@ def _make_file(place: str) -> None:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
 
 
-def _show_path(root: str, path: str) -> None:
-    if os.path.exists(path):
-        _add(path, root + path, writable=False)
-
-
-def _hide(place: str) -> None:
-    if os.path.isdir(place):
-        _mount_empty(place)
-        kernel.restrict_mounts(place, _FLAGS | kernel.MOUNT_READ_ONLY)
-    elif os.path.exists(place):
-        _add("/dev/null", place, writable=False)
-
-
-def listeners() -> Iterable[str]:
+def listeners() -> Iterator[str]:
     """Sockets in the file system. A program that sees one can connect, across networks."""
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
@@ -138,7 +127,7 @@ def listeners() -> Iterable[str]:
 
 
 def _write_hosts(root: str, names: Mapping[str, str]) -> None:
-    """The names of hosts in the room."""
+    """Write the names of hosts in the sandbox."""
     place = f"{root}/etc/hosts"
     if not os.path.exists(place):
         return
@@ -163,15 +152,6 @@ def _make_devices(place: str) -> None:
         kernel.mount("devpts", f"{place}/pts", "devpts", kernel.MOUNT_NO_SUID, options)
         os.symlink("pts/ptmx", f"{place}/ptmx")
     kernel.restrict_mounts(place, kernel.MOUNT_NO_SUID | kernel.MOUNT_READ_ONLY)
-
-
-def _add_folders(root: str, program: Mapping[str, Any]) -> None:
-    places = program["places"]
-    for folder, writable in {**program["folders"], program["home"]: True}.items():
-        _add(places[folder], f"{root}{PLACE}/{folder}", writable=writable)
-    for path in ("/tmp", "/dev/shm", "/var/tmp"):
-        if os.path.isdir(root + path):
-            _add(places[program["scratch"]], root + path, writable=True)
 
 
 def _add(source: str, place: str, *, writable: bool) -> None:
@@ -201,7 +181,7 @@ def _histories(path: str) -> Iterator[str]:
 
 
 def _linked_histories(place: str) -> Iterator[str]:
-    """Of a git working tree whose history lies in another folder, or borrows from one."""
+    """The history of a git working tree that lies in another folder, or borrows from one."""
     git = place
     if os.path.isfile(place) and (named := _first_line(place).removeprefix("gitdir:").strip()):
         git = os.path.join(os.path.dirname(place), named)

@@ -27,7 +27,7 @@ class File(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of what it is, wherever it stands."""
+        """The digest of its kind and content, whatever its path."""
         return f"{self.kind}:{sha256(self.content).hexdigest()}"
 
 
@@ -38,7 +38,7 @@ def read_folder(folder: str) -> list[File]:
 
 
 def _paths(folder: str) -> Iterator[str]:
-    """Of all files below, relative; nothing that is IGNORED. Of a tree as deep as can be."""
+    """The relative paths of all files below, but those IGNORED. A tree may be of any depth."""
     folders = [""]
     while folders:
         below = folders.pop()
@@ -61,16 +61,12 @@ def _read(folder: str, path: str) -> File:
     if not stat.S_ISREG(mode):
         return File(path, b"", "special")
     with open(os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        return File(path, file.read(), _kind(mode))
-
-
-def _kind(mode: int) -> str:
-    return "program" if mode & stat.S_IXUSR else "file"
+        return File(path, file.read(), "program" if mode & stat.S_IXUSR else "file")
 
 
 @dataclass(frozen=True)
-class Print:
-    """What is remembered of a file, to see later whether it is the same."""
+class FilePrint:
+    """Shows later whether a file is still the same."""
 
     kind: str
     size: int
@@ -81,13 +77,13 @@ class Print:
         return cls(file.kind, len(file.content), file.digest)
 
 
-def prints_in(folder: str) -> dict[str, Print]:
-    """Of all files below, by path. Raises OSError."""
-    return {path: Print.of(_read(folder, path)) for path in _paths(folder)}
+def prints_in(folder: str) -> dict[str, FilePrint]:
+    """The prints of all files below, by path. Raises OSError."""
+    return {path: FilePrint.of(_read(folder, path)) for path in _paths(folder)}
 
 
-def changes_in(folder: str, before: Mapping[str, Print]) -> list[str]:
-    """The paths whose files are others than before, new, or gone."""
+def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
+    """The paths of files that changed, are new, or are gone."""
     try:
         after = set(_paths(folder))
     except OSError as error:  # so deep that no path leads there: nobody put that
@@ -97,16 +93,16 @@ def changes_in(folder: str, before: Mapping[str, Print]) -> list[str]:
     return sorted(differ)
 
 
-def _same(folder: str, path: str, before: Print) -> bool:
+def _same(folder: str, path: str, before: FilePrint) -> bool:
     """Reads no more than there was before, whatever a program made of it."""
     facts = os.lstat(os.path.join(folder, path))
     if stat.S_ISREG(facts.st_mode) and facts.st_size != before.size:
         return False
-    return Print.of(_read(folder, path)) == before
+    return FilePrint.of(_read(folder, path)) == before
 
 
 def write_folder(folder: str, files: Sequence[File]) -> None:
-    """Into a folder that is there and empty. Raises OSError."""
+    """Write files into an empty folder. Raises OSError."""
     for file in files:
         full = os.path.join(folder, file.path)
         os.makedirs(os.path.dirname(full), exist_ok=True)
@@ -120,7 +116,7 @@ def write_folder(folder: str, files: Sequence[File]) -> None:
 
 
 def read_plain(folder: str, name: str, bytes_max: int) -> bytes | None:
-    """A plain file that a program left; no link, nothing that waits for a reader."""
+    """Read a plain file that a program left. Links, pipes and larger files give None."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         opened = os.open(os.path.join(folder, name), flags)

@@ -33,53 +33,48 @@ def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _ask(result: int, what: str) -> None:
+def _check(result: int, action: str) -> None:
     if result == -1:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{action}: {os.strerror(number)}")
 
 
 def unshare(namespaces: int) -> None:
-    _ask(_libc().unshare(namespaces), "a new namespace")
+    _check(_libc().unshare(namespaces), "a new namespace")
 
 
-def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    _mount(source, target, kind, flags, options)
-
-
-def bind(source: str, target: str) -> None:
-    """With all that is mounted below."""
-    _mount(source, target, None, _BIND | _RECURSIVE, None)
-
-
-def resize(target: str, options: str) -> None:
-    """Of a file system in memory."""
-    flags = _REMOUNT | MOUNT_NO_SUID | MOUNT_NO_DEVICES
-    _mount("tmpfs", target, None, flags, options)
-
-
-def keep_mounts_here() -> None:
-    """What is mounted from here on is seen in no other namespace."""
-    _mount(None, "/", None, _RECURSIVE | _PRIVATE, None)
-
-
-def _mount(
-    source: str | None, target: str, kind: str | None, flags: int, options: str | None
+def mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
-    done = _libc().mount(
+    result = _libc().mount(
         None if source is None else os.fsencode(source),
         os.fsencode(target),
         None if kind is None else kind.encode(),
         ctypes.c_ulong(flags),
         None if options is None else options.encode(),
     )
-    _ask(done, f"mounting {target}")
+    _check(result, f"mounting {target}")
+
+
+def bind(source: str, target: str) -> None:
+    """Show a folder at another place, with all that is mounted below."""
+    mount(source, target, None, _BIND | _RECURSIVE)
+
+
+def resize(target: str, options: str) -> None:
+    """Resize a file system in memory."""
+    mount("tmpfs", target, None, _REMOUNT | MOUNT_NO_SUID | MOUNT_NO_DEVICES, options)
+
+
+def keep_mounts_here() -> None:
+    """Later mounts are not seen in any other namespace."""
+    mount(None, "/", None, _RECURSIVE | _PRIVATE)
 
 
 def restrict_mounts(target: str, flags: int) -> None:
     """Add flags to a mount and to all below it."""
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
-    done = _libc().syscall(
+    result = _libc().syscall(
         ctypes.c_long(_MOUNT_SETATTR),
         ctypes.c_int(_AT_FDCWD),
         ctypes.c_char_p(os.fsencode(target)),
@@ -87,24 +82,24 @@ def restrict_mounts(target: str, flags: int) -> None:
         ctypes.c_char_p(attributes),
         ctypes.c_size_t(len(attributes)),
     )
-    _ask(done, f"restricting the mounts below {target}")
+    _check(result, f"restricting the mounts below {target}")
 
 
 def change_root(root: str) -> None:
-    """The old one is out of reach afterwards."""
+    """Afterwards the old root cannot be reached."""
     os.chdir(root)
-    _ask(_libc().pivot_root(b".", b"."), "a new root")
-    _ask(_libc().umount2(b".", _DETACH), "leaving the old root")
+    _check(_libc().pivot_root(b".", b"."), "a new root")
+    _check(_libc().umount2(b".", _DETACH), "leaving the old root")
     os.chdir("/")
 
 
 def set_host_name(name: str) -> None:
-    _ask(_libc().sethostname(name.encode(), ctypes.c_size_t(len(name))), "the host name")
+    _check(_libc().sethostname(name.encode(), ctypes.c_size_t(len(name))), "the host name")
 
 
 def _control(option: int, *values: int) -> None:
     arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
-    _ask(_libc().prctl(option, *arguments), "prctl")
+    _check(_libc().prctl(option, *arguments), "prctl")
 
 
 def die_with_parent(signal_number: int) -> None:
@@ -112,12 +107,12 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def hide_memory() -> None:
-    """From others with the same user: no tracing, no reading of what stands below /proc/PID."""
+    """Processes of the same user cannot trace this one, nor read its files below /proc/PID."""
     _control(_SET_DUMPABLE, 0)
 
 
 def become(user: int, group: int) -> None:
-    """Another user than root of this namespace, who may read what root may, and no more."""
+    """Become a user who may read what root may, and nothing else."""
     _control(_SET_KEEP_CAPABILITIES, 1)
     os.setgroups([])
     os.setresgid(group, group, group)
@@ -131,18 +126,18 @@ def drop_capabilities() -> None:
 
 
 def gain_nothing_more() -> None:
-    """Programs that would run as another user run as this one."""
+    """Programs with the set-user bit run as this user too."""
     _control(_SET_NO_NEW_PRIVILEGES, 1)
 
 
 def _set_capabilities(mask: int) -> None:
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     data = struct.pack("=IIIIII", mask, mask, mask, 0, 0, 0)
-    _ask(_libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
+    _check(_libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
 
 
 def raise_loopback(addresses: list[str]) -> None:
-    """The loopback of this namespace, with further IPv4 addresses."""
+    """Start the loopback of this namespace, with further IPv4 addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         answer = fcntl.ioctl(any_socket, _GET_FLAGS, request)

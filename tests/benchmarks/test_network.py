@@ -1,9 +1,9 @@
-"""Addresses that a room lets through keep their names and ports."""
+"""Addresses that a sandbox lets through keep their names and ports."""
 
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.rooms.network import Forward, address_of, plan, split
+from penstock_jobs.benchmarks.sandbox.network import Forward, address_of, plan, split
 
 
 def test_names_get_places_of_their_own_on_the_loopback() -> None:
@@ -16,7 +16,7 @@ def test_names_get_places_of_their_own_on_the_loopback() -> None:
     assert found.extra == ()
 
 
-def test_a_number_is_made_an_address_of_the_room() -> None:
+def test_a_number_is_made_an_address_of_the_sandbox() -> None:
     found = plan(["10.1.2.3:80", "10.1.2.3:81", "127.0.0.1:5", "[::1]:6"])
     assert found.extra == ("10.1.2.3",)
     assert [one.listen for one in found.all] == ["10.1.2.3", "10.1.2.3", "127.0.0.1", "::1"]

@@ -1,12 +1,12 @@
-"""What a command names is seen in a room, however a shell has to be told of it."""
+"""What a command names is seen in a sandbox, however a shell has to be told of it."""
 
 import shlex
 from pathlib import Path
 
 import pytest
 
-from penstock_jobs.benchmarks.rooms import visible_files
-from penstock_jobs.benchmarks.rooms.visible_files import named_places
+from penstock_jobs.benchmarks.sandbox import visible_files
+from penstock_jobs.benchmarks.sandbox.visible_files import named_places
 
 
 @pytest.mark.parametrize("name", ["agent", "an agent", "it's an agent"])

@@ -1,8 +1,8 @@
-"""What a program in a room may reach: addresses, under the names that they have outside.
+"""What a program in a sandbox may reach: addresses, under the names that they have outside.
 
-In the room each name is an address of the loopback with a listener on the same port: what a program
-dials stays as it is, certificates included. A relay outside accepts from these listeners: a socket
-stays in the network where it was made, whoever accepts from it.
+There each name is an address of the loopback with a listener on the same port: what a program dials
+stays as it is, certificates included. A relay outside accepts from these listeners: a socket stays
+in the network where it was made, whoever accepts from it.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
-#: Names get 127.1.0.1 and so on.
+#: Names get the addresses 127.1.0.1 and so on.
 _NAMES_MAX = 250
 
 
 @dataclass(frozen=True)
 class Forward:
-    #: The address of the listener in the room.
+    #: The address of the listener in the sandbox.
     listen: str
     #: Where it leads.
     host: str
@@ -41,7 +41,7 @@ class Forwards:
     all: tuple[Forward, ...]
     #: Lines of /etc/hosts.
     names: dict[str, str]
-    #: What the loopback has to have besides its own.
+    #: Further addresses that the loopback needs.
     extra: tuple[str, ...]
 
 
@@ -70,25 +70,23 @@ def plan(addresses: Iterable[str]) -> Forwards:
     extra: list[str] = []
     for address in addresses:
         host, port = split(address)
-        listen = _listen(host, names)
+        if host == "localhost":
+            listen = "127.0.0.1"
+        elif not _is_number(host):
+            if len(names) >= _NAMES_MAX:
+                why = f"it has over {_NAMES_MAX} names"
+                raise InvalidInput(what="The list of addresses", why=why)
+            listen = names.setdefault(host, f"127.1.0.{len(names) + 1}")
+        elif ":" in host and host != "::1":
+            why = "in a sandbox only ::1 of version 6 can be reached; use a name or version 4"
+            raise InvalidInput(what=f"The address {host}", why=why)
+        else:
+            listen = host
         number = ipaddress.ip_address(listen)
         if not (number.is_loopback or number.is_unspecified or listen in extra):
             extra.append(listen)
         forwards[listen, port] = Forward(listen, host, port)
     return Forwards(tuple(forwards.values()), names, tuple(extra))
-
-
-def _listen(host: str, names: dict[str, str]) -> str:
-    if host == "localhost":
-        return "127.0.0.1"
-    if not _is_number(host):
-        if len(names) >= _NAMES_MAX:
-            raise InvalidInput(what="The list of addresses", why=f"it has over {_NAMES_MAX} names")
-        return names.setdefault(host, f"127.1.0.{len(names) + 1}")
-    if ":" in host and host != "::1":
-        why = "in a room only ::1 of version 6 can be reached; use a name or version 4"
-        raise InvalidInput(what=f"The address {host}", why=why)
-    return host
 
 
 def _is_number(host: str) -> bool:
@@ -101,7 +99,7 @@ def _is_number(host: str) -> bool:
 
 _CHUNK_BYTES = 64 * 1024
 _CONNECT_SECONDS_MAX = 20.0
-#: At a time, to one address.
+#: Connections to one address at a time.
 _CONNECTIONS_MAX = 256
 _PAUSE_SECONDS = 0.1
 
@@ -115,7 +113,7 @@ class Relay:
         self._refused: set[str] = set()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="relay", daemon=True)
         self._thread.start()
 
     @property
@@ -127,16 +125,16 @@ class Relay:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
+    def _serve(self) -> None:
+        async def serve() -> None:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._accept(*pair)) for pair in self._forwards]
+                await self._ended.wait()
+                for task in tasks:
+                    task.cancel()
 
-    async def _serve(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._accept(*pair)) for pair in self._forwards]
-            await self._ended.wait()
-            for task in tasks:
-                task.cancel()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(serve())
 
     async def _accept(self, forward: Forward, listening: socket.socket) -> None:
         listening.setblocking(False)
