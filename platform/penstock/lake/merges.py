@@ -33,8 +33,7 @@ from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import (
     EVENT_ROWS,
-    ROW_GROUP_BYTES_MAX,
-    ROW_GROUP_ROWS_MAX,
+    ROW_GROUPS,
     SORT_KEYS,
     SORTED_BY,
     RowGroupLimits,
@@ -262,7 +261,6 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     name = new_name(partition, "merged")
     announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
     room = lake.settings.room(LakeSettings)
-    limits = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
     rows = merge_sorted(
         lake.store,
         [stored.name for stored in segments],
@@ -270,8 +268,8 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
         directory=Path(lake.settings.data) / "tmp",
     )
     changed = read_changed(lake.store, segments)
-    with SegmentWriter(lake.store, name, limits, lake.summariser, changed=changed) as writer:
-        for group in in_row_groups(rows, limits):
+    with SegmentWriter(lake.store, name, ROW_GROUPS, lake.summariser, changed=changed) as writer:
+        for group in in_row_groups(rows, ROW_GROUPS):
             writer.write(group)
     merged = writer.finished
     expected = sum(stored.rows for stored in segments)

@@ -11,11 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.events.event import FIELDS, KEY_BYTES, SEQ_MAX, Envelope, event_key, session_key
 from penstock.events.frames import Frame, RejectedLine
-
-#: Of a row group: few enough for a query that reads few sessions, enough for a scan of all.
-ROW_GROUP_ROWS_MAX = 10_000
-#: In a row group, before compression.
-ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
+from penstock.settings import MIB
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -57,6 +53,10 @@ class RowGroupLimits:
 
     rows_max: int
     bytes_max: int
+
+
+#: Of a segment: few rows for a query that reads few sessions, enough for a scan of all.
+ROW_GROUPS = RowGroupLimits(10_000, 16 * MIB)
 
 
 @dataclass
