@@ -27,19 +27,13 @@ from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.lake import Lake
-from penstock.lake.rows import (
-    ROW_GROUP_BYTES_MAX,
-    ROW_GROUP_ROWS_MAX,
-    DecodedEvents,
-    RowGroupLimits,
-)
+from penstock.lake.rows import ROW_GROUPS, DecodedEvents
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024
-_ROW_GROUPS = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
 #: How long a partition of another process is left alone.
 _CLAIM_SECONDS = 0.5
 
@@ -305,8 +299,8 @@ class PartitionWriter:
         name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
         commits.announce_file(parts.lake.database, name, self._partition, self._owner, claim.epoch)
         parts.crash_point("intent written")
-        with SegmentWriter(parts.lake.store, name, _ROW_GROUPS, parts.lake.summariser) as writer:
-            for rows in decoded.to_tables(fresh.new, fresh.consents, _ROW_GROUPS):
+        with SegmentWriter(parts.lake.store, name, ROW_GROUPS, parts.lake.summariser) as writer:
+            for rows in decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS):
                 writer.write(rows)
                 parts.crash_point("file half written")
         return writer.finished

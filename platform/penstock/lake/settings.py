@@ -1,9 +1,11 @@
 """The settings of the lake: its segments, its queries and its upkeep."""
 
 from dataclasses import dataclass
+from penstock.settings import GIB
+from penstock.settings import MIB
+from penstock.settings import RoomSettings
+from penstock.settings import setting
 from typing import ClassVar
-
-from penstock.settings import GIB, MIB, RoomSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,8 +14,9 @@ class LakeSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "row_group_bytes_max", "job_result_bytes_max",
-        "row_group_rows_max",
-        "reader_lease_seconds",
+        "row_group_rows_max", "reader_lease_seconds",
+        "store_connect_seconds_max", "store_tails_bytes_max",
+        "store_silence_seconds_max", "store_attempts_max",
     })  # fmt: skip
 
     known_bytes_max: int = setting(
@@ -71,16 +74,10 @@ class LakeSettings(RoomSettings):
         minimum=16 * MIB,
     )
     query_seconds_max: float = setting(
-        60.0,
-        "time of one query",
-        "Raise it for analyses over the whole lake.",
-        minimum=0.001,
+        60.0, "time of one query", "Raise it for analyses over the whole lake.", minimum=0.001
     )
     query_threads: int = setting(
-        2,
-        "threads of one query",
-        "Raise it on a machine with many cores.",
-        minimum=1,
+        2, "threads of one query", "Raise it on a machine with many cores.", minimum=1
     )
     query_answer_bytes_max: int = setting(
         64 * MIB,
