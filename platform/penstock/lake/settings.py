@@ -1,11 +1,9 @@
 """The settings of the lake: its segments, its queries and its upkeep."""
 
 from dataclasses import dataclass
-from penstock.settings import GIB
-from penstock.settings import MIB
-from penstock.settings import RoomSettings
-from penstock.settings import setting
 from typing import ClassVar
+
+from penstock.settings import GIB, MIB, RoomSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
