@@ -136,9 +136,8 @@ def _run(
     from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
-    from penstock_jobs.benchmarks.run import register_suite, run_suite
+    from penstock_jobs.benchmarks.run import UntilDecided, register_suite, run_suite
     from penstock_jobs.benchmarks.suite import read_suite
-    from penstock_jobs.benchmarks.until_decided import UntilDecided
 
     suite = read_suite(suite_folder)
     with open_existing(data) as lake:

@@ -12,7 +12,7 @@ from penstock.channels import channel as channels
 from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, one_line
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
 from penstock.gate.sequential import (
     Arm,
@@ -327,7 +327,7 @@ def _or_why(measured: Callable[[], T]) -> T | str:
     except DatabaseUnreachable:
         raise  # the look could not be stored either
     except PenstockError as error:
-        return " ".join(str(error).split())
+        return one_line(error)
 
 
 # Stored looks

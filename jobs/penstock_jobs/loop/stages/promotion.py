@@ -17,11 +17,11 @@ from penstock_jobs.benchmarks.run import (
     ChooseAttempts,
     PlannedAttempt,
     RunOptions,
+    UntilDecided,
     register_suite,
     run_suite,
 )
 from penstock_jobs.benchmarks.suite import read_suite
-from penstock_jobs.benchmarks.until_decided import UntilDecided
 from penstock_jobs.canary.watch import gate
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
