@@ -292,27 +292,19 @@ def _rewards(result: _TrialResult) -> dict[str, Any]:
 def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTrial:
     notes: list[str] = []
     outcome = _outcome(result, metric, notes)
-    steps = result.step_results or []
-    # A trial in steps took what all of them took.
-    usages = [result.agent_result] if result.agent_result else [step.agent_result for step in steps]
-    timings = (
-        [result.agent_execution]
-        if result.agent_execution
-        else [step.agent_execution for step in steps]
-    )
+    usages = _parts(result, "agent_result")
+    timings = _parts(result, "agent_execution")
     info = result.agent_info or {}
     model = (info.get("model_info") or {}).get("name") or ""
     return ImportedTrial(
         task=result.task_name,
         outcome=outcome,
         measures={
-            "completion_tokens": _sum(usage.n_output_tokens for usage in usages if usage),
-            "prompt_tokens": _sum(usage.n_input_tokens for usage in usages if usage),
-            "cost_usd": _sum(usage.cost_usd for usage in usages if usage),
+            "completion_tokens": _sum(usage.n_output_tokens for usage in usages),
+            "prompt_tokens": _sum(usage.n_input_tokens for usage in usages),
+            "cost_usd": _sum(usage.cost_usd for usage in usages),
             "latency_s": _sum(
-                seconds_between(timing.started_at, timing.finished_at)
-                for timing in timings
-                if timing
+                seconds_between(timing.started_at, timing.finished_at) for timing in timings
             ),
         },
         identity=result.id or (str(_job_of(file)), result.trial_name),
@@ -343,6 +335,12 @@ def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> floa
         if rewards[metric]:
             notes.append(f"a trial that ended by {short(kind)} has a reward all the same")
     return scored(rewards[metric])
+
+
+def _parts(result: _TrialResult, name: str) -> list[Any]:
+    """Of the whole trial, else of each of its steps that has it."""
+    parts = [result] if getattr(result, name) else result.step_results or []
+    return [value for part in parts if (value := getattr(part, name))]
 
 
 def _sum(values: Iterable[Any]) -> Any:
