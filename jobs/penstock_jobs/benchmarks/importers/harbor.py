@@ -65,19 +65,15 @@ class _Step(msgspec.Struct):
     agent_execution: _Timing | None = None
 
 
-class _TrialResult(msgspec.Struct):
+class _TrialResult(_Step, kw_only=True):
     task_name: str
     trial_name: str
     id: str = ""
     source: str | None = None
     task_checksum: str = ""
     agent_info: dict[str, Any] | None = None
-    agent_result: _Agent | None = None
     verifier_result: dict[str, Any] | None = None
-    exception_info: _Exception | None = None
     started_at: str | None = None
-    finished_at: str | None = None
-    agent_execution: _Timing | None = None
     step_results: list[_Step] | None = None
 
 
@@ -319,8 +315,8 @@ def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTria
 
 def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> float | str:
     rewards = _rewards(result)
-    endings = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
-    exceptions = [ending for ending in endings if ending is not None]
+    parts = [result, *(result.step_results or ())]
+    exceptions = [part.exception_info for part in parts if part.exception_info is not None]
     for exception in exceptions:
         if exception.exception_type not in _ITS_OWN:
             if metric in rewards:
