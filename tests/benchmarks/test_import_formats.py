@@ -14,13 +14,13 @@ from tests.benchmarks.import_folders import (
     harbor_job,
     harbor_trial,
     header,
+    outcomes,
     read,
     sample,
     swe_instance,
     swe_summary,
     tb_run,
     tb_trial,
-    outcomes,
     write,
 )
 

@@ -10,8 +10,8 @@ from tests.benchmarks.import_folders import (
     harbor_config,
     harbor_job,
     harbor_trial,
-    read,
     outcomes,
+    read,
     write,
 )
 

@@ -8,7 +8,7 @@ from zipfile import ZipFile
 import pytest
 
 from penstock.errors import InvalidInput
-from tests.benchmarks.import_folders import eval_log, header, read, sample, outcomes, write
+from tests.benchmarks.import_folders import eval_log, header, outcomes, read, sample, write
 
 
 @pytest.fixture(params=["deflate", "zstd", "json", "indented"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from tests.benchmarks.import_folders import read, outcomes
+from tests.benchmarks.import_folders import outcomes, read
 
 
 def report(path: Path, *tests: str, suite: str = "s") -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.import_folders import read, outcomes
+from tests.benchmarks.import_folders import outcomes, read
 
 
 def lines(path: Path, *values: Any) -> Path:

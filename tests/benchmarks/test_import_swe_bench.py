@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from tests.benchmarks.import_folders import read, swe_instance, swe_summary, outcomes, write
+from tests.benchmarks.import_folders import outcomes, read, swe_instance, swe_summary, write
 
 LISTS = {
     "submitted_ids": ["a", "b", "c", "d"],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from tests.benchmarks.import_folders import read, tb_run, tb_trial, outcomes, write
+from tests.benchmarks.import_folders import outcomes, read, tb_run, tb_trial, write
 
 RUN = "2026-11-20__10-00-00"
 LATER = "2026-11-21__10-00-00"
