@@ -112,8 +112,9 @@ MERGE = """
     import pyarrow as pa
     from penstock.lake.catalog import current
     from penstock.lake import merges as merging
+    from penstock.lake.rows import RowGroupLimits
     from tests.support.lakes import hand_lake
-    merging.ROW_GROUP_BYTES_MAX = 1 << 20
+    merging.ROW_GROUPS = RowGroupLimits(10_000, 1 << 20)
     with hand_lake(Path(sys.argv[1]), compaction_memory_bytes_max=64 << 20) as lake:
         before = pa.default_memory_pool().max_memory()
         merged = merging.merge(lake.lake, current(lake.lake.database).segments)

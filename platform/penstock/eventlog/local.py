@@ -37,7 +37,7 @@ _DISK_FREE_SECONDS = 0.1
 class LocalEventLog:
     """An EventLog in a directory; see the module for its files."""
 
-    #: A block's length has 32 bits; memory is short long before.
+    #: A block's length has 32 bits; memory runs out long before.
     value_bytes_max = 1 << 30
     expires = False
 

@@ -99,8 +99,8 @@ def verify(lake: Lake, executor: Executor | None = None) -> Verification:
             CheckTask(lake.settings, folder, tuple(ids[at : at + _FILES_PER_TASK]))
             for at in range(0, len(ids), _FILES_PER_TASK)
         )
-        done = sorted(executor.run(check_on_worker, tasks), key=lambda each: each.task.ids)
-        findings += [finding for each in done for finding in each.result]
+        done = sorted(executor.run(check_on_worker, tasks), key=lambda result: result.task.ids)
+        findings += [finding for result in done for finding in result.result]
     known = {file.name for files in rows.values() for file in files} | intents
     orphans = {name for name in present if segment_name(name) not in known}
     findings += [
@@ -257,10 +257,10 @@ def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, boo
             sides[_before(group, bucket.low)] = -1
         if bucket.high is not None:
             sides[~_before(group, bucket.high)] = 1
-        mine = group.filter(pa.array(sides == 0))
-        order = np.asarray(pc.sort_indices(mine, sort_keys=SORT_KEYS)).astype(np.int64)
+        rows = group.filter(pa.array(sides == 0))
+        order = np.asarray(pc.sort_indices(rows, sort_keys=SORT_KEYS)).astype(np.int64)
         in_order = in_order and bool((np.diff(sides) >= 0).all() and (np.diff(order) > 0).all())
-        parts.append(mine.cast(_EMPTY.schema))
+        parts.append(rows.cast(_EMPTY.schema))
     return pa.concat_tables(parts), in_order
 
 

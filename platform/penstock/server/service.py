@@ -104,7 +104,7 @@ class Service:
             )
         if self.role in ("all", "writer"):
             self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
-            self.writer = Writer(self._parts())
+            self.writer = Writer(WriterParts(self.lake, self.clock, self.metrics))
             self.upkeep = Upkeep(self.lake, self.metrics)
             self.writer.start()
             self.upkeep.start()
@@ -167,9 +167,6 @@ class Service:
         """What a person should see to, while events are taken in and stored all the same."""
         found = (self.upkeep, self.deliverer)
         return [said for one in found if one is not None for said in one.problems()]
-
-    def _parts(self) -> WriterParts:
-        return WriterParts.of(self.lake, self.clock, self.metrics)
 
     async def _keep_keys_fresh(self) -> None:
         while True:
