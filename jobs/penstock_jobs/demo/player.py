@@ -3,28 +3,25 @@
 The events of simulated users go to the gateway while they happen.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from penstock.channels.channel import ChannelState
-from penstock.channels.channel import assign
-from penstock.channels.channel import channel_state
-from penstock.channels.promotion import Promotion
-from penstock.channels.promotion import promote
-from penstock.channels.promotion import release
+from statistics import fmean
+from typing import Any
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
+from zlib import crc32
+
+from penstock.channels.channel import ChannelState, assign, channel_state
+from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.registration import register
-from penstock.clock import SECOND_US
-from penstock.clock import SystemClock
+from penstock.clock import SECOND_US, SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
-from penstock.http.errors import AnswerUnusable
-from penstock.http.errors import ServerUnreachable
+from penstock.http.errors import AnswerUnusable, ServerUnreachable
 from penstock.ingest.file_import import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
@@ -33,31 +30,23 @@ from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.watch import gate
 from penstock_jobs.demo.folders import DemoFolders
 from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.story import Act
-from penstock_jobs.demo.story import Chapter
-from penstock_jobs.demo.story import EPILOGUE
-from penstock_jobs.demo.story import LEARN
-from penstock_jobs.demo.story import Narrator
-from penstock_jobs.demo.story import StoryEnding
-from penstock_jobs.demo.story import UserReaction
+from penstock_jobs.demo.story import (
+    EPILOGUE,
+    LEARN,
+    Act,
+    Chapter,
+    Narrator,
+    StoryEnding,
+    UserReaction,
+)
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
 from penstock_jobs.rewards import runs as rewards
 from penstock_jobs.simulator.delivery import HttpSink
-from penstock_jobs.simulator.policy import policy_of
-from penstock_jobs.simulator.policy import read_policy
-from penstock_jobs.simulator.production import Checkpoint
-from penstock_jobs.simulator.production import Production
+from penstock_jobs.simulator.policy import policy_of, read_policy
+from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.truth import SessionTruth
-from statistics import fmean
-from typing import Any
-from urllib.parse import quote
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
-from zlib import crc32
-import time
-
 
 CHANNEL = "production"
 FIRST = "demo-0000"
