@@ -48,12 +48,12 @@ def test_the_docs_list_the_settings_as_they_are_declared() -> None:
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_metric_stands_in_the_docs_with_its_meaning(name: str) -> None:
     metric = CATALOGUE[name]  # type: ignore[index]
-    assert f"| `{PREFIX}{name}` | {metric.kind.__name__.lower()} |" in page("docs/metrics.md")
+    assert f"- `{PREFIX}{name}` {metric.kind.__name__.lower()}" in page("docs/metrics.md")
     assert metric.meaning in page("docs/metrics.md")
 
 
 def test_the_docs_name_no_metric_or_setting_that_does_not_exist() -> None:
-    metrics = set(re.findall(rf"^\| `{PREFIX}(\w+)`", page("docs/metrics.md"), re.MULTILINE))
+    metrics = set(re.findall(rf"^- `{PREFIX}(\w+)`", page("docs/metrics.md"), re.MULTILINE))
     assert metrics == set(CATALOGUE)
     text = "".join(page(str(path.relative_to(ROOT))) for path in (ROOT / "docs").glob("*.md"))
     named = {name.lower() for name in re.findall(r"PENSTOCK_([A-Z_]+[A-Z])", text)}
@@ -127,7 +127,7 @@ def test_the_files_that_the_page_on_architecture_names_are_there() -> None:
 def test_every_command_stands_in_the_docs(name: str) -> None:
     program, first, *rest = name.split()
     row = next(
-        r for r in page("docs/commands.md").splitlines() if r.startswith(f"| `{program} {first}` |")
+        r for r in page("docs/commands.md").splitlines() if r.startswith(f"- `{program} {first}`:")
     )
     assert all(f"`{word}`" in row for word in rest)
 

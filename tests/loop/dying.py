@@ -28,7 +28,7 @@ from penstock.execution.calls import InlineExecutor
 from penstock.shards.tables import shard
 from penstock_jobs.canary import watch
 from penstock_jobs.loop.cycles import cycles_of
-from penstock_jobs.loop.stages import STAGES
+from penstock_jobs.loop.runner import STAGES
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest as Rewards
 from penstock_jobs.rewards.runs import run as rewards

@@ -20,19 +20,33 @@ from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.storage.errors import StoreUnreachable
+from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, LoopCycles, StageClaim, database_now
 from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
+from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
 from penstock_jobs.loop.settings import LoopSettings
-from penstock_jobs.loop.stages import STAGES
-from penstock_jobs.loop.stages.stage import (
+from penstock_jobs.loop.stage import (
     CycleOver,
+    Stage,
     StageAnswer,
     StageContext,
     StageDone,
     StageWaits,
 )
 
+#: The stages of a cycle, in their order. A new stage is a class and its place in this list.
+STAGES: tuple[Stage, ...] = (
+    RewardsStage(),
+    ShardStage(),
+    TrainStage(),
+    RegisterStage(),
+    BenchStage(),
+    GateStage(),
+    PromoteStage(),
+    CanaryStage(),
+    WatchStage(),
+)
 #: The stage that decides when a cycle begins, and the one that moves the channel.
 _FIRST, _MOVES = "rewards", "promote"
 #: Errors with these HTTP statuses are refusals: the same request is refused again.

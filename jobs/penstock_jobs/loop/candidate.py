@@ -16,7 +16,7 @@ from penstock.shards.manifest import folder_of
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
 from penstock_jobs.loop.loop_file import CycleStart, token_of
 from penstock_jobs.loop.settings import LoopSettings
-from penstock_jobs.loop.stages.stage import (
+from penstock_jobs.loop.stage import (
     CycleOver,
     Stage,
     StageAnswer,
