@@ -12,7 +12,9 @@ from penstock_jobs.rewards.reward import all_rewards
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / "rewards.md", ROOT / "docs" / "research" / "rewards.md"]
 PAGE = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-EMBEDDED = dict(re.findall(r"^!\[([^\]]{40,})\]\((?:\.\./)?plots/(\w+)\.svg\)$", PAGE, re.MULTILINE))
+EMBEDDED = dict(
+    re.findall(r"^!\[([^\]]{40,})\]\((?:\.\./)?plots/(\w+)\.svg\)$", PAGE, re.MULTILINE)
+)
 KIB = 1024
 #: Numbers in tags may differ by this, in points.
 TOLERANCE = 0.5
