@@ -1,22 +1,24 @@
 """The documentation names everything that a user can meet."""
 
-import re
-from pathlib import Path
-from typing import Any
-
-import pytest
-import typer
-
 from bench.settings_page import settings_list
 from bench.sql_page import written
+from pathlib import Path
 from penstock.cli import app
 from penstock.errors import PenstockError
 from penstock.events.event import PAYLOADS
 from penstock.lake.view_sources import view_names
-from penstock.metrics import CATALOGUE, PREFIX
+from penstock.metrics import CATALOGUE
+from penstock.metrics import PREFIX
 from penstock.server.app import ROUTES
-from penstock.settings import declarations, room_kinds, variables
+from penstock.settings import declarations
+from penstock.settings import room_kinds
+from penstock.settings import variables
 from tests.support.lakes import hand_lake
+from typing import Any
+import pytest
+import re
+import typer
+
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,12 +50,12 @@ def test_the_docs_list_the_settings_as_they_are_declared() -> None:
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_metric_stands_in_the_docs_with_its_meaning(name: str) -> None:
     metric = CATALOGUE[name]
-    assert f"| `{PREFIX}{name}` | {metric.kind.__name__.lower()} |" in page("docs/metrics.md")
+    assert f"- `{PREFIX}{name}` {metric.kind.__name__.lower()}" in page("docs/metrics.md")
     assert metric.meaning in page("docs/metrics.md")
 
 
 def test_the_docs_name_no_metric_or_setting_that_does_not_exist() -> None:
-    metrics = set(re.findall(rf"^\| `{PREFIX}(\w+)`", page("docs/metrics.md"), re.MULTILINE))
+    metrics = set(re.findall(rf"^- `{PREFIX}(\w+)`", page("docs/metrics.md"), re.MULTILINE))
     assert metrics == set(CATALOGUE)
     text = "".join(page(str(path.relative_to(ROOT))) for path in (ROOT / "docs").glob("*.md"))
     named = {name.lower() for name in re.findall(r"PENSTOCK_([A-Z_]+[A-Z])", text)}
@@ -127,7 +129,7 @@ def test_the_files_that_the_page_on_architecture_names_are_there() -> None:
 def test_every_command_stands_in_the_docs(name: str) -> None:
     program, first, *rest = name.split()
     row = next(
-        r for r in page("docs/commands.md").splitlines() if r.startswith(f"| `{program} {first}` |")
+        r for r in page("docs/commands.md").splitlines() if r.startswith(f"- `{program} {first}`:")
     )
     assert all(f"`{word}`" in row for word in rest)
 

@@ -14,13 +14,13 @@ from tests.benchmarks.import_folders import (
     harbor_job,
     harbor_trial,
     header,
+    outcomes,
     read,
     sample,
     swe_instance,
     swe_summary,
     tb_run,
     tb_trial,
-    told,
     write,
 )
 
@@ -49,7 +49,7 @@ def make(form: str, folder: Path) -> None:
 def test_each_format_is_recognised_and_no_other_takes_it(form: str, tmp_path: Path) -> None:
     make(form, tmp_path)
     assert format_of(tmp_path).name == form
-    assert told(read(tmp_path))
+    assert outcomes(read(tmp_path))
     for one in FORMATS.values():
         assert one.recognises(tmp_path) == (one.name == form)
 
@@ -59,7 +59,7 @@ def test_a_mixture_is_refused_with_what_it_may_be(tmp_path: Path) -> None:
     make("junit", tmp_path / "2")
     with pytest.raises(InvalidInput, match=r"harbor, junit; name one with --format"):
         format_of(tmp_path)
-    assert told(read(tmp_path, "harbor")) == {("a", 0): 1}
+    assert outcomes(read(tmp_path, "harbor")) == {("a", 0): 1}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_links_in_circles_and_pipes_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(tmp_path)
     (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "pipe.jsonl")
-    assert told(read(tmp_path)) == {("a", 0): 1}
+    assert outcomes(read(tmp_path)) == {("a", 0): 1}
 
 
 def test_more_attempts_than_the_setting_allows(tmp_path: Path) -> None:

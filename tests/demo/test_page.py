@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.demo.page import bars, plots, span, write_page
-from penstock_jobs.demo.story import StoryEnding, UserReaction
+from penstock_jobs.demo.story import StoryEnding, UserReaction, bars, plots, span, write_page
 from tests.demo.chapters import chapter
 
 VOID = {"meta"}

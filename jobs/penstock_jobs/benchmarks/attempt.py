@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.checkpoints.attempts import Attempt
+from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import AgentUnusable, SandboxFailed
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox, check_isolation
@@ -25,7 +26,6 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
 )
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
-_MIB = 1024 * 1024
 _SEEDS = 2**31
 _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
@@ -137,9 +137,9 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
 
 def open_sandbox(conditions: RunConditions, limits: TaskLimits) -> Sandbox:
     sandbox_limits = SandboxLimits(
-        memory_bytes=limits.memory_mib * _MIB,
+        memory_bytes=limits.memory_mib * MIB,
         processes=limits.processes,
-        disk_bytes=limits.disk_mib * _MIB,
+        disk_bytes=limits.disk_mib * MIB,
     )
     if conditions.isolated:
         return IsolatedSandbox(sandbox_limits, conditions.views, conditions.output_bytes_max)
@@ -293,7 +293,7 @@ def score_tree(
             environment=environment,
             folders={"tree": True, check: False, given: False, result: True},
             # An agent that filled the disk does not keep its check from running.
-            disk_bytes_more=task.limits.disk_mib * _MIB,
+            disk_bytes_more=task.limits.disk_mib * MIB,
         )
     )
     return score_of(ended, sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))

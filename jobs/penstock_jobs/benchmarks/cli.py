@@ -28,45 +28,29 @@ SuiteFolder = Annotated[
     Path, typer.Argument(parser=options.path, metavar="SUITE_DIR", help="The suite's folder.")
 ]
 NoIsolation = Annotated[
-    bool,
-    typer.Option(
-        "--no-isolation",
-        help="Run without keeping programs from this machine; the run's record says so.",
-    ),
+    bool, typer.Option("--no-isolation", help="Run programs without isolation; the record says so.")
 ]
-Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="NAME", help="A registered checkpoint.")
-]
-Agent = Annotated[
-    str, typer.Option("--agent", metavar="CMD", help="The agent, as a shell runs it.")
-]
-Serving = Annotated[
-    str | None, typer.Option("--serving", metavar="URL", help="Where the checkpoint is served.")
-]
-Attempts = Annotated[
-    int | None, typer.Option("--attempts", metavar="N", min=1, help="At each task.")
-]
-UntilDecidedOption = Annotated[
+Checkpoint = Annotated[str, typer.Option(metavar="NAME", help="A registered checkpoint.")]
+Agent = Annotated[str, typer.Option(metavar="CMD", help="The agent, as a shell runs it.")]
+Serving = Annotated[str | None, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
+Attempts = Annotated[int | None, typer.Option(metavar="N", min=1, help="At each task.")]
+Until = Annotated[
     bool, typer.Option("--until-decided", help="Attempts until the gate's verdict stands.")
 ]
 AttemptsMax = Annotated[
     int | None, typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided.")
 ]
-Channel = Annotated[str, typer.Option("--channel", metavar="NAME", help="Whose policy decides.")]
-Tasks = Annotated[str, typer.Option("--tasks", metavar="A,B", help="Only these tasks.")]
+Channel = Annotated[str, typer.Option(metavar="NAME", help="Whose policy decides.")]
+Tasks = Annotated[str, typer.Option(metavar="A,B", help="Only these tasks.")]
 PassEnv = Annotated[
-    list[str] | None,
-    typer.Option("--pass-env", metavar="NAME", help="A variable that the agent gets too."),
+    list[str] | None, typer.Option(metavar="NAME", help="A variable that the agent gets too.")
 ]
 Hidden = Annotated[
-    list[Path] | None,
-    typer.Option("--hidden", parser=options.path, metavar="PATH", help="Not to be seen."),
+    list[Path] | None, typer.Option(parser=options.path, metavar="PATH", help="Not to be seen.")
 ]
 Visible = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--visible", parser=options.path, metavar="PATH", help="To be read, also below /tmp."
-    ),
+    typer.Option(parser=options.path, metavar="PATH", help="To be read, also below /tmp."),
 ]
 
 
@@ -78,7 +62,7 @@ def run(
     agent: Agent,
     serving: Serving = None,
     attempts: Attempts = None,
-    until_decided: UntilDecidedOption = False,
+    until_decided: Until = False,
     attempts_max: AttemptsMax = None,
     channel: Channel = "production",
     tasks: Tasks = "",
@@ -136,9 +120,8 @@ def _run(
     from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
-    from penstock_jobs.benchmarks.run import register_suite, run_suite
+    from penstock_jobs.benchmarks.run import UntilDecided, register_suite, run_suite
     from penstock_jobs.benchmarks.suite import read_suite
-    from penstock_jobs.benchmarks.until_decided import UntilDecided
 
     suite = read_suite(suite_folder)
     with open_existing(data) as lake:
@@ -227,7 +210,7 @@ def register(
 PathOption = Annotated[
     Path, typer.Argument(parser=options.path, help="A file of results, or a folder of them.")
 ]
-Suite = Annotated[str, typer.Option("--suite", metavar="NAME", help="Of which suite.")]
+Suite = Annotated[str, typer.Option(metavar="NAME", help="Of which suite.")]
 Form = Annotated[
     Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
     typer.Option("--format", help="What wrote them; auto looks at what is in them."),

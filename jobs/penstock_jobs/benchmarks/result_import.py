@@ -141,20 +141,14 @@ def _import(
             connection.execute(insert.on_conflict_do_nothing())
     scores = scores_by_task(attempts)
     return ImportReport(
-        format=form.name,
-        suite=suite.suite,
-        suite_version=suite.version,
-        checkpoint=checkpoint,
-        run=run,
-        attempts=len(attempts),
-        new=new,
+        format=form.name, suite=suite.suite, suite_version=suite.version, checkpoint=checkpoint,
+        run=run, attempts=len(attempts), new=new,
         scored=sum(attempt.score is not None for attempt in attempts),
         errors=sum(attempt.error is not None for attempt in attempts),
         tasks=len({attempt.task for attempt in attempts}),
         mean_score=fmean(map(fmean, scores.values())) if scores else None,
-        problems=import_problems,
-        dry_run=dry_run,
-    )
+        problems=import_problems, dry_run=dry_run,
+    )  # fmt: skip
 
 
 def _version_of(database: Database, request: ImportRequest) -> SuiteVersion:

@@ -65,12 +65,10 @@ def show(
     suite: SuiteName,
     *,
     checkpoint: Annotated[
-        str | None,
-        typer.Option("--checkpoint", metavar="NAME", help="Only this one, with its tasks."),
+        str | None, typer.Option(metavar="NAME", help="Only this one, with its tasks.")
     ] = None,
     suite_version: Annotated[
-        str | None,
-        typer.Option("--suite-version", metavar="V", help="Else the newest of each checkpoint."),
+        str | None, typer.Option(metavar="V", help="Else the newest of each checkpoint.")
     ] = None,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
@@ -130,9 +128,7 @@ def compare(
     before: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with it.")],
     *,
-    suite: Annotated[
-        str, typer.Option("--suite", metavar="SUITE", help="A suite's name, or its folder.")
-    ],
+    suite: Annotated[str, typer.Option(metavar="SUITE", help="A suite's name, or its folder.")],
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
@@ -137,9 +138,8 @@ def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
 
 
 _HERE = files("penstock_jobs.canary")
-_SECOND_US = 1_000_000
 #: Rewards are dated by the clock of who computed them, changes of channels by the database's.
-_CLOCKS_APART_US = 3_600 * _SECOND_US
+_CLOCKS_APART_US = 3_600 * SECOND_US
 ARMS: tuple[Arm, ...] = ("canary", "current")
 #: Values by session, and the sessions that will never have one. Others may get one later.
 _Values = tuple[dict[str, float], set[str]]
@@ -180,7 +180,7 @@ class MetricMeasurement:
 
 def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
     """Raises what queries raise."""
-    quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * _SECOND_US)
+    quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * SECOND_US)
     parameters = {
         "candidate": trial.candidate, "incumbent": trial.incumbent,
         "from_us": trial.reads_from_us, "until_us": now_us, "quiet_us": quiet_us,

@@ -12,7 +12,7 @@ from penstock.channels import channel as channels
 from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, one_line
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
 from penstock.gate.sequential import (
     Arm,
@@ -157,17 +157,10 @@ def judge_metric(
     }
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     return MetricLook(
-        outcome=outcome,
-        why=why,
-        scale="ratio" if ratio else "difference",
-        **changes,
-        means=measured.means,
-        sessions=measured.scored,
-        users=comparison.clusters,
-        pending=measured.pending,
-        unknown=measured.unknown,
-        **facts,
-    )
+        outcome=outcome, why=why, scale="ratio" if ratio else "difference", means=measured.means,
+        sessions=measured.scored, users=comparison.clusters, pending=measured.pending,
+        unknown=measured.unknown, **changes, **facts,
+    )  # fmt: skip
 
 
 def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str | None:
@@ -222,22 +215,11 @@ def judge_look(
     else:
         outcome, why = "pass", sentences("pass")
     return Look(
-        outcome=outcome,
-        why=why,
-        kind=trial.kind,
-        channel=trial.channel,
-        candidate=trial.candidate,
-        incumbent=trial.incumbent,
-        since_version=trial.since_version,
-        policy=policy,
-        from_us=trial.reads_from_us,
-        until_us=until_us,
-        share=trial.share,
-        sessions=sessions,
-        left_out=left_out,
-        sample_ratio=ratio,
-        metrics=tuple(metrics),
-    )
+        outcome=outcome, why=why, policy=policy, until_us=until_us, sessions=sessions,
+        left_out=left_out, sample_ratio=ratio, metrics=tuple(metrics), kind=trial.kind,
+        channel=trial.channel, candidate=trial.candidate, incumbent=trial.incumbent,
+        since_version=trial.since_version, from_us=trial.reads_from_us, share=trial.share,
+    )  # fmt: skip
 
 
 # A look at a lake
@@ -327,7 +309,7 @@ def _or_why(measured: Callable[[], T]) -> T | str:
     except DatabaseUnreachable:
         raise  # the look could not be stored either
     except PenstockError as error:
-        return " ".join(str(error).split())
+        return one_line(error)
 
 
 # Stored looks
@@ -342,15 +324,11 @@ def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> Non
             connection.execute(sa.delete(live_look).where(live_look.c.id == before.id))
         connection.execute(
             sa.insert(live_look).values(
-                tenant=trial.tenant,
-                channel=trial.channel,
-                since_version=trial.since_version,
-                candidate=trial.candidate,
-                incumbent=trial.incumbent,
+                tenant=trial.tenant, channel=trial.channel, since_version=trial.since_version,
+                candidate=trial.candidate, incumbent=trial.incumbent, at=at_us,
                 document=msgspec.json.encode(look.document(), order="sorted").decode(),
-                at=at_us,
             )
-        )
+        )  # fmt: skip
 
 
 def newest_look(database: Database, trial: Trial) -> StoredLook | None:

@@ -26,10 +26,11 @@ from penstock.channels.promotion import Judge, Promotion, promote
 from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.errors import StateRefused
 from penstock.checkpoints.names import TEXT_CHARS_MAX
+from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import leased
-from penstock.errors import PenstockError
+from penstock.errors import one_line
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps
 from penstock.gate.sequential import Arm
@@ -50,7 +51,6 @@ _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, St
 
 #: Gives the gate for a tenant, and for whether the checkpoint is to get all traffic.
 JudgeOf = Callable[[Database, str, bool], Judge]
-_SECOND_US = 1_000_000
 
 log_line = structlog.get_logger()
 
@@ -125,7 +125,7 @@ def _round(
     try:
         return _step(lake, situation, look, judge_of, ACTOR)
     except _REFUSALS as error:
-        return WatchRound("refused", _line(error), trial, look)
+        return WatchRound("refused", one_line(error), trial, look)
 
 
 def step_once(
@@ -196,7 +196,7 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
     try:
         return WatchRound("rolled_back", why, trial, look, roll_back(lake.database, order))
     except _REFUSALS as error:
-        why = f"{_line(error)} It should have been rolled back: {why}"
+        why = f"{one_line(error)} It should have been rolled back: {why}"
         return WatchRound("refused", why, trial, look)
 
 
@@ -220,7 +220,7 @@ def watch(
                 if held:
                     tell(watch_once(lake, tenant, channel, judge_of=judge_of))
         except (DatabaseUnreachable, PromotionConflict) as error:
-            tell(WatchRound("nothing", _line(error)))
+            tell(WatchRound("nothing", one_line(error)))
         if wait(lake.settings.room(CanarySettings).canary_look_seconds):
             return
 
@@ -230,16 +230,12 @@ def lease_of(tenant: str, channel: str) -> str:
     return f"canary-{sha256(b'%b/%b' % (tenant.encode(), channel.encode())).hexdigest()[:32]}"
 
 
-def _line(error: PenstockError) -> str:
-    return " ".join(str(error).split())
-
-
 def next_step(
     trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool, sessions_min: int
 ) -> Step:
     """The next step by the look that was just taken. A breach, an error or a look at too few
     sessions keeps the share. All traffic needs a pass, if the policy has live metrics."""
-    age_s = (look.until_us - trial.step_us) / _SECOND_US
+    age_s = (look.until_us - trial.step_us) / SECOND_US
     if pinned:
         return Step("wait", "the channel is pinned until a person releases it")
     if age_s < steps.min_age_s:

@@ -62,10 +62,9 @@ def demo(
     """
     from penstock.lake.lake import open_existing
     from penstock_jobs.demo.folders import make_folders
-    from penstock_jobs.demo.page import write_page
     from penstock_jobs.demo.player import Player
     from penstock_jobs.demo.server import running_server
-    from penstock_jobs.demo.story import ACTS
+    from penstock_jobs.demo.story import ACTS, write_page
 
     started = time.monotonic()
     folders = make_folders(data, isolated=_can_isolate())

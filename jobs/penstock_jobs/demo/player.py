@@ -18,7 +18,7 @@ from zlib import crc32
 from penstock.channels.channel import ChannelState, assign, channel_state
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.registration import register
-from penstock.clock import SystemClock
+from penstock.clock import SECOND_US, SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable, ServerUnreachable
@@ -51,7 +51,6 @@ from penstock_jobs.simulator.truth import SessionTruth
 CHANNEL = "production"
 FIRST = "demo-0000"
 _ACTOR = "demo"
-_SECOND_US = 1_000_000
 #: An hour in the lives of users takes six seconds.
 _COMPRESSION = 600
 _SPACING_S = 2.0
@@ -184,7 +183,7 @@ class Player:
             outcome=cycle.outcome or "open",
             why=cycle.why,
             stages=tuple(
-                (stage.stage, (stage.ended_at - stage.started_at) / _SECOND_US)
+                (stage.stage, (stage.ended_at - stage.started_at) / SECOND_US)
                 for stage in cycle.stages
                 if stage.started_at is not None and stage.ended_at is not None
             ),
@@ -326,4 +325,4 @@ def _send(sink: HttpSink, lines: Sequence[tuple[int, str, bytes]]) -> None:
 
 
 def _sleep_until(moment_us: int) -> None:
-    time.sleep(max(0.0, (moment_us - _now_us()) / _SECOND_US))
+    time.sleep(max(0.0, (moment_us - _now_us()) / SECOND_US))

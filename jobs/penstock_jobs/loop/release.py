@@ -21,11 +21,11 @@ from penstock_jobs.benchmarks.run import (
     ChooseAttempts,
     PlannedAttempt,
     RunOptions,
+    UntilDecided,
     register_suite,
     run_suite,
 )
 from penstock_jobs.benchmarks.suite import read_suite
-from penstock_jobs.benchmarks.until_decided import UntilDecided
 from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.watch import WatchRound, gate, lease_of, step_once, watch_once

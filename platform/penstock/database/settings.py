@@ -20,13 +20,13 @@ class DatabaseSettings(RoomSettings):
     database_statement_seconds_max: float = setting(
         30.0,
         "one statement on PostgreSQL, or a pause inside a transaction",
-        "Raise it when a large lake's statements are ended by it.",
+        "Raise it when it ends statements of a large lake.",
         minimum=0.001,
     )
     database_connections_max: int = setting(
         15,
         "connections of a process to the database",
-        "Lower it when all processes together exceed PostgreSQL's max_connections.",
+        "Lower it when all together exceed PostgreSQL's max_connections.",
         minimum=1,
     )
 

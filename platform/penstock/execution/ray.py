@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from penstock.errors import ExtraMissing
+from penstock.errors import ExtraMissing, one_line
 from penstock.execution import Executor, Result, Task, TaskResult
 from penstock.execution.calls import WorkerLoss, perform, run_on
 from penstock.execution.errors import ExecutorUnreachable, TaskFailed
@@ -44,7 +44,7 @@ class RayExecutor(Executor):
                 )
             except (OSError, RuntimeError, ValueError) as error:  # Ray has no error for this
                 why = (
-                    f"{' '.join(str(error).split())}; it is the address of the cluster's head,"
+                    f"{one_line(error)}; it is the address of the cluster's head,"
                     " usually with port 6379, and this machine has to be a node of the cluster"
                 )
                 raise ExecutorUnreachable(address=f"ray://{address}", why=why) from error

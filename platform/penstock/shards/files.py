@@ -19,8 +19,7 @@ from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, RoutesFile, folder_of, write_manifest
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock.storage import ObjectStore
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore, ObjectStore
 
 _COPY_BYTES = 8 * MIB
 

@@ -65,19 +65,15 @@ class _Step(msgspec.Struct):
     agent_execution: _Timing | None = None
 
 
-class _TrialResult(msgspec.Struct):
+class _TrialResult(_Step, kw_only=True):
     task_name: str
     trial_name: str
     id: str = ""
     source: str | None = None
     task_checksum: str = ""
     agent_info: dict[str, Any] | None = None
-    agent_result: _Agent | None = None
     verifier_result: dict[str, Any] | None = None
-    exception_info: _Exception | None = None
     started_at: str | None = None
-    finished_at: str | None = None
-    agent_execution: _Timing | None = None
     step_results: list[_Step] | None = None
 
 
@@ -292,27 +288,19 @@ def _rewards(result: _TrialResult) -> dict[str, Any]:
 def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTrial:
     notes: list[str] = []
     outcome = _outcome(result, metric, notes)
-    steps = result.step_results or []
-    # A trial in steps took what all of them took.
-    usages = [result.agent_result] if result.agent_result else [step.agent_result for step in steps]
-    timings = (
-        [result.agent_execution]
-        if result.agent_execution
-        else [step.agent_execution for step in steps]
-    )
+    usages = _parts(result, "agent_result")
+    timings = _parts(result, "agent_execution")
     info = result.agent_info or {}
     model = (info.get("model_info") or {}).get("name") or ""
     return ImportedTrial(
         task=result.task_name,
         outcome=outcome,
         measures={
-            "completion_tokens": _sum(usage.n_output_tokens for usage in usages if usage),
-            "prompt_tokens": _sum(usage.n_input_tokens for usage in usages if usage),
-            "cost_usd": _sum(usage.cost_usd for usage in usages if usage),
+            "completion_tokens": _sum(usage.n_output_tokens for usage in usages),
+            "prompt_tokens": _sum(usage.n_input_tokens for usage in usages),
+            "cost_usd": _sum(usage.cost_usd for usage in usages),
             "latency_s": _sum(
-                seconds_between(timing.started_at, timing.finished_at)
-                for timing in timings
-                if timing
+                seconds_between(timing.started_at, timing.finished_at) for timing in timings
             ),
         },
         identity=result.id or (str(_job_of(file)), result.trial_name),
@@ -327,8 +315,8 @@ def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTria
 
 def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> float | str:
     rewards = _rewards(result)
-    endings = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
-    exceptions = [ending for ending in endings if ending is not None]
+    parts = [result, *(result.step_results or ())]
+    exceptions = [part.exception_info for part in parts if part.exception_info is not None]
     for exception in exceptions:
         if exception.exception_type not in _ITS_OWN:
             if metric in rewards:
@@ -343,6 +331,12 @@ def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> floa
         if rewards[metric]:
             notes.append(f"a trial that ended by {short(kind)} has a reward all the same")
     return scored(rewards[metric])
+
+
+def _parts(result: _TrialResult, name: str) -> list[Any]:
+    """Of the whole trial, else of each of its steps that has it."""
+    parts = [result] if getattr(result, name) else result.step_results or []
+    return [value for part in parts if (value := getattr(part, name))]
 
 
 def _sum(values: Iterable[Any]) -> Any:

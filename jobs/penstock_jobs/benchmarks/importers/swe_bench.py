@@ -219,14 +219,7 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
                 outcome, edited = ONLY_SUMMARY, None
         elif listed is not None and str(listed[0]).startswith(_ENVIRONMENT):
             outcome, edited = listed  # it looked into the logs as well
-        elif (
-            listed is not None
-            and listed[0] != outcome
-            and not (
-                # The summary has other words for errors.
-                isinstance(listed[0], str) and isinstance(outcome, str)
-            )
-        ):
+        elif listed is not None and not _agree(listed[0], outcome):
             trials.note(DIFFERENT_RESULTS, where)
             outcome, edited = "its report and the summary differ", None
         trials.add(
@@ -242,3 +235,8 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
                 size=1,
             )
         )
+
+
+def _agree(listed: float | str, reported: float | str) -> bool:
+    """The summary has other words for errors."""
+    return listed == reported or (isinstance(listed, str) and isinstance(reported, str))

@@ -1,6 +1,8 @@
 """The sandbox that keeps programs from the rest of the machine: this end of its process."""
 
+import json
 import os
+import pickle
 import selectors
 import socket
 import subprocess
@@ -13,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import IsolationImpossible, SandboxFailed
 from penstock_jobs.benchmarks.sandbox import network, process
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import Relay
-from penstock_jobs.benchmarks.sandbox.process import receive_answer, send_order
 from penstock_jobs.benchmarks.sandbox.sandbox import (
     CHANGES_MAX,
     READ_BYTES,
@@ -35,6 +37,7 @@ _NOBODY = 65534
 _OPEN_SECONDS_MAX = 30.0
 #: A program that its sandbox does not end within its time is ended from here.
 _GRACE_SECONDS = 30.0
+_ANSWER_BYTES_MAX = 16 * MIB
 
 
 class IsolatedSandbox(Sandbox):
@@ -75,7 +78,7 @@ class IsolatedSandbox(Sandbox):
             "changes_max": CHANGES_MAX,
         }
         try:
-            send_order(self._control, opening)
+            self._send(opening)
             self._answer("unshared")
             # Users have the same numbers on both sides; there are no others.
             process_folder = Path(f"/proc/{self._process.pid}")
@@ -84,7 +87,7 @@ class IsolatedSandbox(Sandbox):
                 (process_folder / "setgroups").write_text("deny")
             for name, number in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
                 (process_folder / name).write_text(f"{number} {number} 1\n{nobody}")
-            send_order(self._control, "mapped")
+            self._send("mapped")
             self._answer("ready")
         except (OSError, SandboxFailed) as error:
             why = error.facts["why"] if isinstance(error, SandboxFailed) else error
@@ -111,7 +114,7 @@ class IsolatedSandbox(Sandbox):
             "names": forwards.names,
             "extra": list(forwards.extra),
         }
-        self._send("run", facts)
+        self._send(("run", facts))
         excerpt = Excerpt(self._output_bytes_max)
         deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
         relay: Relay | None = None
@@ -152,21 +155,22 @@ class IsolatedSandbox(Sandbox):
         return False
 
     def _order(self, order: str, /, **arguments: Any) -> Any:
-        self._send(order, arguments)
+        self._send((order, arguments))
         return self._answer("done")[0]["done"]
 
-    def _send(self, order: str, arguments: dict[str, Any]) -> None:
+    def _send(self, order: object) -> None:
         try:
-            send_order(self._control, (order, arguments))
+            process.send(self._control, pickle.dumps(order))
         except OSError as error:
             raise SandboxFailed(why=f"it is gone ({error})") from error
 
     def _answer(self, name: str) -> tuple[dict[str, Any], list[int]]:
         """Raises SandboxFailed for any other answer."""
         try:
-            answer, files = receive_answer(self._control)
+            payload, files = process.receive(self._control, _ANSWER_BYTES_MAX)
         except (EOFError, TimeoutError) as error:
             raise SandboxFailed(why=f"it is gone ({error})") from error
+        answer: dict[str, Any] = json.loads(payload)
         if name not in answer:
             raise SandboxFailed(why=answer.get("failed", f"it answered {answer}"))
         return answer, files

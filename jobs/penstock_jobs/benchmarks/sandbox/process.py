@@ -44,7 +44,6 @@ _SMALL_BYTES = 64 * _MIB
 
 _LENGTH_BYTES = 8
 _FILES_MAX = 64
-_ANSWER_BYTES_MAX = 16 * _MIB
 
 
 def main(control: socket.socket) -> None:
@@ -257,35 +256,24 @@ def _used_bytes() -> int:
 # Messages over the Unix socket between a sandbox's two ends, with open files
 
 
-def send_order(to: socket.socket, order: object) -> None:
-    """Into the sandbox. Raises OSError."""
-    _send(to, pickle.dumps(order), ())
-
-
 def receive_order(source: socket.socket) -> Any:
     """Raises EOFError when the other end is gone."""
-    payload, _ = _receive(source, None)
-    return pickle.loads(payload)
+    return pickle.loads(receive(source)[0])
 
 
 def send_answer(to: socket.socket, answer: dict[str, Any], files: Sequence[int] = ()) -> None:
-    """Out of the sandbox. Raises OSError."""
-    _send(to, json.dumps(answer).encode(), files)
+    """JSON, since a program in the sandbox may have taken over this end. Raises OSError."""
+    send(to, json.dumps(answer).encode(), files)
 
 
-def receive_answer(source: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """JSON, since a program in the sandbox may have taken over the sender. Raises EOFError."""
-    payload, files = _receive(source, _ANSWER_BYTES_MAX)
-    answer: dict[str, Any] = json.loads(payload)
-    return answer, files
-
-
-def _send(to: socket.socket, payload: bytes, files: Sequence[int]) -> None:
+def send(to: socket.socket, payload: bytes, files: Sequence[int] = ()) -> None:
+    """Raises OSError."""
     socket.send_fds(to, [len(payload).to_bytes(_LENGTH_BYTES, "big")], files)
     to.sendall(payload)
 
 
-def _receive(source: socket.socket, bytes_max: int | None) -> tuple[bytes, list[int]]:
+def receive(source: socket.socket, bytes_max: int | None = None) -> tuple[bytes, list[int]]:
+    """Raises EOFError when the other end is gone, or sends more."""
     try:
         header, files, _, _ = socket.recv_fds(source, _LENGTH_BYTES, _FILES_MAX)
         header += _exactly(source, _LENGTH_BYTES - len(header)) if header else b""
