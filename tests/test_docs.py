@@ -1,24 +1,22 @@
 """The documentation names everything that a user can meet."""
 
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
 from bench.settings_page import settings_list
 from bench.sql_page import written
-from pathlib import Path
 from penstock.cli import app
 from penstock.errors import PenstockError
 from penstock.events.event import PAYLOADS
 from penstock.lake.view_sources import view_names
-from penstock.metrics import CATALOGUE
-from penstock.metrics import PREFIX
+from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.app import ROUTES
-from penstock.settings import declarations
-from penstock.settings import room_kinds
-from penstock.settings import variables
+from penstock.settings import declarations, room_kinds, variables
 from tests.support.lakes import hand_lake
-from typing import Any
-import pytest
-import re
-import typer
-
 
 ROOT = Path(__file__).parents[1]
 
