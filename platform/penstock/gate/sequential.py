@@ -1,23 +1,17 @@
-"""Comparisons of two arms of live traffic, at any time and as often as one likes.
+"""Comparisons of two arms of live traffic, at any time and as often as one likes
+(docs/research/sequential.md).
 
-The cluster is the user: a user's sessions resemble each other, so a user counts once, by the mean
-of their sessions. Arms are compared within a phase, a time in which the canary's share did not
-change; across phases a drift of the metric would look like a difference. The bounds are asymptotic
-confidence sequences: a normal mixture over the information that was gathered.
-
-An estimate whose variance is v has gathered the information 1/v. Information × (estimate − truth)
-is, in the limit of many observations, Brownian motion in the information. A mixture of likelihood
-ratios over normally distributed drifts bounds that for ever (Robbins 1970; one-sided: Howard,
-Ramdas, McAuliffe and Sekhon 2021).
-
-A metric between bounds (a rate, a persistence) is compared as it is. One with a heavy tail (a
-latency) is compared by its logarithm, where a margin is a ratio: see `on_log_scale`.
+The cluster is the user, who counts once, by the mean of their sessions. Arms are compared within a
+phase, a time in which the canary's share did not change. The bounds are asymptotic confidence
+sequences: an estimate with the variance v has gathered the information 1/v, and information ×
+(estimate − truth) is Brownian motion in the limit, which a normal mixture of likelihood ratios
+bounds for ever (Robbins 1970; one-sided: Howard, Ramdas, McAuliffe and Sekhon 2021). A metric with
+a heavy tail (a latency) is compared by its logarithm, where a margin is a ratio.
 
 `check_sample_ratio` says whether the canary gets its share of the users. If not, something beside
-the model differs (users who crash leave no session), and no comparison of the arms means anything.
-Its evidence is a Bayes factor: the chance of the counts when the share is unknown, over that when
-it is as set. While the share is as set, it ever exceeds 1/alpha with a chance of at most alpha,
-however often one looks (Lindon and Malek 2020). Phases with other shares multiply.
+the model differs, and no comparison means anything. Its evidence is a Bayes factor: the chance of
+the counts when the share is unknown, over that when it is as set. While the share is as set, it
+ever exceeds 1/alpha with a chance of at most alpha (Lindon and Malek 2020). Phases multiply.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,8 +57,7 @@ _THOUGHT = 10.0
 
 @dataclass(frozen=True)
 class UserResult:
-    """What one user showed in one arm during one phase: how many sessions, and their sum. A user
-    whom a growing share moved to the canary has results in both arms."""
+    """How many sessions of one user in one arm during one phase there are, and their sum."""
 
     phase: int
     arm: Arm

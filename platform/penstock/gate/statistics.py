@@ -16,7 +16,7 @@ The first is better where much differs, the second where little does; the better
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -113,20 +113,15 @@ def compare_values(
     if scale is not None:
         reach = reach_of(differences, scale)
         worst, best = differences.mean() - reach, differences.mean() + reach
-    estimated = estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha)
+    estimated = asdict(estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha))
     return Comparison(
-        tasks=estimated.tasks,
         candidate_mean=float(ours.mean()),
         incumbent_mean=float(theirs.mean()),
-        difference=estimated.mean,
-        standard_error=estimated.standard_error,
-        df=estimated.tasks - 1,
-        lower=estimated.lower,
-        upper=estimated.upper,
+        difference=estimated.pop("mean"),
+        df=estimated["tasks"] - 1,
         margin=margin,
         alpha=alpha,
-        p=estimated.p,
-        p_worse=estimated.p_worse,
+        **estimated,
     )
 
 

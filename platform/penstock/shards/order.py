@@ -1,4 +1,4 @@
-"""The order of an epoch: a pure function of manifest, seed and epoch, known at any place at once.
+"""The order of an epoch: a pure function of manifest, seed and epoch, with access at any place.
 
 It has two levels, so that each row group is decoded once in an epoch and few are in memory. A chunk
 is a row group, or several where a group goes on from one into the next. The chunks are permuted.
@@ -21,7 +21,7 @@ _ROUNDS = 8
 
 
 def permute(count: int, key: bytes, places: np.ndarray) -> np.ndarray:
-    """What stands at these places of a permutation of range(count), each found by itself.
+    """The values at these places of a permutation of range(count), each computed by itself.
 
     A Feistel network over the next power of four, walked until it is back within range.
     """
@@ -29,10 +29,10 @@ def permute(count: int, key: bytes, places: np.ndarray) -> np.ndarray:
         return np.zeros(len(places), np.int64)
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     keys = np.frombuffer(hashlib.shake_256(key).digest(8 * _ROUNDS), np.uint64)
-    found = _feistel(places.astype(np.uint64), keys, np.uint64(half))
-    while (outside := found >= count).any():
-        found[outside] = _feistel(found[outside], keys, np.uint64(half))
-    return found.astype(np.int64)
+    permuted = _feistel(places.astype(np.uint64), keys, np.uint64(half))
+    while (outside := permuted >= count).any():
+        permuted[outside] = _feistel(permuted[outside], keys, np.uint64(half))
+    return permuted.astype(np.int64)
 
 
 def _feistel(values: np.ndarray, keys: np.ndarray, half: np.uint64) -> np.ndarray:
@@ -40,8 +40,8 @@ def _feistel(values: np.ndarray, keys: np.ndarray, half: np.uint64) -> np.ndarra
     left, right = values >> half, values & low
     for key in keys:
         left, right = right, left ^ (_scatter(right ^ key) & low)
-    found: np.ndarray = (left << half) | right
-    return found
+    joined: np.ndarray = (left << half) | right
+    return joined
 
 
 def _scatter(values: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ def chunks_of(manifest: Manifest) -> list[Chunk]:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of one epoch. `shuffled` off is that of the files."""
+    """The order of one epoch; that of the files where it is not `shuffled`."""
 
     shard_id: str
     chunks: Sequence[Chunk]
@@ -100,10 +100,10 @@ class Order:
     def window(self, number: int) -> list[int]:
         """The chunks of a window, by their places in `chunks`."""
         first = number * WINDOW_CHUNKS
-        return [int(one) for one in self._permuted[first : first + WINDOW_CHUNKS]]
+        return [int(chunk) for chunk in self._permuted[first : first + WINDOW_CHUNKS]]
 
     def units(self, window: int, count: int) -> np.ndarray:
-        """In which order the groups of a window stand, out of `count` in the order of files."""
+        """The order of a window's groups, of which the files hold `count`."""
         places = np.arange(count)
         return permute(count, self._key(f"window {window}"), places) if self.shuffled else places
 
@@ -120,11 +120,11 @@ class Order:
     @cached_property
     def _rows_before(self) -> np.ndarray:
         """The rows before each window, and of all."""
-        rows = np.array([one.rows for one in self.chunks], np.int64)[self._permuted]
+        rows = np.array([chunk.rows for chunk in self.chunks], np.int64)[self._permuted]
         before = np.append(0, np.cumsum(rows))
         begins = np.append(np.arange(0, len(rows), WINDOW_CHUNKS), len(rows))
         at_begins: np.ndarray = before[begins]
         return at_begins
 
-    def _key(self, of_what: str) -> bytes:
-        return f"{self.shard_id} {self.seed} {self.epoch} {of_what}".encode()
+    def _key(self, subject: str) -> bytes:
+        return f"{self.shard_id} {self.seed} {self.epoch} {subject}".encode()

@@ -39,8 +39,8 @@ class Rows:
         self.count = table.num_rows
 
     def column(self, name: str) -> pa.Array:
-        found = self.table[name]
-        return found.chunk(0) if found.num_chunks else pa.array([], found.type)
+        column = self.table[name]
+        return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
     def numbers(self, name: str) -> np.ndarray:
         numbers: np.ndarray = self.column(name).to_numpy(zero_copy_only=False)
@@ -72,19 +72,19 @@ class Rows:
 
     @cached_property
     def trained_places(self) -> np.ndarray:
-        """Where in all tokens those are that are trained."""
+        """The places of the trained tokens among all tokens."""
         places: np.ndarray = np.flatnonzero(self.mask)
         return places
 
     @cached_property
     def trained(self) -> np.ndarray:
-        """How many tokens of each row are."""
+        """How many tokens of each row are trained."""
         trained: np.ndarray = np.diff(np.searchsorted(self.trained_places, self.offsets))
         return trained
 
     @cached_property
     def first_trained(self) -> np.ndarray:
-        """The place of the first in each row, or its length."""
+        """The place of the first trained token in each row, or the row's length."""
         at = np.searchsorted(self.trained_places, self.offsets[:-1])
         first = np.append(self.trained_places, self.offsets[-1])[at]
         within: np.ndarray = np.minimum(first, self.offsets[1:]) - self.offsets[:-1]
