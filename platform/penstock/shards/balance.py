@@ -49,8 +49,7 @@ class BatchBudget:
 def cost(tokens: np.ndarray) -> np.ndarray:
     """What a sequence costs to train on, in tokens: linear and, for attention, quadratic."""
     linear = tokens.astype(np.float64)
-    total: np.ndarray = linear + linear * linear / QUADRATIC_TOKENS
-    return total
+    return np.asarray(linear + linear * linear / QUADRATIC_TOKENS)
 
 
 def divide(

@@ -65,8 +65,7 @@ class Ragged:
 
     def __getitem__(self, row: int) -> np.ndarray:
         start = self._starts[row]
-        own: np.ndarray = self._buffers[self._which[row]][start : start + self._lengths[row]]
-        return own
+        return np.asarray(self._buffers[self._which[row]][start : start + self._lengths[row]])
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[row] for row in range(len(self)))
@@ -168,8 +167,7 @@ def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | ListV
 def _plain(array: pa.Array) -> np.ndarray:
     if array.null_count and pa.types.is_integer(array.type):
         array = pc.fill_null(array, -1)
-    values: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return values
+    return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
 class DecodedChunk(NamedTuple):

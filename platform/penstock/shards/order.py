@@ -40,16 +40,14 @@ def _feistel(values: np.ndarray, keys: np.ndarray, half: np.uint64) -> np.ndarra
     left, right = values >> half, values & low
     for key in keys:
         left, right = right, left ^ (_scatter(right ^ key) & low)
-    joined: np.ndarray = (left << half) | right
-    return joined
+    return np.asarray((left << half) | right)
 
 
 def _scatter(values: np.ndarray) -> np.ndarray:
     """Each bit of a number changes about half of all bits (the last steps of SplitMix64)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    scattered: np.ndarray = values ^ (values >> np.uint64(31))
-    return scattered
+    return np.asarray(values ^ (values >> np.uint64(31)))
 
 
 @dataclass(frozen=True)
@@ -123,8 +121,7 @@ class Order:
         rows = np.array([chunk.rows for chunk in self.chunks], np.int64)[self._permuted]
         before = np.append(0, np.cumsum(rows))
         begins = np.append(np.arange(0, len(rows), WINDOW_CHUNKS), len(rows))
-        at_begins: np.ndarray = before[begins]
-        return at_begins
+        return np.asarray(before[begins])
 
     def _key(self, subject: str) -> bytes:
         return f"{self.shard_id} {self.seed} {self.epoch} {subject}".encode()

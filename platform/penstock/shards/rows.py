@@ -16,19 +16,16 @@ class ListColumn(NamedTuple):
 
     @property
     def lengths(self) -> np.ndarray:
-        lengths: np.ndarray = np.diff(self.offsets)
-        return lengths
+        return np.asarray(np.diff(self.offsets))
 
     @property
     def rows(self) -> np.ndarray:
         """Of which row each value is."""
-        rows: np.ndarray = np.repeat(np.arange(len(self.valid)), self.lengths)
-        return rows
+        return np.asarray(np.repeat(np.arange(len(self.valid)), self.lengths))
 
     def numbers(self, field: str | None = None) -> np.ndarray:
         values = self.values if field is None else self.values.field(field)
-        numbers: np.ndarray = values.to_numpy(zero_copy_only=False)
-        return numbers
+        return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 class Rows:
@@ -43,12 +40,10 @@ class Rows:
         return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
     def numbers(self, name: str) -> np.ndarray:
-        numbers: np.ndarray = self.column(name).to_numpy(zero_copy_only=False)
-        return numbers
+        return np.asarray(self.column(name).to_numpy(zero_copy_only=False))
 
     def present(self, name: str) -> np.ndarray:
-        present: np.ndarray = self.column(name).is_valid().to_numpy(zero_copy_only=False)
-        return present
+        return np.asarray(self.column(name).is_valid().to_numpy(zero_copy_only=False))
 
     def lists(self, name: str) -> ListColumn:
         array = self.column(name)
@@ -73,22 +68,19 @@ class Rows:
     @cached_property
     def trained_places(self) -> np.ndarray:
         """The places of the trained tokens among all tokens."""
-        places: np.ndarray = np.flatnonzero(self.mask)
-        return places
+        return np.asarray(np.flatnonzero(self.mask))
 
     @cached_property
     def trained(self) -> np.ndarray:
         """How many tokens of each row are trained."""
-        trained: np.ndarray = np.diff(np.searchsorted(self.trained_places, self.offsets))
-        return trained
+        return np.asarray(np.diff(np.searchsorted(self.trained_places, self.offsets)))
 
     @cached_property
     def first_trained(self) -> np.ndarray:
         """The place of the first trained token in each row, or the row's length."""
         at = np.searchsorted(self.trained_places, self.offsets[:-1])
         first = np.append(self.trained_places, self.offsets[-1])[at]
-        within: np.ndarray = np.minimum(first, self.offsets[1:]) - self.offsets[:-1]
-        return within
+        return np.asarray(np.minimum(first, self.offsets[1:]) - self.offsets[:-1])
 
     @cached_property
     def spans(self) -> ListColumn:
@@ -103,8 +95,7 @@ class Rows:
             np.searchsorted(self.trained_places, base + spans.numbers(name))
             for name in ("start", "end")
         )
-        inside: np.ndarray = (end - start) * spans.numbers("sampled")
-        return inside
+        return np.asarray((end - start) * spans.numbers("sampled"))
 
     def row_of(self, token: int) -> int:
         return int(np.searchsorted(self.offsets, token, side="right")) - 1

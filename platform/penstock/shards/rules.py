@@ -262,5 +262,4 @@ def branch_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
 
 
 def _equal(rows: Rows, name: str, word: str) -> np.ndarray:
-    equal: np.ndarray = pc.equal(rows.column(name), word).to_numpy(zero_copy_only=False)
-    return equal
+    return np.asarray(pc.equal(rows.column(name), word).to_numpy(zero_copy_only=False))

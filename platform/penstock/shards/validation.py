@@ -167,8 +167,7 @@ def _digests(rows: Rows, name: str) -> np.ndarray:
 def _mixed(digests: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     mixed = digests ^ (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed = mixed * np.uint64(0xD6E8FEB86659FD93)
-    scattered: np.ndarray = mixed ^ (mixed >> np.uint64(32))
-    return scattered
+    return np.asarray(mixed ^ (mixed >> np.uint64(32)))
 
 
 def _broken_routes(

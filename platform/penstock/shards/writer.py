@@ -65,13 +65,11 @@ def row_bytes(rows: pa.Table) -> np.ndarray:
     tokens = rows["n_tokens"].to_numpy().astype(np.int64)
     logprobs = np.where(rows["rollout_logprobs"].is_valid().to_numpy(zero_copy_only=False), 4, 0)
     texts = _binary_lengths(rows["messages"]) + _binary_lengths(rows["tools"])
-    sizes: np.ndarray = _ROW_BYTES + tokens * (5 + logprobs) + texts
-    return sizes
+    return np.asarray(_ROW_BYTES + tokens * (5 + logprobs) + texts)
 
 
 def _binary_lengths(values: pa.ChunkedArray) -> np.ndarray:
-    lengths: np.ndarray = pc.fill_null(pc.binary_length(values), 0).to_numpy()
-    return lengths
+    return np.asarray(pc.fill_null(pc.binary_length(values), 0).to_numpy())
 
 
 class FileCreator(Protocol):
