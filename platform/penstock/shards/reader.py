@@ -23,12 +23,12 @@ from penstock.shards.batches import Batch, RankShare, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
-from penstock.shards.order import Order
 from penstock.shards.settings import ShardSettings
 from penstock.shards.sources import (
     Exhausted,
     Mixture,
     OpenShard,
+    Order,
     ShardCursor,
     ShardPosition,
     global_batches,

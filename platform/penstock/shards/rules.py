@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.rows import Rows
-from penstock.shards.schema import ROLES, SHARD_ROWS, Split, Status, TokenSource
+from penstock.shards.schema import ROLES, SHARD_ROWS, Rows, Split, Status, TokenSource
 
 
 class BrokenRule(NamedTuple):

@@ -13,9 +13,8 @@ import xxhash
 from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.files import check_digest, files_of, read_part, read_rows
 from penstock.shards.manifest import Manifest, folder_of
-from penstock.shards.rows import Rows, group_starts
 from penstock.shards.rules import BrokenRule, ModelLimits, first_broken
-from penstock.shards.schema import SHARD_ROWS, SORTED_BY
+from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
 from penstock.storage import ObjectStore
 
 

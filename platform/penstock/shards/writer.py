@@ -19,8 +19,7 @@ from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.files import part_name, routes_name
 from penstock.shards.manifest import PartFile, RoutesFile
-from penstock.shards.rows import group_starts
-from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, group_starts
 
 ZSTD_LEVEL = 3
 #: What a row takes beside its tokens and texts, about.
