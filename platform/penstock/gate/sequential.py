@@ -68,18 +68,16 @@ class UserResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmQuestion:
-    """Is the canary worse than the current checkpoint by more than the margin?
-
-    `direction` says whether more is better. `bounds` are the least and the greatest value that the
-    metric can have, None where there are none. `margin` is on the metric's scale, and above 0.
-    Either answer is wrong with a chance of at most `alpha`; where several metrics may each end a
-    canary, `breach_alpha` is that chance for one of them: alpha / metrics.
-    """
+    """Is the canary worse than the current checkpoint by more than the margin?"""
 
     direction: Direction
+    #: On the metric's scale, and above 0.
     margin: float
+    #: The chance that an answer is wrong. Where several metrics may each end a canary,
+    #: `breach_alpha` is that chance for one of them: alpha / metrics.
     alpha: float = 0.05
     breach_alpha: float | None = None
+    #: The least and the greatest value that the metric can have, if there are such.
     bounds: tuple[float, float] | None = (0.0, 1.0)
     min_clusters: int = MIN_CLUSTERS
 
@@ -88,10 +86,9 @@ class ArmQuestion:
 class ArmComparison:
     """`pass`: shown not to be worse by more than the margin. `breach`: shown to be.
 
-    `difference` is canary − current on the metric's scale, whichever direction is better. Each of
-    `lower` and `upper` is wrong with a chance of at most alpha (breach_alpha on the worse side),
-    over all looks together; they are None as long as there are too few users. `clusters` counts
-    users as they weigh in the comparison.
+    `difference` is canary − current on the metric's scale. Each of `lower` and `upper` is wrong
+    with a chance of at most alpha (breach_alpha on the worse side), over all looks together; they
+    are None while there are too few users. `clusters` counts users as they weigh.
     """
 
     outcome: ArmOutcome
@@ -217,10 +214,9 @@ def missing_variance(users: Any, means: Any, spreads: Any, question: ArmQuestion
     """What the variances of the arms' means lack. All have the shape (arm, phase, …), the current
     arm first.
 
-    A small arm that was lucky seems to vary little as well: a rate of 0 of 40 does not vary at all,
-    and bounds that believe it pass three times too often. So an arm has at least the variance that
-    it would have if the canary were worse by just the margin, the users of both arms taken
-    together; and a metric with bounds that of one further user who sits at either of them.
+    A small arm that was lucky seems to vary little: a rate of 0 of 40 does not vary at all. So an
+    arm has at least the variance that it would have if the canary were worse by just the margin,
+    and a metric with bounds that of one further user who sits at either of them.
     """
     worse = -question.margin if question.direction == "max" else question.margin
     canary = np.array([0.0, 1.0]).reshape(2, *[1] * (means.ndim - 1))
