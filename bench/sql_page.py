@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from penstock.lake.lake import Lake, open_or_make
-from penstock.lake.views import view_names, view_sql
+from penstock.lake.view_sources import view_names, view_sql
 from penstock.settings import load_settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "sql.md"

@@ -153,7 +153,7 @@ class Metrics:
         return metric.kind(full, metric.meaning, metric.labels, registry=self._registry)
 
     def _of(self, kind: type[M], name: Name, labels: dict[str, str]) -> M:
-        found = self._all[name]
-        if not isinstance(found, kind):
+        metric = self._all[name]
+        if not isinstance(metric, kind):
             raise TypeError(f"{name} is no {kind.__name__}")
-        return found.labels(**labels) if labels else found
+        return metric.labels(**labels) if labels else metric

@@ -20,11 +20,11 @@ from penstock.ingest.errors import LogTruncated
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
-from penstock.lake.collection import collect
 from penstock.lake.errors import CompactionConflict, FencedOff
 from penstock.lake.merges import SEGMENTS, merge, swap, write_merged
 from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.producers import is_whole

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.execution import Executor
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock_jobs.shards import plan
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.recipe import load_recipe

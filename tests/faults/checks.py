@@ -6,12 +6,12 @@ from collections.abc import Set as AbstractSet
 import sqlalchemy as sa
 
 from penstock.database.tables import lease
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import drop_snapshot, list_snapshots
-from penstock.lake.collection import collect
 from penstock.lake.lake import Lake
 from penstock.lake.tables import reader_lease, segment
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify_deep
 from penstock_jobs.simulator.truth import SessionTruth
 from tests.faults.serving import Serving

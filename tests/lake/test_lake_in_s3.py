@@ -14,15 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import storage
 from penstock.errors import ExtraMissing
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged, QueryRefused
 from penstock.lake.merges import merge
 from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles
+from penstock.lake.rows import RowGroupLimits
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
+from penstock.storage import s3 as s3_store
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 from penstock_jobs.demo.server import running_server
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
@@ -38,7 +39,7 @@ def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
 
 @pytest.fixture(autouse=True)
 def _few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "ATTEMPTS_MAX", 2)
+    monkeypatch.setattr(s3_store, "ATTEMPTS_MAX", 2)
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_a_selective_query_takes_few_requests_and_again_fewer(
 ) -> None:
     """Three requests a file: its size, its index, the columns; a second query knows the first
     two."""
-    monkeypatch.setattr(partition_writer, "ROW_GROUP_ROWS_MAX", 100)
+    monkeypatch.setattr(partition_writer, "ROW_GROUPS", RowGroupLimits(100, 1 << 24))
     with hand_lake(tmp_path, store_url=url) as lake:
         for batch in range(3):
             lake.store(

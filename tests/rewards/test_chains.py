@@ -19,7 +19,7 @@ from penstock_jobs.rewards.credit import (
 )
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.outcomes import Outcome
-from penstock_jobs.rewards.reward import REWARD_ROWS, State
+from penstock_jobs.rewards.rows import REWARD_ROWS, State
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import answered, said, tool
 from tests.support.reward_runs import run_at, thumbs, whole

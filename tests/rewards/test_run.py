@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock.execution import TaskResult
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.collection import collect
 from penstock.lake.merges import merge
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.due_sessions import SessionFilter

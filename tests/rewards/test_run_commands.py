@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.lake.collection import collect
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from tests.support.commands import penstock
 from tests.support.lakes import Event, HandLake, hand_lake, make_event

@@ -13,11 +13,11 @@ import pytest
 import penstock
 from penstock.errors import InvalidInput
 from penstock.execution import TaskResult
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
-from penstock.lake.collection import collect
 from penstock.lake.errors import QueryRefused, SnapshotUnknown
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.shards.errors import ShardDamaged, ShardUnknown
 from penstock.shards.validation import verify_shard

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.events.payloads import PAYLOADS
+from penstock.events.event import PAYLOADS
 from penstock.events.validation import validate_lines
 from penstock_jobs.simulator.delivery import EventLine, batches, deliver
 from penstock_jobs.simulator.files import LANGUAGES, write_file

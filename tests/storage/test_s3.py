@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock import storage
 from penstock.errors import PenstockError, SettingInvalid
 from penstock.settings import Settings
 from penstock.storage import ObjectStore, open_store
+from penstock.storage import s3 as s3_store
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 from tests.support.servers.faults import (
     CutAnswer,
@@ -57,8 +57,8 @@ def reach(store: ObjectStore, proxy: FaultyProxy) -> tuple[ObjectStore, FaultyPr
 
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "ATTEMPTS_MAX", 2)
-    monkeypatch.setattr(storage, "SILENCE_SECONDS_MAX", 1)
+    monkeypatch.setattr(s3_store, "ATTEMPTS_MAX", 2)
+    monkeypatch.setattr(s3_store, "SILENCE_SECONDS_MAX", 1)
 
 
 def open_impatient(url: str, data: Path) -> ObjectStore:

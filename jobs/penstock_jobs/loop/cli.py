@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.clock import SECOND_US
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.interruption import ended_as_by_ctrl_c
+from penstock.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 LoopName = Annotated[str | None, typer.Option("--loop", metavar="NAME", help="Only this loop.")]
-_SECOND_US = 1_000_000
 
 
 @app.command()
@@ -113,7 +113,7 @@ def history(
     rows: list[list[object]] = []
     for cycle in cycles:
         took_us = _cycle_us(cycle, now_us)
-        budget_us = max(cycle.budget_s, 1) * _SECOND_US
+        budget_us = max(cycle.budget_s, 1) * SECOND_US
         stages = {stage.stage: _duration(_stage_us(cycle, stage, now_us)) for stage in cycle.stages}
         rows.append([
             cycle.loop,
@@ -141,8 +141,8 @@ def _show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
         head += " has not begun"
     took_us = _cycle_us(cycle, now_us)
     if took_us is not None:
-        head += f"; {_duration(took_us)} of {_duration(cycle.budget_s * _SECOND_US)}"
-        if took_us > cycle.budget_s * _SECOND_US:
+        head += f"; {_duration(took_us)} of {_duration(cycle.budget_s * SECOND_US)}"
+        if took_us > cycle.budget_s * SECOND_US:
             head += ", OVER ITS BUDGET"
     say(head)
     rows = []
@@ -173,7 +173,7 @@ def _cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]
         "ended_at": _time(cycle.ended_at),
         "took_s": _seconds(took_us),
         "budget_s": cycle.budget_s,
-        "over_budget": took_us is not None and took_us > cycle.budget_s * _SECOND_US,
+        "over_budget": took_us is not None and took_us > cycle.budget_s * SECOND_US,
         "stages": [
             {
                 "stage": stage.stage,
@@ -212,7 +212,7 @@ def _stage_us(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> int | 
 def _duration(us: int | None) -> str:
     if us is None:
         return ""
-    seconds = us / _SECOND_US
+    seconds = us / SECOND_US
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
@@ -220,7 +220,7 @@ def _duration(us: int | None) -> str:
 
 
 def _seconds(us: int | None) -> float | None:
-    return None if us is None else us / _SECOND_US
+    return None if us is None else us / SECOND_US
 
 
 def _time(us: int | None) -> str | None:

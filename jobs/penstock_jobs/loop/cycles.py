@@ -12,6 +12,7 @@ import sqlalchemy as sa
 import structlog
 
 from penstock.checkpoints.digests import text_digest
+from penstock.clock import SECOND_US
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock_jobs.loop.errors import StageLost
@@ -22,7 +23,6 @@ CycleOutcome = Literal["promoted", "refused", "failed", "rolled_back"]
 
 _RENEWALS_A_LEASE = 3
 _FAILED_CYCLES_MAX = 64
-_SECOND_US = 1_000_000
 
 log_line = structlog.get_logger()
 
@@ -201,7 +201,7 @@ class LoopCycles:
                     state="running",
                     epoch=stage.epoch + 1,
                     owner=owner,
-                    lease_until=now_us() + round(lease_s * _SECOND_US),
+                    lease_until=now_us() + round(lease_s * SECOND_US),
                     started_at=sa.func.coalesce(columns.started_at, now_us()),
                     tried_at=now_us(),
                 )
@@ -270,7 +270,7 @@ class StageClaim:
         """Renew the lease until the event is set."""
         while not ended.wait(lease_s / _RENEWALS_A_LEASE):
             try:
-                self.change(lease_until=now_us() + round(lease_s * _SECOND_US))
+                self.change(lease_until=now_us() + round(lease_s * SECOND_US))
             except StageLost:
                 self.lost.set()
                 log_line.warning("a stage was lost while its work went on", stage=self.stage)

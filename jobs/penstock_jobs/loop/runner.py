@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.clock import SECOND_US
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.execution.errors import ExecutorUnreachable
@@ -19,20 +20,33 @@ from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.storage.errors import StoreUnreachable
+from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, LoopCycles, StageClaim, database_now
 from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
+from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
 from penstock_jobs.loop.settings import LoopSettings
-from penstock_jobs.loop.stages import STAGES
-from penstock_jobs.loop.stages.stage import (
+from penstock_jobs.loop.stage import (
     CycleOver,
+    Stage,
     StageAnswer,
     StageContext,
     StageDone,
     StageWaits,
 )
 
-_SECOND_US = 1_000_000
+#: The stages of a cycle, in their order. A new stage is a class and its place in this list.
+STAGES: tuple[Stage, ...] = (
+    RewardsStage(),
+    ShardStage(),
+    TrainStage(),
+    RegisterStage(),
+    BenchStage(),
+    GateStage(),
+    PromoteStage(),
+    CanaryStage(),
+    WatchStage(),
+)
 #: The stage that decides when a cycle begins, and the one that moves the channel.
 _FIRST, _MOVES = "rewards", "promote"
 #: Errors with these HTTP statuses are refusals: the same request is refused again.
@@ -107,7 +121,7 @@ def pause_us(retry: RetryPolicy, failures: int) -> int:
         return 0
     # The power is bounded, since the number of failures is not.
     pause_s = min(retry.pause_s * 2.0 ** min(failures - 1, 40), retry.longest_s)
-    return round(pause_s * _SECOND_US)
+    return round(pause_s * SECOND_US)
 
 
 def _not_ready(channel: ChannelState) -> str | None:
@@ -224,7 +238,7 @@ class Runner:
         most = self._settings.loop_poll_seconds
         if action.until_us is None:
             return most
-        left_s = (action.until_us - database_now(self.lake.database)) / _SECOND_US
+        left_s = (action.until_us - database_now(self.lake.database)) / SECOND_US
         return min(most, max(left_s, 0.0))
 
     def _act(self, last: Cycle | None, action: Action) -> StageAnswer | PenstockError | None:
@@ -296,7 +310,7 @@ class Runner:
         elif isinstance(answer, StageWaits):
             pause_s = answer.pause_s
             pause_s = self._settings.loop_poll_seconds if pause_s is None else pause_s
-            claim.postpone(answer.why, round(pause_s * _SECOND_US))
+            claim.postpone(answer.why, round(pause_s * SECOND_US))
         else:
             why, retry, failures = one_line(answer), self.loop.retry, claim.failures() + 1
             may_help = _retry_may_help(answer)

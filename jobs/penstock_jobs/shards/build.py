@@ -18,7 +18,7 @@ from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import SessionId, plan_sessions
 from penstock.lake.catalog import Pin, content_snap, name_snap, pinned
-from penstock.lake.commit import intents_kept
+from penstock.lake.commits import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.shards.balance import pack

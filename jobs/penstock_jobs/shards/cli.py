@@ -10,8 +10,8 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
-from penstock.terminal.progress import progress_of
 
 if TYPE_CHECKING:
     from penstock.checkpoints.lineage import Learner

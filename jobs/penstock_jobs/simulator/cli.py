@@ -14,8 +14,8 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json
-from penstock.terminal.progress import progress_of
 from penstock_jobs.simulator.delivery import (
     FileSink,
     HttpSink,
@@ -38,64 +38,51 @@ from penstock_jobs.simulator.truth import SessionTruth
 _DEFAULT_POLICIES = ("weak", "fair", "good")
 
 
-Sessions = Annotated[int, typer.Option(help="How many sessions.", min=1)]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same bytes.")]
-First = Annotated[
-    int,
-    typer.Option(help="The number of the first; a number stands for the same session.", min=0),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
-]
-Start = Annotated[
-    str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
-]
-Compress = Annotated[
-    int,
-    typer.Option(help="How much faster time passes in the events than for users.", min=1),
-]
-Spacing = Annotated[
-    float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
-]
-CheckpointOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME[=POLICY]",
-        help=f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
-    ),
-]
-Late = Annotated[
-    float, typer.Option(help="Share of events that arrive up to six hours late.", min=0, max=1)
-]
-Repeated = Annotated[float, typer.Option(help="Share of events that arrive twice.", min=0, max=1)]
-Out = Annotated[Path | None, typer.Option(parser=options.path, help="Write NDJSON to this file.")]
-To = Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")]
-Key = Annotated[str | None, typer.Option(help="With --to: a key that may ingest.")]
-Kafka = Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")]
-Truth = Annotated[
-    Path | None,
-    typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
-]
-
-
 def simulate(
     *,
-    sessions: Sessions = 300,
-    seed: Seed = 7,
-    first: First = 0,
-    rate: Rate = None,
-    start: Start = None,
-    compress: Compress = 1,
-    spacing: Spacing = SPACING_S,
-    checkpoint: CheckpointOption = None,
-    late: Late = 0.0,
-    repeated: Repeated = 0.0,
-    out: Out = None,
-    to: To = None,
-    key: Key = None,
-    kafka: Kafka = None,
-    truth: Truth = None,
+    sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 300,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 7,
+    first: Annotated[
+        int,
+        typer.Option(help="The number of the first; a number stands for the same session.", min=0),
+    ] = 0,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
+    ] = None,
+    compress: Annotated[
+        int,
+        typer.Option(help="How much faster time passes in the events than for users.", min=1),
+    ] = 1,
+    spacing: Annotated[
+        float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
+    ] = SPACING_S,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=POLICY]",
+            help=f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
+        ),
+    ] = None,
+    late: Annotated[
+        float, typer.Option(help="Share of events that arrive up to six hours late.", min=0, max=1)
+    ] = 0.0,
+    repeated: Annotated[
+        float, typer.Option(help="Share of events that arrive twice.", min=0, max=1)
+    ] = 0.0,
+    out: Annotated[
+        Path | None, typer.Option(parser=options.path, help="Write NDJSON to this file.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")] = None,
+    key: Annotated[str | None, typer.Option(help="With --to: a key that may ingest.")] = None,
+    kafka: Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Simulate sessions of users and agents whose truth is known, and send their events.

@@ -159,7 +159,7 @@ class KafkaSink:
             from kafka import KafkaProducer
             from kafka.errors import KafkaError
 
-            from penstock.eventlog.kafka.topic import SCHEMA_HEADER, TENANT_HEADER, parse_address
+            from penstock.eventlog.kafka import SCHEMA_HEADER, TENANT_HEADER, parse_address
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The sink {url}") from error
         if not url.startswith("kafka://"):

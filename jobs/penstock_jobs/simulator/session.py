@@ -32,8 +32,13 @@ from penstock_jobs.simulator.policy import (
     tokens_of,
     word_ids,
 )
-from penstock_jobs.simulator.truth import EditTruth, SessionTruth, TurnTruth
-from penstock_jobs.simulator.users import User, act, meddle, seconds_until_acting
+from penstock_jobs.simulator.truth import (
+    EditTruth,
+    SessionTruth,
+    TurnTruth,
+    User,
+    seconds_until_acting,
+)
 
 SOURCE = "simulator"
 HORIZONS_S = (600, 3_600, 86_400)
@@ -52,27 +57,29 @@ class Journal:
     `now_us` only moves forward, and what was planned for a moment happens then. `event_time_us`
     gives the time that an event bears which happens at a moment."""
 
-    def __init__(self, start_us: int, event_time_us: Callable[[int], int], **fields: str) -> None:
+    def __init__(
+        self, start_us: int, event_time_us: Callable[[int], int], truth: SessionTruth
+    ) -> None:
         self.now_us = start_us
         self._event_time_us = event_time_us
         #: The time that each event bears, its type, and its line.
         self.lines: list[tuple[int, str, bytes]] = []
-        self._fields = fields
+        self._truth = truth
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._planned = 0
 
     def record(self, kind: str, payload: Payload) -> None:
         number, at_us = len(self.lines), self._event_time_us(self.now_us)
         event = {
-            "session_id": self._fields["session_id"],
+            "session_id": self._truth.session_id,
             "seq": number,
             "ts": at_us,
             "type": kind,
             "event_id": f"e{number:05}",
             "source": SOURCE,
-            "checkpoint": self._fields["checkpoint"],
-            "user": self._fields["user"],
-            "project": self._fields["project"],
+            "checkpoint": self._truth.checkpoint,
+            "user": self._truth.user,
+            "project": self._truth.project,
             "payload": payload,
         }
         self.lines.append((at_us, kind, _encode(event)))
@@ -121,7 +128,7 @@ class SessionSimulation:
     def run(self, start: Payload) -> None:
         self.journal.record("session_start", start)
         self._names = self._names_of(self.dice.pick(self.files))
-        message = conversation.request(self.dice, self._names)
+        message = conversation.line("request", self.dice, self._names)
         for _ in range(self.dice.skewed(1, 4)):
             self.journal.wait(self.dice.skewed(5, 300))
             message = self._turn(message)
@@ -142,7 +149,7 @@ class SessionSimulation:
         """What a subagent does: it looks something up, and reports."""
         self.journal.record("session_start", start)
         self._names = self._names_of(self.dice.pick(self.files))
-        self._hear(conversation.request(self.dice, self._names))
+        self._hear(conversation.line("request", self.dice, self._names))
         self._look()
         self._say(ANSWER, CLOSING, self._answer())
         self.journal.record("session_end", {"reason": "completed"})
@@ -197,7 +204,7 @@ class SessionSimulation:
             turn.broken = True
             arguments = {"file": "", "changes": "all of it"}
             call = self._call(token, prompt_end, "edit_file", arguments)
-            output = conversation.invalid_arguments(dice, self._names)
+            output = conversation.line("invalid_arguments", dice, self._names)
             self._result(call, "edit_file", output, "invalid_arguments")
             return 0.0
         file = dice.pick(self.files)
@@ -245,9 +252,9 @@ class SessionSimulation:
                 for _ in range(comments)
             ]
             wrote += file.new_lines(dice, count - comments)
-        own = {id(line) for change in self._changes for line in change.wrote}
+        own = {line for change in self._changes for line in change.wrote}
         for line in took:
-            line.reworked = id(line) in own
+            line.reworked = line in own
         lines[at : at + len(took)] = wrote
         return FileChange(edit_id, file, took, wrote, anchor)
 
@@ -272,7 +279,7 @@ class SessionSimulation:
         journal.plan(when_us, lambda: self._act(change, truth, by_hand=dice.chance(0.3)))
         if dice.chance(0.2):
             when_us = made_us + seconds_until_acting(dice) * 1_000_000
-            journal.plan(when_us, lambda: meddle(dice, change))
+            journal.plan(when_us, partial(change.change_beside, dice))
         for horizon_s in HORIZONS_S:
             due_us = made_us + horizon_s * 1_000_000
             journal.plan(due_us, partial(truth.measure, horizon_s, change))
@@ -286,10 +293,15 @@ class SessionSimulation:
     def _act(self, change: FileChange, truth: EditTruth, *, by_hand: bool) -> None:
         if self._stopped:
             return
-        act(self.dice, change, truth.reaction)
-        if truth.reaction == "reverted" and not by_hand:
-            self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
-            self._heard = True
+        if truth.reaction == "fixed":
+            change.fix(self.dice)
+        elif truth.reaction == "partly_reverted":
+            change.revert_part(self.dice)
+        elif truth.reaction == "reverted":
+            change.revert()
+            if not by_hand:
+                self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
+                self._heard = True
 
     def _observe(self, change: FileChange, *, elsewhere: bool = False) -> None:
         payload: Payload = {"path": change.file.path, "text": change.file.text()}
@@ -314,8 +326,8 @@ class SessionSimulation:
         if turn.dissatisfied:
             return conversation.dissatisfied(dice, names)
         if turn.asked or turn.worth < 0.3:
-            return conversation.request(dice, names)
-        return conversation.satisfied(dice, names)
+            return conversation.line("request", dice, names)
+        return conversation.line("satisfied", dice, names)
 
     def _stop(self) -> None:
         """The user has had enough, and takes everything back at once."""

@@ -13,12 +13,12 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.file_import import FileImporter, find_files
 from penstock.ingest.ledger import LedgerReport, read_ledger
 from penstock.ingest.rejected import list_rejected, read_rejected, replay_rejected
+from penstock.lake.commits import accept_gap as enter_acceptance
 from penstock.lake.lake import open_existing, open_or_make
-from penstock.lake.partitions import accept_gap as enter_acceptance
 from penstock.settings import load_settings
 from penstock.terminal import options
+from penstock.terminal.options import since_us
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
-from penstock.terminal.times import since_us
 
 _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 #: The largest number that the database has room for.

@@ -8,8 +8,7 @@ from typing import Literal
 
 import structlog
 
-from penstock.access.authorization import Authorizer
-from penstock.access.keys import KeyRing
+from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.settings import AccessSettings
 from penstock.channels.delivery import Deliverer
 from penstock.channels.settings import ChannelSettings
@@ -105,7 +104,7 @@ class Service:
             )
         if self.role in ("all", "writer"):
             self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
-            self.writer = Writer(self._parts())
+            self.writer = Writer(WriterParts(self.lake, self.clock, self.metrics))
             self.upkeep = Upkeep(self.lake, self.metrics)
             self.writer.start()
             self.upkeep.start()
@@ -168,17 +167,6 @@ class Service:
         """What a person should see to, while events are taken in and stored all the same."""
         found = (self.upkeep, self.deliverer)
         return [said for one in found if one is not None for said in one.problems()]
-
-    def _parts(self) -> WriterParts:
-        return WriterParts(
-            settings=self.settings,
-            database=self.lake.database,
-            store=self.lake.store,
-            log=self.lake.log,
-            clock=self.clock,
-            metrics=self.metrics,
-            summariser=self.lake.summariser,
-        )
 
     async def _keep_keys_fresh(self) -> None:
         while True:
