@@ -32,7 +32,7 @@ from penstock.errors import InvalidInput
 from penstock.settings import MIB
 from penstock.shards.files import read_part
 from penstock.shards.manifest import Manifest, PartFile, folder_of
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock.storage import ObjectStore
 
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large

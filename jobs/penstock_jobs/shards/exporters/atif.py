@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.shards.manifest import PartFile
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource
 from penstock_jobs.shards.exporters.dialogue import Dialogue, DialogueMessage, read_dialogue
 

@@ -37,7 +37,7 @@ import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, kept_rows
 
 STEP_SAMPLES = 128

@@ -27,7 +27,7 @@ examples/trainers/trl_grpo.py puts both back.
 
 import pyarrow as pa
 
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, cut_lists
 
 _COLUMNS = (

@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, whole_lists
 from penstock_jobs.shards.exporters.dialogue import (
     MESSAGES,

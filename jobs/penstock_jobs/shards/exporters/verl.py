@@ -54,7 +54,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.settings import MIB
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import (
     WEIGHING,
     Exporter,
