@@ -39,6 +39,7 @@ from penstock.shards.manifest import (
     write_manifest,
 )
 from penstock.shards.writer import PartLimits
+from penstock_jobs.shards.build_slices import SliceResult, SliceTask, make_slice
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion.decision import ExclusionSources, open_sources
 from penstock_jobs.shards.exclusion.session_buckets import SessionBuckets
@@ -46,7 +47,6 @@ from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, 
 from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.registration import announce_once, forget, register
 from penstock_jobs.shards.session_facts import SnapshotQueries
-from penstock_jobs.shards.slices import SliceResult, SliceTask, make_slice
 
 #: Called after each slice with how many are done, and how many there are.
 SliceProgress = Callable[[int, int], None]

@@ -223,8 +223,8 @@ def diff(
     Example: penstock shards diff 96380bb6 dbf6e012
     """
     from penstock.shards.manifest import read_manifest
-    from penstock_jobs.shards.diff import diff_shards
     from penstock_jobs.shards.registration import find_shard
+    from penstock_jobs.shards.shard_difference import diff_shards
 
     with open_existing(data) as lake:
         one, other = (find_shard(lake.database, tenant, text) for text in (before, after))

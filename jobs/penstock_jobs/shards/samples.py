@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock_jobs.shards.branches import Branch, cut, engine_branches
 from penstock_jobs.shards.chat_templates import encode_message, join_messages
 from penstock_jobs.shards.conversation import (
     ChatMessage,
@@ -24,10 +23,11 @@ from penstock_jobs.shards.conversation import (
     how_it_ended,
     order_chain,
 )
-from penstock_jobs.shards.engine_tokens import ExpectedTokens, is_digest
+from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
 from penstock_jobs.shards.recipe import Source
-from penstock_jobs.shards.renderer import Renderer
+from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_payload import ExpectedTokens, is_digest
 
 Record = Sequence[tuple[Any, ...]]
 #: Columns that are made of the branches; the others are a value a row.

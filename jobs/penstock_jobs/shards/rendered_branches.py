@@ -21,7 +21,6 @@ import numpy as np
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
-from penstock_jobs.shards.branches import Branch, TokenSpan
 from penstock_jobs.shards.chat_templates import (
     TEMPLATE_FAILURES,
     ChatTemplate,
@@ -29,8 +28,9 @@ from penstock_jobs.shards.chat_templates import (
     template_message,
 )
 from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
-from penstock_jobs.shards.engine_tokens import Ids
+from penstock_jobs.shards.engine_branches import Branch, TokenSpan
 from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_payload import Ids
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from penstock.shards.schema import ROLES, TokenSource
 from penstock_jobs.shards.conversation import Conversation, ModelCall
-from penstock_jobs.shards.engine_tokens import (
+from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_payload import (
     ANY,
     EngineTokens,
     ExpectedTokens,
@@ -26,7 +27,6 @@ from penstock_jobs.shards.engine_tokens import (
     Runs,
     read_tokens,
 )
-from penstock_jobs.shards.session_events import EventProblem
 
 Link = Literal["fork", "compaction"]
 

@@ -21,8 +21,8 @@ from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.plan import LeftOutSession, ShardSlice
 from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
-from penstock_jobs.shards.renderer import Renderer, open_renderer
-from penstock_jobs.shards.sample_rows import SampleOptions, SampleRows
+from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
+from penstock_jobs.shards.samples import SampleOptions, SampleRows
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
 
 _ORDER = [(name, "ascending") for name in SORTED_BY]
