@@ -1,6 +1,6 @@
 """What changed from one shard to another: in their manifests, and in their samples."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
@@ -11,15 +11,15 @@ from penstock.shards.files import read_rows
 from penstock.shards.manifest import Manifest
 from penstock.storage import ObjectStore
 
-#: Of the manifest; what follows from the rest is left out.
-_SAID = ("name", "seed", "snapshot", "rewards", "policy", "tokenizer", "template_sha256",
-         "code_version")  # fmt: skip
+#: Fields of the manifest that are compared; the others follow from them.
+_FIELDS = ("name", "seed", "snapshot", "rewards", "policy", "tokenizer", "template_sha256",
+           "code_version")  # fmt: skip
+_SESSIONS_SHOWN = 20
+_COLUMNS = ["sample_id", "session_id", "reward", "advantage", "loss_weight", "split"]
 
 
 @dataclass(frozen=True)
 class ManifestChange:
-    """Of something that the manifests say."""
-
     what: str
     before: Any
     after: Any
@@ -47,63 +47,51 @@ class ShardDifference:
     samples: SampleChanges
 
 
-_SESSIONS_SHOWN = 20
-_COLUMNS = ["sample_id", "session_id", "reward", "advantage", "loss_weight", "split"]
-
-
 def diff_shards(store: ObjectStore, before: Manifest, after: Manifest) -> ShardDifference:
     """All samples of both are in memory, without their tokens. Raises ShardDamaged."""
     lines = unified_diff(before.query.splitlines(), after.query.splitlines(), lineterm="", n=1)
-    return ShardDifference(
-        changes=list(diff_manifests(before, after)),
-        query=list(lines)[2:],
-        samples=_compare(_samples(store, before), _samples(store, after)),
+    old, new = _samples(store, before), _samples(store, after)
+    both = old.keys() & new.keys()
+    otherwise = sum(old[sample] != new[sample] for sample in both)
+    old_sessions, new_sessions = ({facts[0] for facts in side.values()} for side in (old, new))
+    samples = SampleChanges(
+        only_before=len(old.keys() - both),
+        only_after=len(new.keys() - both),
+        same=len(both) - otherwise,
+        otherwise=otherwise,
+        sessions_only_before=sorted(old_sessions - new_sessions)[:_SESSIONS_SHOWN],
+        sessions_only_after=sorted(new_sessions - old_sessions)[:_SESSIONS_SHOWN],
     )
+    return ShardDifference(list(_changes(before, after)), list(lines)[2:], samples)
 
 
-def diff_manifests(before: Manifest, after: Manifest) -> Iterator[ManifestChange]:
-    one, other = msgspec.to_builtins(before), msgspec.to_builtins(after)
-    for name in _SAID:
-        if one[name] != other[name]:
-            yield ManifestChange(name, one[name], other[name])
-    yield from _flat("recipe", _recipe(before), _recipe(after))
-    yield from _flat("counts", one["counts"], other["counts"])
+def _changes(before: Manifest, after: Manifest) -> Iterator[ManifestChange]:
+    old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
+    for name in _FIELDS:
+        if old[name] != new[name]:
+            yield ManifestChange(name, old[name], new[name])
+    yield from _in_tables("recipe", _recipe(before), _recipe(after))
+    yield from _in_tables("counts", old["counts"], new["counts"])
 
 
-def _recipe(manifest: Manifest) -> Mapping[str, Any]:
-    found = msgspec.json.decode(manifest.recipe) if manifest.recipe else {}
-    return found if isinstance(found, dict) else {}
+def _recipe(manifest: Manifest) -> Any:
+    recipe = msgspec.json.decode(manifest.recipe) if manifest.recipe else {}
+    return recipe if isinstance(recipe, dict) else {}
 
 
-def _flat(path: str, before: Any, after: Any) -> Iterator[ManifestChange]:
+def _in_tables(path: str, before: Any, after: Any) -> Iterator[ManifestChange]:
     """Down to what is not a table any more."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
-            yield from _flat(f"{path}.{key}", before.get(key), after.get(key))
+            yield from _in_tables(f"{path}.{key}", before.get(key), after.get(key))
     elif before != after:
         yield ManifestChange(path, before, after)
 
 
 def _samples(store: ObjectStore, manifest: Manifest) -> dict[str, tuple[Any, ...]]:
-    found: dict[str, tuple[Any, ...]] = {}
+    samples: dict[str, tuple[Any, ...]] = {}
     for rows in read_rows(store, manifest, _COLUMNS):
         columns = (rows[name].to_pylist() for name in _COLUMNS)
         for sample, *facts in zip(*columns, strict=True):
-            found[sample] = tuple(facts)
-    return found
-
-
-def _compare(
-    before: Mapping[str, tuple[Any, ...]], after: Mapping[str, tuple[Any, ...]]
-) -> SampleChanges:
-    both = before.keys() & after.keys()
-    otherwise = sum(before[one] != after[one] for one in both)
-    sessions = [{facts[0] for facts in side.values()} for side in (before, after)]
-    return SampleChanges(
-        only_before=len(before.keys() - both),
-        only_after=len(after.keys() - both),
-        same=len(both) - otherwise,
-        otherwise=otherwise,
-        sessions_only_before=sorted(sessions[0] - sessions[1])[:_SESSIONS_SHOWN],
-        sessions_only_after=sorted(sessions[1] - sessions[0])[:_SESSIONS_SHOWN],
-    )
+            samples[sample] = tuple(facts)
+    return samples
