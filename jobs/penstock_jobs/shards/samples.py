@@ -1,4 +1,4 @@
-"""The rows of a shard that sessions become: a row for each branch, as columns.
+"""Samples: the rows of a shard that sessions become, a row for each branch, as columns.
 
 Rewards, advantages and the split are not filled in here: the plan sets them.
 """
@@ -15,96 +15,18 @@ from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock_jobs.shards.chat_templates import encode_message, join_messages
+from penstock_jobs.shards.chat_templates import encode_message
 from penstock_jobs.shards.conversation import (
-    ChatMessage,
     Conversation,
     SequenceEnd,
-    how_it_ended,
     order_chain,
+    sequence_end,
 )
 from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
 from penstock_jobs.shards.recipe import Source
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.token_payload import ExpectedTokens, is_digest
-
-Record = Sequence[tuple[Any, ...]]
-#: Columns that are made of the branches; the others are a value a row.
-_OF_BRANCHES = (
-    "input_ids", "loss_mask", "rollout_logprobs", "policy_version_runs", "turn_spans",
-    "reward_components",
-)  # fmt: skip
-
-
-def sample_table(rows: Sequence[dict[str, Any]], branches: Sequence[Branch]) -> pa.Table:
-    """A branch for each row. Fields that a row does not have are null."""
-    made = {
-        "input_ids": _numbers("input_ids", [one.input_ids for one in branches]),
-        "loss_mask": _numbers("loss_mask", [one.loss_mask for one in branches]),
-        "rollout_logprobs": _numbers(
-            "rollout_logprobs", [one.rollout_logprobs for one in branches]
-        ),
-        "policy_version_runs": _records(
-            "policy_version_runs", [one.version_runs for one in branches]
-        ),
-        "turn_spans": _records("turn_spans", [one.spans for one in branches]),
-        "reward_components": _records("reward_components", [()] * len(branches)),
-    }
-    arrays = [
-        made[field.name]
-        if field.name in _OF_BRANCHES
-        else pa.array([row.get(field.name) for row in rows], field.type)
-        for field in SHARD_ROWS
-    ]
-    return pa.Table.from_arrays(arrays, schema=SHARD_ROWS)
-
-
-def route_table(ids: Sequence[str], branches: Sequence[Branch]) -> pa.Table:
-    """A row for each sample, whether it has experts or not."""
-    routes = [one.routes for one in branches]
-    columns = {
-        "sample_id": list(ids),
-        "routed_experts": [one and one.data for one in routes],
-        "layers": [one and one.layers for one in routes],
-        "topk": [one and one.topk for one in routes],
-        "dtype": [one and one.dtype for one in routes],
-        "start": [None if one is None else one.start for one in routes],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in ROUTE_ROWS]
-    return pa.Table.from_arrays(arrays, schema=ROUTE_ROWS)
-
-
-def _numbers(name: str, values: Sequence[NDArray[Any] | None]) -> pa.LargeListArray:
-    kind = SHARD_ROWS.field(name).type
-    present = [value for value in values if value is not None]
-    flat = np.concatenate(present) if present else np.empty(0, kind.value_type.to_pandas_dtype())
-    return pa.LargeListArray.from_arrays(
-        _offsets(values, np.int64), pa.array(flat, kind.value_type), type=kind, mask=_nulls(values)
-    )
-
-
-def _records(name: str, values: Sequence[Record | None]) -> pa.ListArray:
-    kind = SHARD_ROWS.field(name).type
-    fields = list(kind.value_type)
-    flat = [record for value in values if value is not None for record in value]
-    columns = zip(*flat, strict=True) if flat else ((),) * len(fields)
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, fields, strict=True)]
-    records = pa.StructArray.from_arrays(arrays, fields=fields)
-    return pa.ListArray.from_arrays(
-        _offsets(values, np.int32), records, type=kind, mask=_nulls(values)
-    )
-
-
-def _offsets(values: Sequence[Any], kind: type[np.signedinteger[Any]]) -> pa.Array:
-    lengths = [0 if value is None else len(value) for value in values]
-    return pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(kind))
-
-
-def _nulls(values: Sequence[Any]) -> pa.Array | None:
-    found = [value is None for value in values]
-    return pa.array(found) if any(found) else None
-
 
 TooLong = Literal["drop", "cut"]
 SampleRefusal = Literal[
@@ -168,7 +90,7 @@ class SampleRows:
 
     @property
     def tokens(self) -> int:
-        return sum(len(one.input_ids) for one in self._branches)
+        return sum(len(branch.input_ids) for branch in self._branches)
 
     def add_chain(
         self,
@@ -188,108 +110,146 @@ class SampleRows:
         rollout = rollout_id or sessions[0].session_id
         shared: dict[str, Any] = {
             "rollout_id": rollout,
-            "group_id": next((one.group_id for one in sessions if one.group_id), rollout),
-            "task_id": next((one.task_id for one in sessions if one.task_id), None),
+            "group_id": next((each.group_id for each in sessions if each.group_id), rollout),
+            "task_id": next((each.task_id for each in sessions if each.task_id), None),
         }
-        before, last_of = len(self._rows), dict[str, str]()
+        before, last_sample = len(self._rows), dict[str, str]()
         for conversation, chain_pos, parent in places:
             session = conversation.session_id
             if chosen is not None and session not in chosen:
                 continue
             shared["consent"] = consents.get(session, _UNKNOWN)
             shared["chain_pos"] = chain_pos
-            self._add(conversation, shared, last_of.get(parent or ""))
+            self._add(conversation, shared, last_sample.get(parent or ""))
             if len(self._rows) > before and self._rows[-1]["session_id"] == session:
-                last_of[session] = self._rows[-1]["sample_id"]
+                last_sample[session] = self._rows[-1]["sample_id"]
         if len(self._rows) > before:
             self._rows[-1]["is_last_step"] = True
 
     def table(self) -> pa.Table:
-        """In the columns of SHARD_ROWS, in the order in which they came."""
-        return sample_table(self._rows, self._branches)
+        """In the columns of SHARD_ROWS, in the order in which they came. Fields that a row does not
+        have are null."""
+        branches = self._branches
+        of_branches = {
+            "input_ids": _numbers("input_ids", [branch.input_ids for branch in branches]),
+            "loss_mask": _numbers("loss_mask", [branch.loss_mask for branch in branches]),
+            "rollout_logprobs": _numbers(
+                "rollout_logprobs", [branch.rollout_logprobs for branch in branches]
+            ),
+            "policy_version_runs": _records(
+                "policy_version_runs", [branch.version_runs for branch in branches]
+            ),
+            "turn_spans": _records("turn_spans", [branch.spans for branch in branches]),
+            "reward_components": _records("reward_components", [()] * len(branches)),
+        }
+        arrays = [
+            of_branches[field.name]
+            if field.name in of_branches
+            else pa.array([row.get(field.name) for row in self._rows], field.type)
+            for field in SHARD_ROWS
+        ]
+        return pa.Table.from_arrays(arrays, schema=SHARD_ROWS)
 
     def routes(self) -> pa.Table | None:
         """In the columns of ROUTE_ROWS, a row for each sample; None if no row has experts."""
-        if all(one.routes is None for one in self._branches):
+        if all(branch.routes is None for branch in self._branches):
             return None
-        return route_table([row["sample_id"] for row in self._rows], self._branches)
-
-    # Sessions
+        rows = []
+        for row, branch in zip(self._rows, self._branches, strict=True):
+            rows.append({"sample_id": row["sample_id"]})
+            if (routes := branch.routes) is not None:
+                rows[-1] |= {"routed_experts": routes.data, "layers": routes.layers}
+                rows[-1] |= {"topk": routes.topk, "dtype": routes.dtype, "start": routes.start}
+        return pa.Table.from_pylist(rows, ROUTE_ROWS)
 
     def _add(self, conversation: Conversation, shared: dict[str, Any], parent: str | None) -> None:
         session = conversation.session_id
-        found = self._branches_of(conversation)
-        if isinstance(found, str):
-            self.left_out.append(LeftOutBranches(session, found, 0))
+        branches = self._branches_of(conversation)
+        if isinstance(branches, str):
+            self.left_out.append(LeftOutBranches(session, branches, 0))
             return
-        branches = self._fitting(session, found)
-        if len(branches) > BRANCHES_MAX:
-            self.left_out.append(LeftOutBranches(session, "too_many_branches", len(branches)))
+        fitting = self._fitting(session, branches)
+        if len(fitting) > BRANCHES_MAX:
+            self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
             return
-        texts = _EncodedMessages(conversation)
-        ids: dict[int, str] = {}
-        for index, (number, branch) in enumerate(branches):
-            own = _nearest(found, number, ids)
-            row = {
-                **shared,
-                **self._row(conversation, branch),
-                "session_id": session,
-                "branch_index": index,
-                "n_branches": len(branches),
-                "trajectory_id": f"{session}#{index}" if index else session,
-                "parent_sample_id": ids[own] if own is not None else parent,
-                "link_kind": branch.link if number else conversation.link,
-                "messages": texts.of(branch) if self._options.messages else "[]",
-                "tools": conversation.tools if self._options.messages else None,
-            }
-            row["sample_id"] = ids[number] = _sample_id(session, index, branch)
-            self._rows.append(row)
+        texts = _MessageTexts(conversation)
+        sample_ids: dict[int, str] = {}
+        for index, (number, branch) in enumerate(fitting):
+            # The branch that it forked from, or the next before that of which there is a row.
+            origin = branch.parent
+            while origin is not None and origin not in sample_ids:
+                origin = branches[origin].parent
+            sample_ids[number] = _sample_id(session, index, branch)
+            self._rows.append(
+                {
+                    **shared,
+                    **self._branch_columns(conversation, branch),
+                    "sample_id": sample_ids[number],
+                    "session_id": session,
+                    "branch_index": index,
+                    "n_branches": len(fitting),
+                    "trajectory_id": f"{session}#{index}" if index else session,
+                    "parent_sample_id": parent if origin is None else sample_ids[origin],
+                    "link_kind": branch.link if number else conversation.link,
+                    "messages": texts.of(branch) if self._options.messages else "[]",
+                    "tools": conversation.tools if self._options.messages else None,
+                }
+            )
             self._branches.append(branch)
 
     def _branches_of(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
         session, source = conversation.session_id, self._options.source
-        self.problems += [(session, one) for one in conversation.problems]
+        self.problems += [(session, problem) for problem in conversation.problems]
         if source != "render":
-            branched = engine_branches(conversation, self._expected)
-            self.problems += [(session, one) for one in branched.problems]
-            trained = [one for one in branched.branches if one.calls]
-            if trained:
-                return branched.branches
+            from_engine = engine_branches(conversation, self._expected)
+            self.problems += [(session, problem) for problem in from_engine.problems]
+            if any(branch.calls for branch in from_engine.branches):
+                return from_engine.branches
             if source == "engine":
-                return _why_none(conversation, broken=bool(branched.problems))
-        return self._rendered(conversation)
-
-    def _rendered(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
+                if from_engine.problems:
+                    return "broken_tokens"
+                written = any(
+                    not call.flags & {"copied", "synthetic"} for call in conversation.calls
+                )
+                return "no_engine_tokens" if written else "nothing_written"
         assert self._renderer is not None  # the constructor saw to it
         rendered = self._renderer.render(conversation)
-        self.problems += [(conversation.session_id, one) for one in rendered.problems]
+        self.problems += [(session, problem) for problem in rendered.problems]
         self.retok_drift["per_turn"] += rendered.retok_drift.per_turn
         self.retok_drift["border_tokens"] += rendered.retok_drift.border_tokens
-        if any(one.calls for one in rendered.branches):
+        if any(branch.calls for branch in rendered.branches):
             return rendered.branches
         return "template_refused" if rendered.problems else "nothing_written"
 
     def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
         """Those that something is trained of, with their numbers among all."""
-        found: list[tuple[int, Branch]] = []
+        fitting: list[tuple[int, Branch]] = []
         too_long = 0
         limit = self._options.max_length
-        for number, branch in enumerate(branches):
-            kept: Branch | None = branch
-            if limit is not None and len(branch.input_ids) > limit:
-                kept = cut(branch, limit) if self._options.too_long == "cut" else None
-                too_long += kept is None
-            if kept is not None and kept.calls:
-                found.append((number, kept))
+        for number, whole in enumerate(branches):
+            branch: Branch | None = whole
+            if limit is not None and len(whole.input_ids) > limit:
+                branch = cut(whole, limit) if self._options.too_long == "cut" else None
+                too_long += branch is None
+            if branch is not None and branch.calls:
+                fitting.append((number, branch))
         if too_long:
             self.left_out.append(LeftOutBranches(session, "too_long", too_long))
-        return found
+        return fitting
 
-    def _row(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:
+    def _branch_columns(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:
         call = conversation.calls[branch.calls[-1]]
-        ended = how_it_ended(conversation, branch.calls[-1])
+        end = sequence_end(conversation, branch.calls[-1])
+        # Why something that a model said is not trained here or anywhere.
+        mask_reason = "broken_calls" if branch.problems else None
         if branch.was_cut:
-            ended = SequenceEnd("truncated", "max_length")
+            end, mask_reason = SequenceEnd("truncated", "max_length"), "max_length"
+        elif any("copied" in each.flags for each in conversation.calls):
+            mask_reason = "copied"
+        # An engine that names no tokenizer, or names it otherwise, is taken at the recipe's word.
+        tokenizer = branch.tokenizer
+        if tokenizer is None or not is_digest(tokenizer):
+            tokenizer = self._expected.tokenizer or tokenizer or _UNKNOWN
         versions = [version for _, version in branch.version_runs or ()]
         return {
             "is_last_step": False,
@@ -300,13 +260,13 @@ class SampleRows:
             "max_policy_version": max(versions, default=None),
             "temperature": branch.temperature,
             "routed_rows": branch.routes.rows if branch.routes else None,
-            "status": ended.status,
-            "stop_reason": ended.stop_reason,
-            "mask_reason": _why_masked(conversation, branch),
+            "status": end.status,
+            "stop_reason": end.stop_reason,
+            "mask_reason": mask_reason,
             "error_kind": next(iter(branch.problems), None),
             "loss_weight": 1.0,
             "token_source": branch.token_source,
-            "tokenizer_sha256": self._tokenizer_of(branch),
+            "tokenizer_sha256": tokenizer,
             "template_sha256": branch.template,
             "model_name": call.model,
             "checkpoint_id": call.checkpoint,
@@ -315,15 +275,8 @@ class SampleRows:
             "created_at": call.ts_us,
         }
 
-    def _tokenizer_of(self, branch: Branch) -> str:
-        """An engine that names none, or names it otherwise, is taken at the recipe's word."""
-        named = branch.tokenizer
-        if named is not None and is_digest(named):
-            return named
-        return self._expected.tokenizer or named or _UNKNOWN
 
-
-class _EncodedMessages:
+class _MessageTexts:
     """The messages of a conversation as JSON, each written once."""
 
     def __init__(self, conversation: Conversation) -> None:
@@ -332,51 +285,23 @@ class _EncodedMessages:
 
     def of(self, branch: Branch) -> str:
         """Up to the last that is trained, from where the context of the first began."""
-        calls = self._conversation.calls
+        calls, last_call = self._conversation.calls, branch.calls[-1]
         contexts = [calls[number].context for number in branch.calls]
         trained = frozenset(branch.calls)
         encoded: list[bytes] = []
         for context in range(min(contexts), max(contexts) + 1):
             messages = self._conversation.contexts[context].messages
-            said = [at for at, one in enumerate(messages) if _is_by(one, branch.calls[-1])]
-            for at in range(said[-1] + 1 if said else 0):
-                is_trained = messages[at].call in trained
-                encoded.append(self._encoded(context, at, messages[at], is_trained))
-        return join_messages(encoded)
-
-    def _encoded(self, context: int, at: int, message: ChatMessage, trained: bool) -> bytes:
-        key = (context, at, trained)
-        if key not in self._known:
-            self._known[key] = encode_message(message, trained=trained)
-        return self._known[key]
-
-
-def _is_by(message: ChatMessage, last_call: int) -> bool:
-    return message.call is not None and message.call <= last_call
-
-
-def _nearest(branches: list[Branch], number: int, ids: Mapping[int, str]) -> int | None:
-    """The branch that it forked from, or the next before that of which there is a row."""
-    parent = branches[number].parent
-    while parent is not None and parent not in ids:
-        parent = branches[parent].parent
-    return parent
-
-
-def _why_none(conversation: Conversation, *, broken: bool) -> SampleRefusal:
-    if broken:
-        return "broken_tokens"
-    written = any(not call.flags & {"copied", "synthetic"} for call in conversation.calls)
-    return "no_engine_tokens" if written else "nothing_written"
-
-
-def _why_masked(conversation: Conversation, branch: Branch) -> str | None:
-    """Why something that a model said is not trained here or anywhere."""
-    if branch.was_cut:
-        return "max_length"
-    if any("copied" in call.flags for call in conversation.calls):
-        return "copied"
-    return "broken_calls" if branch.problems else None
+            answers = [
+                at
+                for at, message in enumerate(messages)
+                if message.call is not None and message.call <= last_call
+            ]
+            for at in range(answers[-1] + 1 if answers else 0):
+                key = (context, at, messages[at].call in trained)
+                if key not in self._known:
+                    self._known[key] = encode_message(messages[at], trained=key[2])
+                encoded.append(self._known[key])
+        return (b"[" + b",".join(encoded) + b"]").decode()
 
 
 def _sample_id(session: str, index: int, branch: Branch) -> str:
@@ -384,3 +309,37 @@ def _sample_id(session: str, index: int, branch: Branch) -> str:
     digest.update(branch.input_ids.astype("<i4", copy=False).tobytes())
     digest.update(branch.loss_mask.tobytes())
     return digest.hexdigest()
+
+
+# Columns of lists
+
+
+def _numbers(name: str, values: Sequence[NDArray[Any] | None]) -> pa.LargeListArray:
+    kind = SHARD_ROWS.field(name).type
+    present = [value for value in values if value is not None]
+    flat = np.concatenate(present) if present else np.empty(0, kind.value_type.to_pandas_dtype())
+    offsets, nulls = _offsets(values, np.int64)
+    return pa.LargeListArray.from_arrays(
+        offsets, pa.array(flat, kind.value_type), type=kind, mask=nulls
+    )
+
+
+def _records(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) -> pa.ListArray:
+    kind = SHARD_ROWS.field(name).type
+    fields = list(kind.value_type)
+    flat = [record for value in values if value is not None for record in value]
+    columns = zip(*flat, strict=True) if flat else ((),) * len(fields)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    records = pa.StructArray.from_arrays(arrays, fields=fields)
+    offsets, nulls = _offsets(values, np.int32)
+    return pa.ListArray.from_arrays(offsets, records, type=kind, mask=nulls)
+
+
+def _offsets(
+    values: Sequence[Any], kind: type[np.signedinteger[Any]]
+) -> tuple[pa.Array, pa.Array | None]:
+    """Where each value begins and ends, and which values are null, if any is."""
+    lengths = [0 if value is None else len(value) for value in values]
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(kind)
+    nulls = [value is None for value in values]
+    return pa.array(offsets), pa.array(nulls) if any(nulls) else None
