@@ -1,7 +1,6 @@
 """Several deliverers, killed ones and the commands: each change is told, and in order."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels import delivery
 from penstock.channels.webhooks import add_webhook, is_signed
 from penstock.cli import main
 from penstock.database.engine import Database
@@ -26,7 +26,6 @@ from tests.channels.watching_watchers import (
     deliverer,
     standing,
     tell_now,
-    with_limits,
 )
 from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase
@@ -51,12 +50,18 @@ def test_one_deliverer_at_a_time(
 
 
 def test_many_deliverers_tell_each_change_once(
-    open_database: OpenDatabase, settings: Settings, receiver: Receiver
+    open_database: OpenDatabase,
+    settings: Settings,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database = open_database()
     add_webhook(database, TENANT, receiver.url)
-    quick = with_limits(settings, delivery_lease_seconds=2)
-    with deliverer(open_database(), quick) as first, deliverer(open_database(), quick) as second:
+    monkeypatch.setattr(delivery, "LEASE_SECONDS", 2)
+    with (
+        deliverer(open_database(), settings) as first,
+        deliverer(open_database(), settings) as second,
+    ):
         first.start()
         second.start()
         for number in range(10):
@@ -92,14 +97,22 @@ def test_who_hung_past_the_lease_takes_nothing_back(
     assert receiver.versions() == [1, 1, 2, 3]
 
 
+#: `penstock` with a lease that a test can wait for.
+_QUICK_TAKEOVER = """
+from penstock.channels import delivery
+from penstock.cli import main
+delivery.LEASE_SECONDS = 0.3
+main()
+"""
+
+
 @contextmanager
 def running_command(data: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "penstock", "webhooks", "deliver", "--data", str(data)]
+    command = [sys.executable, "-c", _QUICK_TAKEOVER, "webhooks", "deliver", "--data", str(data)]
     process = subprocess.Popen(
         [*command, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"PENSTOCK_DELIVERY_LEASE_SECONDS": "0.3"},
     )
     try:
         yield process

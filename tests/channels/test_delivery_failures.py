@@ -17,7 +17,6 @@ from tests.channels.watching_watchers import (
     deliverer,
     standing,
     tell_now,
-    with_limits,
 )
 from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.scripted_server import Answer, Hang
@@ -52,12 +51,18 @@ def test_what_is_not_taken_waits_and_says_why(
 
 @pytest.mark.parametrize("hang", [Hang(drip=False), Hang()], ids=["silent", "byte by byte"])
 def test_who_hangs_is_given_up_in_time(
-    hang: Hang, embedded: Database, settings: Settings, receiver: Receiver
+    hang: Hang,
+    embedded: Database,
+    settings: Settings,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     add_webhook(embedded, TENANT, receiver.url)
     change_times(embedded, 1)
     receiver.script = lambda _got: hang
-    assert tell_now(embedded, with_limits(settings, webhook_seconds_max=0.3)) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(delivering, "WEBHOOK_SECONDS_MAX", 0.3)
+        assert tell_now(embedded, settings) == 1
     assert standing(embedded, settings).problem == "it did not answer within 0.3 s"
     receiver.script = answers()
     assert tell_now(embedded, settings) == 0
@@ -104,7 +109,7 @@ def test_pauses_between_tries(
     change_times(embedded, 1)
     receiver.script = lambda _got: answer
     monkeypatch.setattr(delivering, "PAUSE_SECONDS_MAX", 1000)
-    tell_now(embedded, load_settings(Path("/nonexistent"), {}, {"webhook_seconds_max": 20}))
+    tell_now(embedded, load_settings(Path("/nonexistent"), {}, {}))
     assert least - 60 < pause_of(embedded) <= most
 
 

@@ -7,7 +7,7 @@ from penstock.channels.backlog import TargetStatus, target_statuses
 from penstock.channels.delivery import Deliverer
 from penstock.database.engine import Database
 from penstock.metrics import Metrics
-from penstock.settings import Settings, load_settings
+from penstock.settings import Settings
 from tests.support.checkpoint_factory import TENANT, set_policy
 
 
@@ -36,7 +36,3 @@ def standing(database: Database, settings: Settings) -> TargetStatus:
 def change_times(database: Database, times: int, channel: str = "production") -> None:
     for number in range(times):
         set_policy(database, f"# {number}\n[[require]]\nsuite = 'core'\nmargin = 0.02\n", channel)
-
-
-def with_limits(settings: Settings, **limits: object) -> Settings:
-    return load_settings(settings.data, {}, {"webhook_seconds_max": 20, **limits})

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
 from penstock.database.migrations import upgrade
+from penstock.database.settings import DatabaseLimits
+from penstock.fleet import sidecar
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings
 from tests.fleet.following import Fleet
@@ -32,10 +33,8 @@ def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Fleet:
+def fleet(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """With settings that suit tests, which do not wait."""
-    settings = Settings(
-        data=tmp_path,
-        rooms=(FleetSettings(follow_check_seconds=0.02, replica_report_seconds=0.1),),
-    )
-    return Fleet(database, tmp_path, settings)
+    monkeypatch.setattr(sidecar, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(FleetSettings, "replica_report_seconds", 0.1)
+    return Fleet(database, tmp_path, Settings(data=tmp_path))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
+from penstock.fleet import sidecar
 from penstock.fleet.errors import LoadFailed
 from penstock.fleet.replicas import Replica
 from penstock.fleet.replicas import fleet as fleet_of
@@ -289,12 +290,15 @@ def test_a_restarted_sidecar_loads_again_or_trusts_the_engine(fleet: Fleet) -> N
     assert len(follower.journal()) == 3
 
 
-def test_trust_in_an_engine_is_checked_at_once(fleet: Fleet) -> None:
+def test_trust_in_an_engine_is_checked_at_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fleet.add("one")
     fleet.promote("one")
     with fleet.following() as follower:
         follower.wait_for("loaded")
-    with fleet.following(assume_loaded=True, check="false", follow_check_seconds=300.0) as follower:
+    monkeypatch.setattr(sidecar, "CHECK_SECONDS", 300.0)
+    with fleet.following(assume_loaded=True, check="false") as follower:
         follower.wait_for("lost")
         follower.wait_for("loaded", 2)
     assert follower.journal() == ["one<", "one<"]

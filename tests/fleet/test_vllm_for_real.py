@@ -71,9 +71,8 @@ def following(
     key = create_key(fleet.database, "serve", "default")[1]
     with running_server(fleet.folder) as server:
         told = ["--url", server.url, "--into", f"{fleet.folder}/into", "--exec", SCRIPT]
-        soon = {"follow_check_seconds": 0.5}
         none = fleet.folder / "none"
-        with process(none, *told, "--check", f"{SCRIPT} --check", key=key, **soon) as sidecar:
+        with process(none, *told, "--check", f"{SCRIPT} --check", key=key) as sidecar:
             yield sidecar
 
 

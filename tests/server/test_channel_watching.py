@@ -122,13 +122,13 @@ def test_waiters_are_bounded_and_those_who_left_are_forgotten(registry: Registry
 
 def test_a_server_that_stops_answers_its_waiters(start: Callable[..., Any]) -> None:
     # Long enough that an end which only waits for them would not be in time.
-    with start(channel_wait_seconds_max=3600, shutdown_seconds_max=60) as service:
+    with start(shutdown_seconds_max=30) as service:
         database = Database.of(load_settings(service.data, {}))
         add(database, "s-one", tenant="acme")
         promote(database, "s-one", tenant="acme")
         database.close()
         with ThreadPoolExecutor(5) as threads:
-            path = "/v1/channels/production?after=1&wait=3600"
+            path = "/v1/channels/production?after=1&wait=60"
             asked = [threads.submit(lambda: service.client("read").get(path)) for _ in range(5)]
             eventually(lambda: service.metric("channel_waiters") == 5)
             assert service.server.stop() == 0

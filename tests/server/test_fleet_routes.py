@@ -49,7 +49,7 @@ class Fleet:
 @pytest.fixture(scope="module")
 def fleet(start: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     data: Path = tmp_path_factory.mktemp("fleet")
-    with start(data=data, replica_report_seconds=0.05) as service:
+    with start(data=data, replica_silent_seconds=30) as service:
         database = Database.of(load_settings(data, {}))
         add(database, "one", "two", tenant="acme")
         promote(database, "one", tenant="acme")

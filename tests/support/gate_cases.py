@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.checkpoints.attempt import Attempt, RecordedAttempt
+from penstock.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock.gate.decision import decide
 from penstock.gate.evidence import (
     CheckpointIdentity,

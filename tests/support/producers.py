@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import current
-from penstock.lake.collection import collect
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock_jobs.simulator.client import Client, Reply
 from tests.support.lakes import Event, body_of, make_event

@@ -25,7 +25,6 @@ from penstock.channels.backlog import (
     topic_target,
     webhook_id,
 )
-from penstock.channels.settings import ChannelSettings
 from penstock.channels.topic import open_topic
 from penstock.channels.webhooks import DeliveryFailure, NoticeTarget, open_webhook
 from penstock.database.engine import Database
@@ -38,6 +37,10 @@ from penstock.settings import Settings
 _DELIVERIES_MAX = 8
 #: How often it looks for changes that webhooks or the topic wait for.
 _POLL_SECONDS = 0.05
+#: Time of one request to a webhook: a receiver that works longer answers first.
+WEBHOOK_SECONDS_MAX = 10.0
+#: A deliverer that is silent so long loses the target that it was telling.
+LEASE_SECONDS = 10.0
 #: The longest pause between two tries.
 PAUSE_SECONDS_MAX = 300.0
 
@@ -161,10 +164,9 @@ class Deliverer:
 
     def _tell(self, target: str, *, pauses: bool) -> None:
         name = f"tell:{target}"
-        lease_s = self._settings.room(ChannelSettings).delivery_lease_seconds
-        with leased(self._database, name, self._owner, lease_s) as mine:
+        with leased(self._database, name, self._owner, LEASE_SECONDS) as mine:
             if not mine:
-                self._others_until_s[target] = time.monotonic() + lease_s / _LOOKS_A_LEASE
+                self._others_until_s[target] = time.monotonic() + LEASE_SECONDS / _LOOKS_A_LEASE
                 return
             opened = self._open_target(target)
             if opened is None:
@@ -181,8 +183,7 @@ class Deliverer:
     def _open_target(self, target: str) -> NoticeTarget | None:
         if self._topic is not None and target == self.topic_target:
             return self._topic
-        seconds_max = self._settings.room(ChannelSettings).webhook_seconds_max
-        return open_webhook(self._database, webhook_id(target), seconds_max)
+        return open_webhook(self._database, webhook_id(target), WEBHOOK_SECONDS_MAX)
 
     def _tell_channel(self, opened: NoticeTarget, one: Backlog, lease_name: str) -> None:
         """All that there is, until it fails."""

@@ -1,11 +1,13 @@
 """Waiting for changes of channels: one thread looks for all that wait in a process."""
 
+import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 import structlog
@@ -17,10 +19,13 @@ from penstock.channels.notices import Notice, notices_after, notices_in
 from penstock.channels.tables import channel
 from penstock.database.engine import Database
 from penstock.errors import PenstockError, TooManyRequests
+from penstock.http.errors import CutOff
 
 #: How often a process looks for changes of channels that somebody waits for.
 POLL_SECONDS = 0.02
 
+#: The longest wait of a request for a change: proxies give up a connection that is silent longer.
+_WAIT_SECONDS_MAX = 60.0
 #: How many channels one statement asks for: databases bound a statement's parameters.
 _CHANNELS_A_STATEMENT = 200
 _RETRY_SECONDS = 0.5
@@ -57,7 +62,9 @@ class Watcher:
     """Answers waiters from a thread of its own, which asks the database only while somebody
     waits. Safe to share between threads."""
 
-    def __init__(self, database: Database, *, poll_s: float, waiters_max: int) -> None:
+    def __init__(
+        self, database: Database, *, waiters_max: int, poll_s: float = POLL_SECONDS
+    ) -> None:
         self._database = database
         self._poll_s = poll_s
         self._waiters_max = waiters_max
@@ -92,6 +99,46 @@ class Watcher:
         if self._thread.is_alive():
             self._thread.join(_JOIN_SECONDS_MAX)
         return not self._thread.is_alive()
+
+    async def channel(self, key: ChannelKey) -> ChannelNews:
+        """A channel as it is now. Raises ChannelUnknown, DatabaseUnreachable, CutOff."""
+        return _news(await self._outcome(key, None, None, None))
+
+    async def change(
+        self, key: ChannelKey, after: int, wait_s: float, disconnect: Awaitable[None]
+    ) -> ChannelNews:
+        """A channel as soon as it is at another version than `after`; as it is when the time is
+        over, when this process ends, or when the client is gone. Raises TooManyRequests and what
+        `channel` raises."""
+        leaving = asyncio.ensure_future(disconnect)
+        try:
+            outcome = await self._outcome(key, after, min(wait_s, _WAIT_SECONDS_MAX), leaving)
+        finally:
+            leaving.cancel()
+        return _news(outcome) if outcome is not None else await self.channel(key)
+
+    async def _outcome(
+        self,
+        key: ChannelKey,
+        after: int | None,
+        within_s: float | None,
+        leaving: "asyncio.Future[None] | None",
+    ) -> WatchOutcome:
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[WatchOutcome] = loop.create_future()
+
+        def settle(result: WatchOutcome) -> None:
+            if not outcome.done():
+                outcome.set_result(result)
+
+        def tell(result: WatchOutcome) -> None:
+            with suppress(RuntimeError):  # the loop has ended: nobody waits
+                loop.call_soon_threadsafe(settle, result)
+
+        either: set[asyncio.Future[Any]] = {outcome} if leaving is None else {outcome, leaving}
+        with self.telling(key, after, tell):
+            await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        return outcome.result() if outcome.done() else None
 
     @contextmanager
     def telling(
@@ -176,6 +223,12 @@ class Watcher:
     def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
         if self._forget(waiter):
             waiter.tell(outcome)
+
+
+def _news(outcome: WatchOutcome) -> ChannelNews:
+    if isinstance(outcome, ChannelNews):
+        return outcome
+    raise outcome if outcome is not None else CutOff
 
 
 def _versions(connection: Connection, keys: Iterable[ChannelKey]) -> dict[ChannelKey, int]:

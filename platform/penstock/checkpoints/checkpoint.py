@@ -10,8 +10,7 @@ Form = Literal["whole", "delta"]
 State = Literal["registered", "serving", "retired", "rolled_back", "withdrawn"]
 STATES: tuple[State, ...] = get_args(State)
 
-#: From a state to those that may follow it. A withdrawn checkpoint stays withdrawn; one that serves
-#: has to be taken from its channels first.
+#: From a state to those that may follow it.
 EDGES: dict[State, frozenset[State]] = {
     "registered": frozenset({"serving", "withdrawn"}),
     "serving": frozenset({"retired", "rolled_back"}),
@@ -28,8 +27,8 @@ _REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A model version as it is registered. `form` says whether its files are all of it, or what
-    differs from its parent."""
+    """A model version. `form` says whether its files are all of it, or what differs from its
+    parent."""
 
     tenant: str
     name: str
@@ -44,12 +43,12 @@ class Checkpoint:
     note: str
     registered_by: str
     registered_at: int
-    #: Those that it was trained on, beyond those of its parents.
+    #: The shards that it was trained on, beyond those of its parents.
     shards: tuple[str, ...] = ()
 
 
-def check_edge(name: str, state: State, wanted: State) -> None:
+def check_edge(name: str, state: State, next_state: State) -> None:
     """Raises StateRefused where a checkpoint cannot move from one state to the other."""
-    if wanted not in EDGES[state]:
+    if next_state not in EDGES[state]:
         why = _REASONS.get(state, f"from there it becomes {' or '.join(sorted(EDGES[state]))}")
-        raise StateRefused(name=name, state=state, wanted=wanted, why=why)
+        raise StateRefused(name=name, state=state, wanted=next_state, why=why)

@@ -1,4 +1,4 @@
-"""What people write into the registry, checked before it is kept: names, reasons, who they are."""
+"""Names, reasons and other texts that people give to the registry, checked before it keeps them."""
 
 from penstock.errors import InvalidInput
 

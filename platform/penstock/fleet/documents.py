@@ -9,21 +9,6 @@ from penstock.fleet.fleet_status import Standing
 from penstock.fleet.replicas import Fleet, Replica
 
 
-class ReportRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`state` is waiting, fetching, loading, loaded, failed, or left: then the replica is
-    forgotten. `loaded` is null where nobody knows what the engine has."""
-
-    replica: str
-    state: str
-    sidecar: str
-    part: str = "main"
-    wanted: str | None = None
-    version: int = 0
-    loaded: str | None = None
-    digest: str | None = None
-    problem: str | None = None
-
-
 class StandingAnswer(msgspec.Struct):
     """How a part of a fleet stands; silent replicas count in `silent` and `unsure` alone."""
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -127,7 +127,7 @@ class ServiceSource:
 
     def report(self, said: Report) -> Sequence[Standing]:
         path = f"{channel_path(self._channel)}/replicas"
-        answer = self._reporting.ask(path, "parts", asdict(said))
+        answer = self._reporting.ask(path, "parts", said)
         return [standing_of(one) for one in answer["parts"]]
 
     def _piece(self, name: str) -> Piece:

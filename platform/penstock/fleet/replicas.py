@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -28,14 +29,14 @@ LEFT = "left"
 _SIDECAR_CHARS_MAX = 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What a sidecar says of its replica. `loaded` is None where it does not know."""
+class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a sidecar says of its replica. `state` is waiting, fetching, loading, loaded, failed, or
+    left: then the replica is forgotten. `loaded` is null where it does not know."""
 
     replica: str
-    part: str
     state: str
     sidecar: str
+    part: str = "main"
     wanted: str | None = None
     version: int = 0
     loaded: str | None = None

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from queue import Empty, SimpleQueue
+
+from msgspec.structs import replace
 
 from penstock.errors import PenstockError
 from penstock.fleet.fleet_status import Standing

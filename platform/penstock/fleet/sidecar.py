@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet import loading_command
@@ -24,7 +25,7 @@ from penstock.fleet.replicas import Report
 from penstock.fleet.reporter import Reporter
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import ENVIRONMENT_PREFIX, Settings
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 
 NAME = "state.json"
 
@@ -65,6 +66,8 @@ def remember(directory: Path, state: Remembered) -> None:
 
 
 _JOIN_SECONDS_MAX = 0.5
+#: How often an engine is asked whether it still has what was loaded.
+CHECK_SECONDS = 30.0
 #: The longest pause before a checkpoint that was not loaded is tried again.
 RETRY_SECONDS_MAX = 300.0
 #: Of pauses: beyond it numbers are larger than they can be.
@@ -249,7 +252,7 @@ class Sidecar:
         assert self._loaded is not None
         had = Target(self._loaded.version, self._loaded.checkpoint, self._loaded.digest)
         found = self._run(self._plan.check, self._facts(had, _kept(self._loaded)))
-        self._check_s = time.monotonic() + self._settings.room(FleetSettings).follow_check_seconds
+        self._check_s = time.monotonic() + CHECK_SECONDS
         if found.how and not found.given_up:
             self._forget()
             text = f"the engine has not {target.checkpoint} any more: {found.output}"
@@ -316,7 +319,7 @@ class Sidecar:
         remember(self._plan.directory, Remembered(self._memory.sidecar, self._loaded))
         self._say_loaded(target, seconds=round(time.monotonic() - began_s, 3))
         self._failures = 0
-        self._check_s = time.monotonic() + self._settings.room(FleetSettings).follow_check_seconds
+        self._check_s = time.monotonic() + CHECK_SECONDS
         self._copies.keep(chain)
         for digest in self._copies.remove_old():
             self._tell("removed", f"removed the copy of {digest}", {"digest": digest})

@@ -1,56 +1,69 @@
 """What follows from the evidence: pure. The same evidence gives the same verdict, in any order.
 
-ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than it may be.
-INCONCLUSIVE: neither. PASS: all that the policy demands is shown. No number ever stands in for
-missing data.
+ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than the policy allows.
+INCONCLUSIVE: neither. PASS: all that the policy demands is shown. No number ever replaces missing
+data.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
-from penstock.gate.evidence import Evidence, SuiteEvidence
-from penstock.gate.policy import TASKS_LEAST, Guard, Policy
-from penstock.gate.requirements import judge_requirement, measure_guard
-from penstock.gate.results import SuiteResults, is_from_the_future, metric_values, suite_results
-from penstock.gate.verdict import Finding, Outcome, PartVerdict, Verdict, worst_of
+from penstock.gate.evidence import CheckpointIdentity, Evidence, SideEvidence, SuiteEvidence
+from penstock.gate.policy import Policy
+from penstock.gate.requirements import judge_guard, judge_requirement
+from penstock.gate.results import SuiteResults, is_from_the_future, suite_results
+from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
 
 
 def decide(evidence: Evidence) -> Verdict:
     """The verdict with its document."""
-    document = _frame(evidence)
-    policy = evidence.policy
+    document, policy = _document(evidence), evidence.policy
     if problem := _problem(evidence):
         return _verdict(evidence, "ERROR", [problem], document)
     assert policy is not None
-    looked = {
-        name: suite_results(evidence, suite, policy.evidence)
-        for name, suite in sorted(evidence.suites.items())
+    suites = sorted(evidence.suites.items())
+    results = {name: suite_results(evidence, suite, policy.evidence) for name, suite in suites}
+    document["suites"] = {name: _suite_facts(result) for name, result in results.items()}
+    document["makers"] = {
+        name: {
+            role: [asdict(maker) for maker in side.makers]
+            for role, (_, side) in _sides(evidence, suite).items()
+        }
+        for name, suite in suites
     }
-    document["suites"] = {name: _suite_facts(one) for name, one in looked.items()}
-    document["makers"] = {name: _makers(one) for name, one in sorted(evidence.suites.items())}
-    document["notes"] += _made(evidence)
-    document["notes"] += [_look(one) for one in looked.values() if one.counted is not None]
-    if problems := [why for one in looked.values() for why in one.problems]:
+    document["notes"] += [note for name, suite in suites for note in _notes(evidence, name, suite)]
+    for name, result in results.items():
+        if result.counted is not None:
+            look, looks = result.counted.look, len(result.counted.design.looks)
+            document["notes"].append(
+                f"On {name} attempts are added until it is decided: this is look {look} of {looks},"
+                " and tests are as strict as that asks."
+            )
+    if problems := [problem for result in results.values() for problem in result.problems]:
         return _verdict(evidence, "ERROR", problems, document)
-    required = [_requirement(policy, at, looked) for at in range(len(policy.require))]
-    guarded = [_guard(one, looked[one.suite]) for one in policy.guards]
+    required = []
+    for each in policy.require:
+        alpha = results[each.suite].level(each.alpha / policy.chances)
+        required.append(judge_requirement(each, results[each.suite], alpha))
+    guarded = [judge_guard(guard, results[guard.suite]) for guard in policy.guards]
     live = _live(evidence, policy)
     document |= {
-        "requirements": [one.document for one in required],
-        "guards": [one.document for one in guarded],
+        "requirements": [part.document for part in required],
+        "guards": [part.document for part in guarded],
         "live": live.document if live else None,
     }
-    outcome, why = _combined(policy, required, [*guarded, *([live] if live else [])])
+    outcome, why = _combined(policy, required, guarded, live)
     return _verdict(evidence, outcome, why, document)
 
 
-def _frame(evidence: Evidence) -> dict[str, Any]:
+def _document(evidence: Evidence) -> dict[str, Any]:
+    """What is known before anything is judged."""
     incumbent = evidence.incumbent
     notes = []
     if incumbent is None:
         notes.append("The channel has no checkpoint yet: minimums alone decide.")
     if evidence.policy is not None and evidence.policy.live and not evidence.full:
-        notes.append("For a canary, live metrics are not asked.")
+        notes.append("For a canary, live metrics are not needed.")
     return {
         "channel": evidence.channel,
         "channel_version": evidence.channel_version,
@@ -70,27 +83,8 @@ def _frame(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _made(evidence: Evidence) -> list[str]:
-    """What a reader should know of how attempts were made; it decides nothing."""
-    notes = []
-    for name, suite in sorted(evidence.suites.items()):
-        for who, side in (
-            (evidence.candidate, suite.candidate),
-            (evidence.incumbent, suite.incumbent),
-        ):
-            if who is None or side is None:
-                continue
-            if not all(one.isolated for one in side.makers):
-                notes.append(f"{name}: attempts of {who.name} were made without isolation.")
-            if len(side.makers) > 1:
-                notes.append(
-                    f"{name}: {len(side.makers)} agents or imports made those of {who.name}."
-                )
-    return notes
-
-
-def _named(one: Any) -> dict[str, str]:
-    return {"name": one.name, "digest": one.digest}
+def _named(checkpoint: CheckpointIdentity) -> dict[str, str]:
+    return {"name": checkpoint.name, "digest": checkpoint.digest}
 
 
 def _problem(evidence: Evidence) -> str | None:
@@ -109,128 +103,104 @@ def _problem(evidence: Evidence) -> str | None:
     return None
 
 
-def _suite_facts(one: SuiteResults) -> dict[str, Any]:
-    return {
-        "version": one.version,
-        "tasks": len(one.tasks),
-        "tasks_listed": one.listed,
-        "design": one.counted.document if one.counted is not None else None,
-        **{
-            side: {
-                "checkpoint": shown.name,
-                "scored": len(shown.sifted.scored),
-                "errors": shown.sifted.errors,
-                "stale": shown.sifted.stale,
-                "evidence": shown.digest,
-                "oldest": min((kept.scored_at for kept in shown.sifted.scored), default=None),
-            }
-            for side, shown in (("candidate", one.candidate), ("incumbent", one.incumbent))
-            if shown is not None
-        },
+def _sides(evidence: Evidence, suite: SuiteEvidence) -> dict[str, tuple[str, SideEvidence]]:
+    """By role: the name of the checkpoint, and its evidence."""
+    sides = {"candidate": (evidence.candidate.name, suite.candidate)}
+    if evidence.incumbent is not None and suite.incumbent is not None:
+        sides["incumbent"] = (evidence.incumbent.name, suite.incumbent)
+    return sides
+
+
+def _notes(evidence: Evidence, suite_name: str, suite: SuiteEvidence) -> list[str]:
+    """What a reader should know of how attempts were made; it decides nothing."""
+    notes = []
+    for name, side in _sides(evidence, suite).values():
+        if not all(maker.isolated for maker in side.makers):
+            notes.append(f"{suite_name}: attempts of {name} were made without isolation.")
+        if len(side.makers) > 1:
+            makers = f"{len(side.makers)} agents or imports"
+            notes.append(f"{suite_name}: {makers} made the attempts of {name}.")
+    return notes
+
+
+def _suite_facts(results: SuiteResults) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "version": results.version,
+        "tasks": len(results.tasks),
+        "tasks_listed": results.listed,
+        "design": results.counted.document if results.counted is not None else None,
     }
-
-
-def _look(one: SuiteResults) -> str:
-    assert one.counted is not None
-    look, looks = one.counted.look, len(one.counted.design.looks)
-    return (
-        f"On {one.suite} attempts are added until it is decided: this is look {look} of {looks},"
-        " and tests are as strict as that asks."
-    )
-
-
-def _makers(one: SuiteEvidence) -> dict[str, list[dict[str, Any]]]:
-    sides = {"candidate": one.candidate, "incumbent": one.incumbent}
-    return {name: [asdict(maker) for maker in side.makers] for name, side in sides.items() if side}
-
-
-def _requirement(policy: Policy, at: int, looked: dict[str, SuiteResults]) -> PartVerdict:
-    one = policy.require[at]
-    # Whoever may choose which of several to meet has as many chances to be lucky.
-    chances = len(policy.require) if policy.combine == "any" else 1
-    mine = looked[one.suite]
-    return judge_requirement(one, mine, mine.level(one.alpha / chances))
-
-
-def _guard(one: Guard, looked: SuiteResults) -> PartVerdict:
-    told = metric_values(looked, one.metric, 1)
-    asked, one = one.alpha, replace(one, alpha=looked.level(one.alpha))
-    facts = asdict(one) | {"alpha_asked": asked}
-    if told.gaps:
-        return PartVerdict(worst_of(told.gaps), "; ".join(gap.why for gap in told.gaps), facts)
-    if len(told.candidate) < TASKS_LEAST:
-        why = f"{len(told.candidate)} tasks are too few to say anything: {TASKS_LEAST} at least"
-        return PartVerdict("INCONCLUSIVE", why, facts)
-    found = measure_guard(one, told.candidate, told.incumbent)
-    return PartVerdict(found.outcome, found.why, facts | asdict(found))
+    for role, side in (("candidate", results.candidate), ("incumbent", results.incumbent)):
+        if side is not None:
+            facts[role] = {
+                "checkpoint": side.name,
+                "scored": len(side.scored),
+                "errors": side.errors,
+                "stale": side.stale,
+                "evidence": side.digest,
+                "oldest": min((attempt.scored_at for attempt in side.scored), default=None),
+            }
+    return facts
 
 
 def _live(evidence: Evidence, policy: Policy) -> PartVerdict | None:
-    """What the canary has shown, where all traffic is asked for."""
+    """What the canary has shown, where all of the traffic is wanted."""
     if not policy.live or not evidence.full or evidence.incumbent is None:
         return None
-    gap = _live_gap(evidence, policy)
-    look = evidence.live
-    known = look is not None and look.document is not None
-    facts = {"at": look.at, "look": look.document} if look is not None and known else {}
-    return PartVerdict(gap.outcome, gap.why, facts)
-
-
-def _live_gap(evidence: Evidence, policy: Policy) -> Finding:
     look, name = evidence.live, evidence.candidate.name
     if look is None or look.since_version is None:
         why = f"{name} has not been a canary: `penstock promote {name} --share 0.05` makes it one"
-        return Finding("INCONCLUSIVE", why)
+        return PartVerdict("INCONCLUSIVE", why)
     if look.document is None or look.at is None:
-        return Finding("INCONCLUSIVE", "nobody has looked at the canary yet")
-    if is_from_the_future(look.at, evidence.at):
-        return Finding("ERROR", "the newest look at the canary is from the future")
-    if look.document.get("policy", policy.digest) != policy.digest:
-        return Finding("INCONCLUSIVE", "the newest look at the canary was made by another policy")
+        facts = {} if look.document is None else {"at": look.at, "look": look.document}
+        return PartVerdict("INCONCLUSIVE", "nobody has looked at the canary yet", facts)
     age = policy.evidence.max_age_s
-    if age is not None and look.at < evidence.at - age * 1_000_000:
-        return Finding("INCONCLUSIVE", "the newest look at the canary is too old")
-    outcome, told = look.document.get("outcome"), look.document.get("why", "")
-    if outcome == "pass":
-        return Finding("PASS", "the canary has shown it")
-    if outcome == "breach":
-        return Finding("FAIL", f"the canary is shown to be worse than it may be: {told}")
-    if outcome == "error":
-        return Finding("ERROR", f"the newest look at the canary failed: {told}")
-    return Finding("INCONCLUSIVE", f"the canary has not shown enough yet: {told}")
+    shown = look.document.get("why", "")
+    outcome: Outcome = "INCONCLUSIVE"
+    why = f"the canary has not shown enough yet: {shown}"
+    if is_from_the_future(look.at, evidence.at):
+        outcome, why = "ERROR", "the newest look at the canary is from the future"
+    elif look.document.get("policy", policy.digest) != policy.digest:
+        why = "the newest look at the canary was made by another policy"
+    elif age is not None and look.at < evidence.at - age * 1_000_000:
+        why = "the newest look at the canary is too old"
+    elif look.document.get("outcome") == "pass":
+        outcome, why = "PASS", "the canary has shown it"
+    elif look.document.get("outcome") == "breach":
+        outcome, why = "FAIL", f"the canary is shown to be worse than allowed: {shown}"
+    elif look.document.get("outcome") == "error":
+        outcome, why = "ERROR", f"the newest look at the canary failed: {shown}"
+    return PartVerdict(outcome, why, {"at": look.at, "look": look.document})
 
 
 def _combined(
-    policy: Policy, required: list[PartVerdict], others: list[PartVerdict]
+    policy: Policy,
+    required: list[PartVerdict],
+    guarded: list[PartVerdict],
+    live: PartVerdict | None,
 ) -> tuple[Outcome, list[str]]:
     """All parts have to pass, so none needs a correction; of requirements one may be enough."""
-    told = [
-        f"{one.suite} {one.metric}: {part.why}"
-        for one, part in zip(policy.require, required, strict=True)
-        if part.outcome != "PASS"
+    outcomes = [part.outcome for part in required if not part.idle] or ["PASS"]
+    outcome = worst_of(outcomes)
+    if policy.combine == "any" and outcome != "ERROR":
+        outcome = "FAIL" if set(outcomes) == {"FAIL"} else "INCONCLUSIVE"
+        outcome = "PASS" if "PASS" in outcomes else outcome
+    reasons = [
+        f"{each.suite} {each.metric}: {part.why}"
+        for each, part in zip(policy.require, required, strict=True)
+        if part.outcome != "PASS" and outcome != "PASS"
     ]
-    of_require = _require_outcome(policy, required)
-    if of_require == "PASS":
-        told = []
-    asked = [one for one in required if not one.idle]
-    if not asked:
-        of_require = worst_of([Finding("INCONCLUSIVE", ""), Finding(of_require, "")])
-        told.append("without an incumbent there is nothing to show: give a requirement a minimum")
-    for guard, part in zip([*policy.guards, None], others, strict=False):
-        if part.outcome != "PASS":
-            name = f"guard of {guard.metric} on {guard.suite}" if guard else "live"
-            told.append(f"{name}: {part.why}")
-    outcomes = [Finding(of_require, ""), *(Finding(one.outcome, "") for one in others)]
-    return worst_of(outcomes), told or ["all that the policy demands is shown"]
-
-
-def _require_outcome(policy: Policy, required: list[PartVerdict]) -> Outcome:
-    outcomes = [one.outcome for one in required if not one.idle] or ["PASS"]
-    if policy.combine == "all" or "ERROR" in outcomes:
-        return worst_of([Finding(one, "") for one in outcomes])
-    if "PASS" in outcomes:
-        return "PASS"
-    return "FAIL" if set(outcomes) == {"FAIL"} else "INCONCLUSIVE"
+    if all(part.idle for part in required):
+        outcome = worst_of(["INCONCLUSIVE", outcome])
+        reasons.append("without an incumbent nothing is shown: give a requirement a minimum")
+    others = [
+        (f"guard of {guard.metric} on {guard.suite}", part)
+        for guard, part in zip(policy.guards, guarded, strict=True)
+    ]
+    others += [("live", live)] if live else []
+    reasons += [f"{name}: {part.why}" for name, part in others if part.outcome != "PASS"]
+    outcome = worst_of([outcome, *(part.outcome for _, part in others)])
+    return outcome, reasons or ["all that the policy demands is shown"]
 
 
 def _verdict(

@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException
 
+from penstock.errors import InvalidInput
 from penstock.http.errors import BodyTooLarge
 
 #: A client that sends no more of its body for so long is gone, or holds memory for nothing.
 BODY_PAUSE_SECONDS_MAX = 30.0
+DOCUMENT_BYTES_MAX = 1024 * 1024
+
+Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 async def read_body(
@@ -35,3 +40,12 @@ async def read_body(
         why = f"No more of the body came for {BODY_PAUSE_SECONDS_MAX:g} s. Nothing was accepted."
         raise HTTPException(why, status_code=408, headers={"Connection": "close"}) from None
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def read_document(request: Request[Any, Any, Any], kind: type[Document]) -> Document:
+    """A small body of JSON. Raises InvalidInput, BodyTooLarge."""
+    body = await read_body(request, DOCUMENT_BYTES_MAX, hold=lambda _size: None)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(what="The request body", why=str(error)) from None

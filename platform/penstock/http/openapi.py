@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
+import msgspec
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import (
     Components,
@@ -73,18 +75,44 @@ class RefusableOperation(Operation):
                 answer.headers = {"Retry-After": _RETRY_AFTER}
 
 
-def operation_taking(required: list[str], **properties: Schema) -> type[Operation]:
-    """An operation whose body is such a JSON document, which is read as it comes and not by a
-    type."""
+def operation_taking(document: type[msgspec.Struct], **properties: Schema) -> type[Operation]:
+    """An operation whose body is such a JSON document, which the route reads itself. `properties`
+    are the schemas of fields of which the type does not say all."""
+    fields = msgspec.structs.fields(document)
+    required = [field.name for field in fields if field.required]
+    schemas = {field.name: _schema(field.type) for field in fields} | properties
 
     @dataclass
     class Taking(RefusableOperation):
         def __post_init__(self) -> None:
             super().__post_init__()
             schema = Schema(
-                type=OpenAPIType.OBJECT, required=required, properties=dict[str, Any](properties)
+                type=OpenAPIType.OBJECT, required=required, properties=dict[str, Any](schemas)
             )
             content = {"application/json": OpenAPIMediaType(schema=schema)}
             self.request_body = RequestBody(required=True, content=content)
 
     return Taking
+
+
+_TYPES = {
+    str: OpenAPIType.STRING,
+    int: OpenAPIType.INTEGER,
+    float: OpenAPIType.NUMBER,
+    bool: OpenAPIType.BOOLEAN,
+}
+
+
+def _schema(kind: Any) -> Schema:
+    """A field that may be left out is not null instead, unless null and nothing differ."""
+    if kind in _TYPES:
+        return Schema(type=_TYPES[kind])
+    arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return Schema(type=OpenAPIType.STRING, enum=list(arguments))
+    if get_origin(kind) is list:
+        return Schema(type=OpenAPIType.ARRAY, items=_schema(arguments[0]))
+    [value] = [one for one in arguments if one not in (NoneType, msgspec.UnsetType)]
+    if msgspec.UnsetType in arguments:
+        return Schema(type=[_TYPES[value], OpenAPIType.NULL])
+    return _schema(value)

@@ -12,44 +12,46 @@ from penstock.http.errors import CutOff
 T = TypeVar("T")
 
 
-class Turns:
+class RequestSlots:
     """Threads of their own, since slow work must not hold those of the event loop."""
 
     def __init__(
         self, name: str, *, running_max: int, waiting_max: int, retry_after_s: int = 1
     ) -> None:
-        """`name` says in the plural what runs here, as in: 4 queries."""
+        """`name` is the plural of what runs here, as in: 4 queries."""
         self._name = name
         self._all_max = running_max + waiting_max
         self._retry_after_s = retry_after_s
         self._threads = ThreadPoolExecutor(running_max, name)
         #: Some go on when nobody waits for the answer any more.
-        self._under_way: set[Future[Any]] = set()
+        self._futures: set[Future[Any]] = set()
 
     @property
     def under_way(self) -> int:
         """How many run or wait."""
-        return len(self._under_way)
+        return len(self._futures)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What it returns, when its turn has come. Raises TooManyRequests."""
+        """The result of `work`, once it had its turn. Raises TooManyRequests; CutOff where the
+        request is cancelled, as it is when the service ends."""
         if self.under_way >= self._all_max:
             why = f"{self.under_way} {self._name} run or wait already"
             raise TooManyRequests(why=why, retry_after_s=self._retry_after_s)
         future = self._threads.submit(work)
-        self._under_way.add(future)
-        future.add_done_callback(self._under_way.discard)
-        return await asyncio.wrap_future(future)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        with cut_off_when_cancelled():
+            return await asyncio.wrap_future(future)
 
     def stop(self) -> bool:
         """Start nothing more; whether nothing goes on."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        return not self._under_way
+        return not self._futures
 
 
 @contextlib.contextmanager
 def cut_off_when_cancelled() -> Iterator[None]:
-    """Raises CutOff: a request is cancelled when the time is over that it has at the end."""
+    """Raises CutOff when the request is cancelled: its time at the end of the service is over."""
     try:
         yield
     except asyncio.CancelledError:

@@ -11,13 +11,15 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 import penstock
-from penstock.access.authorization import Authorizer
+from penstock.access.keys import Authorizer
+from penstock.channels import routes as channels
+from penstock.checkpoints import routes as checkpoints
 from penstock.errors import PenstockError
+from penstock.fleet import routes as fleet
 from penstock.http.openapi import SECURITY_SCHEMES
 from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
-from penstock.server.registry_routes import REGISTRY_ROUTES
 from penstock.server.service import Service
 
 
@@ -41,7 +43,9 @@ def get_metrics(service: Service) -> Response[bytes]:
 ROUTES = [
     *ingest.ROUTES,
     *lake.ROUTES,
-    *REGISTRY_ROUTES,
+    *checkpoints.ROUTES,
+    *channels.ROUTES,
+    *fleet.ROUTES,
     get_healthz,
     get_readyz,
     get_metrics,
@@ -66,7 +70,15 @@ def make_app(service: Service) -> Litestar:
         lifespan=[lifespan],
         dependencies={
             name: Provide(_part_of(service, name), sync_to_thread=False)
-            for name in ("gateway", "lake", "authorizer", "queries", "registry", "metrics")
+            for name in (
+                "gateway",
+                "lake",
+                "authorizer",
+                "queries",
+                "registry",
+                "watcher",
+                "metrics",
+            )
         }
         | {
             "reading_tenant": Provide(reading_tenant),

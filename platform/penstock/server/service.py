@@ -8,16 +8,18 @@ from typing import Literal
 
 import structlog
 
-from penstock.access.authorization import Authorizer
-from penstock.access.keys import KeyRing
+from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.settings import AccessSettings
 from penstock.channels.delivery import Deliverer
+from penstock.channels.settings import ChannelSettings
+from penstock.channels.watchers import Watcher
+from penstock.checkpoints.routes import Registry
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
-from penstock.http.request_slots import Turns
+from penstock.http.request_slots import RequestSlots
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.routes import Gateway
@@ -27,7 +29,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
-from penstock.server.registry_calls import RegistryCalls
 from penstock.settings import Settings
 
 #: A writer without progress for so long is not ready.
@@ -67,7 +68,7 @@ class Service:
             metrics=self.metrics,
             clock=self.clock,
         )
-        self.queries = Turns(
+        self.queries = RequestSlots(
             "queries",
             running_max=self.settings.room(LakeSettings).queries_max,
             waiting_max=_QUERIES_WAITING_MAX,
@@ -78,7 +79,9 @@ class Service:
         self.ended = True
         self.writer: Writer | None = None
         self.upkeep: Upkeep | None = None
-        self.registry = RegistryCalls(self.lake.database, self.settings)
+        self.registry = Registry(self.lake.database, self.settings, self.authorizer)
+        waiters_max = self.settings.room(ChannelSettings).channel_waiters_max
+        self.watcher = Watcher(self.lake.database, waiters_max=waiters_max)
         self.deliverer: Deliverer | None = None
 
     def start(self) -> None:
@@ -101,28 +104,28 @@ class Service:
             )
         if self.role in ("all", "writer"):
             self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
-            self.writer = Writer(self._parts())
+            self.writer = Writer(WriterParts(self.lake, self.clock, self.metrics))
             self.upkeep = Upkeep(self.lake, self.metrics)
             self.writer.start()
             self.upkeep.start()
             self.deliverer.start()
-        self.registry.start()
+        self.watcher.start()
 
     def end_soon(self) -> None:
         """The process has been asked to end, and nobody is to wait for anything; may be called
         from a signal."""
-        self.registry.end_soon()
+        self.watcher.end_soon()
 
     def stop(self) -> None:
         """Finish what was begun: acknowledge what is on disk, store what is in the log."""
         if self.gateway.commits is not None:
             self.gateway.commits.close()
-        found = (self.deliverer, self.upkeep, self.writer, self.registry)
+        found = (self.deliverer, self.upkeep, self.writer, self.watcher)
         parts = [one for one in found if one is not None]
         for one in parts:
             one.end_soon()
         stopped = [one.stop() for one in parts]
-        stopped.append(self.queries.stop())
+        stopped += [self.registry.stop(), self.queries.stop()]
         self.ended = all(stopped)
         if self.ended:
             self.lake.close()
@@ -157,24 +160,13 @@ class Service:
     def exposition(self) -> bytes:
         """For Prometheus."""
         self.metrics.set("queries_running", self.queries.under_way)
-        self.metrics.set("channel_waiters", self.registry.watcher.waiting)
+        self.metrics.set("channel_waiters", self.watcher.waiting)
         return self.metrics.exposition()
 
     def warnings(self) -> list[str]:
         """What a person should see to, while events are taken in and stored all the same."""
         found = (self.upkeep, self.deliverer)
         return [said for one in found if one is not None for said in one.problems()]
-
-    def _parts(self) -> WriterParts:
-        return WriterParts(
-            settings=self.settings,
-            database=self.lake.database,
-            store=self.lake.store,
-            log=self.lake.log,
-            clock=self.clock,
-            metrics=self.metrics,
-            summariser=self.lake.summariser,
-        )
 
     async def _keep_keys_fresh(self) -> None:
         while True:

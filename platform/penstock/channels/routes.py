@@ -1,0 +1,377 @@
+"""Channels over HTTP, as docs/http.md and docs/delivery.md describe them."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import OpenAPIType, Schema
+from litestar.params import Parameter
+from msgspec import UNSET, UnsetType
+
+from penstock.channels import promotion
+from penstock.channels.change import Change
+from penstock.channels.channel import (
+    ChannelState,
+    assign,
+    channel_document,
+    channel_state,
+    list_channels,
+)
+from penstock.channels.channel_transaction import ANY, Expected
+from penstock.channels.notices import Notice, notices_after
+from penstock.channels.promotion import Promotion
+from penstock.channels.rollback import Rollback, roll_back
+from penstock.channels.watchers import Watcher
+from penstock.checkpoints.routes import HttpRequest, Registry, key_actor, registry_refusals
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput
+from penstock.http.body import read_document
+from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking
+from penstock.http.problems import Problem
+from penstock.http.request_slots import cut_off_when_cancelled
+
+_KEY_CHARS_MAX = 1_024
+#: Databases count no further.
+_VERSION_MAX = 2**63 - 1
+
+Name = Annotated[str, Parameter(description="The channel.")]
+After = Annotated[
+    int | None, Parameter(ge=0, le=_VERSION_MAX, description="Changes after this version.")
+]
+Wait = Annotated[float, Parameter(ge=0, description="Wait so many seconds for one, with `after`.")]
+
+
+class PromoteRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`expect` is the checkpoint that the channel is at, by name or digest, and null where it has
+    none; without it, whichever it is at when the call begins. `share` makes a canary."""
+
+    checkpoint: str
+    reason: str
+    expect: str | UnsetType | None = UNSET
+    expect_version: int | None = None
+    share: float | None = None
+    override: bool = False
+
+
+class RollbackRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Without `to`, to the last good one; `expect` as in a promotion."""
+
+    reason: str
+    to: str | None = None
+    expect: str | UnsetType | None = UNSET
+    expect_version: int | None = None
+
+
+class ReleaseRequest(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str
+
+
+class PointerAnswer(msgspec.Struct, kw_only=True):
+    """Where a channel points."""
+
+    channel: str
+    version: int
+    checkpoint: str | None
+    digest: str | None
+    uri: str | None
+    previous: str | None
+    canary: str | None
+    canary_digest: str | None
+    canary_uri: str | None
+    canary_share: float | None
+    pinned: bool
+    policy: str | None
+    hash: str
+
+
+class ChangeAnswer(PointerAnswer, kw_only=True):
+    """A change of a channel, as webhooks and the topic are told of it."""
+
+    tenant: str
+    action: str
+    verdict: str | None
+    overridden: bool
+    actor: str
+    reason: str
+    at: str
+    previous_hash: str
+
+
+class ChannelAnswer(PointerAnswer, kw_only=True, omit_defaults=True):
+    """A channel as it is. With `after`, `changes` are those since then, the oldest first, and
+    `next` is what to pass as `after` in order to miss none."""
+
+    since: str | None
+    changed_at: str
+    changes: list[ChangeAnswer] | UnsetType = UNSET
+    next: int | UnsetType = UNSET
+
+
+class ChannelsAnswer(msgspec.Struct):
+    channels: list[ChannelAnswer]
+
+
+class HistoryAnswer(msgspec.Struct):
+    """`next` is what to pass as `after` for those that follow; null when there are none."""
+
+    channel: str
+    changes: list[ChangeAnswer]
+    next: int | None
+
+
+class AssignmentAnswer(msgspec.Struct):
+    """Which checkpoint serves a key."""
+
+    channel: str
+    version: int
+    key: str
+    checkpoint: str
+    arm: str
+    digest: str | None
+    uri: str | None
+
+
+class ConflictProblem(Problem, kw_only=True):
+    """A compare-and-swap found something else: which checkpoint, at which version."""
+
+    expected: str | None
+    found: str | None
+    version: int
+
+
+class GateProblem(Problem, kw_only=True):
+    """The gate did not say PASS: its document, whole."""
+
+    outcome: str
+    verdict: dict[str, Any]
+    verdict_id: str
+
+
+#: The answer to a client that has it already.
+_UNCHANGED = {304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")}
+_CHANGE_PROBLEMS: dict[int, type[Problem]] = {409: ConflictProblem, 422: GateProblem}
+_SHARE = Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, exclusive_maximum=1)
+
+
+@get(
+    "/v1/channels",
+    summary="All channels",
+    operation_class=RefusableOperation,
+    responses=registry_refusals(401, 403, 429, 503),
+    security=KEY_NEEDED,
+)
+async def get_channels(request: HttpRequest, registry: Registry) -> ChannelsAnswer:
+    grant = await registry.authorize(request, "read")
+    channels = await registry.call(list_channels, grant.tenant)
+    return ChannelsAnswer([_channel_answer(channel) for channel in channels])
+
+
+@get(
+    "/v1/channels/{name:str}",
+    summary="A channel, or its next change",
+    description="With `after` and `wait` it answers as soon as the channel is at another version.",
+    operation_class=RefusableOperation,
+    responses=registry_refusals(400, 401, 403, 404, 429, 503) | _UNCHANGED,
+    security=KEY_NEEDED,
+)
+async def get_channel(
+    request: HttpRequest,
+    *,
+    registry: Registry,
+    watcher: Watcher,
+    name: Name,
+    after: After = None,
+    wait: Wait = 0.0,
+) -> Response[ChannelAnswer]:
+    grant = await registry.authorize(request, "read", "serve")
+    key = (grant.tenant, name)
+    if after is None:
+        if wait:
+            raise InvalidInput(what="wait", why="it needs `after`, the version that you know")
+        answer = _channel_answer((await watcher.channel(key)).state)
+    else:
+        with cut_off_when_cancelled():
+            news = await watcher.change(key, after, wait, _disconnect(request))
+        answer = _channel_answer(news.state)
+        answer.changes = [_change_answer(notice) for notice in news.notices]
+        answer.next = news.notices[-1].version if news.notices else news.state.version
+    tag = f'"{answer.hash}"'
+    if not answer.changes and _matches(request.headers.get("if-none-match", ""), tag):
+        return Response(None, status_code=304, headers={"ETag": tag})  # type: ignore[arg-type]
+    return Response(answer, headers={"ETag": tag, "Cache-Control": "no-cache"})
+
+
+@get(
+    "/v1/channels/{name:str}/history",
+    summary="The changes of a channel",
+    operation_class=RefusableOperation,
+    responses=registry_refusals(400, 401, 403, 404, 429, 503),
+    security=KEY_NEEDED,
+)
+async def get_history(
+    request: HttpRequest, registry: Registry, name: Name, after: After = None
+) -> HistoryAnswer:
+    grant = await registry.authorize(request, "read")
+    newest, notices = await registry.call(_history, grant.tenant, name, after or 0)
+    more = bool(notices) and notices[-1].version < newest
+    changes = [_change_answer(notice) for notice in notices]
+    return HistoryAnswer(name, changes, notices[-1].version if more else None)
+
+
+@get(
+    "/v1/channels/{name:str}/assign",
+    summary="Which checkpoint serves a key",
+    operation_class=RefusableOperation,
+    responses=registry_refusals(400, 401, 403, 404, 409, 429, 503),
+    security=KEY_NEEDED,
+)
+async def get_assignment(
+    request: HttpRequest,
+    registry: Registry,
+    watcher: Watcher,
+    name: Name,
+    key: Annotated[str, Parameter(max_length=_KEY_CHARS_MAX, description="A user, a session, …")],
+) -> AssignmentAnswer:
+    grant = await registry.authorize(request, "read", "serve")
+    channel = (await watcher.channel((grant.tenant, name))).state
+    assignment = assign(channel, key)
+    canary = assignment.arm == "canary"
+    return AssignmentAnswer(
+        channel=name,
+        version=channel.version,
+        key=key,
+        checkpoint=assignment.checkpoint,
+        arm=assignment.arm,
+        digest=channel.canary_digest if canary else channel.digest,
+        uri=channel.canary_uri if canary else channel.uri,
+    )
+
+
+@post(
+    "/v1/channels/{name:str}/promote",
+    status_code=200,
+    summary="Promote a checkpoint",
+    description="Through the gate, if the channel is where it is expected.",
+    operation_class=operation_taking(PromoteRequest, share=_SHARE),
+    responses=registry_refusals(
+        400, 401, 403, 404, 408, 409, 413, 422, 429, 503, kinds=_CHANGE_PROBLEMS
+    ),
+    security=KEY_NEEDED,
+)
+async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
+    grant = await registry.authorize(request, "promote")
+    body = await read_document(request, PromoteRequest)
+    if body.override:
+        grant.require("admin")
+    wanted = Promotion(
+        tenant=grant.tenant,
+        channel=name,
+        checkpoint=body.checkpoint,
+        reason=body.reason,
+        actor=key_actor(grant),
+        expect=_expected(body.expect),
+        expect_version=body.expect_version,
+        share=body.share,
+        override=body.override,
+    )
+
+    def promote(database: Database) -> Change:
+        from penstock.channels.judgement import GateJudge
+
+        judge = GateJudge(database, wanted.tenant, wanted.share)
+        return promotion.promote(database, wanted, judge)
+
+    return await registry.call(lambda database: _told(database, promote(database)))
+
+
+@post(
+    "/v1/channels/{name:str}/rollback",
+    status_code=200,
+    summary="Roll a channel back",
+    description="Without the gate. The channel is pinned until somebody releases it.",
+    operation_class=operation_taking(RollbackRequest),
+    responses=registry_refusals(
+        400, 401, 403, 404, 408, 409, 413, 429, 503, kinds=_CHANGE_PROBLEMS
+    ),
+    security=KEY_NEEDED,
+)
+async def post_rollback(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
+    grant = await registry.authorize(request, "promote")
+    body = await read_document(request, RollbackRequest)
+    wanted = Rollback(
+        tenant=grant.tenant,
+        channel=name,
+        reason=body.reason,
+        actor=key_actor(grant),
+        to=body.to,
+        expect=_expected(body.expect),
+        expect_version=body.expect_version,
+    )
+    return await registry.call(lambda database: _told(database, roll_back(database, wanted)))
+
+
+@post(
+    "/v1/channels/{name:str}/release",
+    status_code=200,
+    summary="Let a channel be promoted again after a rollback",
+    operation_class=operation_taking(ReleaseRequest),
+    responses=registry_refusals(400, 401, 403, 404, 408, 409, 413, 429, 503),
+    security=KEY_NEEDED,
+)
+async def post_release(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
+    grant = await registry.authorize(request, "promote")
+    body = await read_document(request, ReleaseRequest)
+
+    def release(database: Database) -> ChangeAnswer:
+        who = {"tenant": grant.tenant, "actor": key_actor(grant)}
+        change = promotion.release(database, channel=name, reason=body.reason, **who)
+        return _told(database, change)
+
+    return await registry.call(release)
+
+
+ROUTES = [
+    get_channels,
+    get_channel,
+    get_history,
+    get_assignment,
+    post_promote,
+    post_rollback,
+    post_release,
+]
+
+
+def _channel_answer(channel: ChannelState) -> ChannelAnswer:
+    return msgspec.convert(channel_document(channel), ChannelAnswer)
+
+
+def _change_answer(notice: Notice) -> ChangeAnswer:
+    return msgspec.json.decode(notice.body, type=ChangeAnswer)
+
+
+def _told(database: Database, change: Change) -> ChangeAnswer:
+    """A change as everybody is told of it."""
+    place = (change.tenant, change.channel, change.version - 1)
+    [notice] = notices_after(database, *place, up_to=change.version)
+    return _change_answer(notice)
+
+
+def _expected(text: str | UnsetType | None) -> Expected:
+    return ANY if text is UNSET else text
+
+
+def _history(database: Database, tenant: str, name: str, after: int) -> tuple[int, list[Notice]]:
+    newest = channel_state(database, tenant, name).version
+    return newest, notices_after(database, tenant, name, after, up_to=newest)
+
+
+def _matches(if_none_match: str, tag: str) -> bool:
+    tags = [text.strip().removeprefix("W/") for text in if_none_match.split(",")]
+    return "*" in tags or tag in tags
+
+
+async def _disconnect(request: HttpRequest) -> None:
+    """Returns when the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

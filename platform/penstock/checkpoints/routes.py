@@ -1,0 +1,192 @@
+"""Checkpoints over HTTP, as docs/http.md describes them, and what all routes of the registry
+share: keys, and threads for calls of the database."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar import Request, get, post
+from litestar.openapi.datastructures import ResponseSpec
+
+from penstock.access.keys import Authorizer, Grant, Role
+from penstock.checkpoints import registration
+from penstock.checkpoints.checkpoint import Checkpoint, Form
+from penstock.checkpoints.digests import can_read_files
+from penstock.database.engine import Database
+from penstock.http.body import read_document
+from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking, refusals
+from penstock.http.problems import Problem
+from penstock.http.request_slots import RequestSlots
+from penstock.settings import Settings
+from penstock.terminal.output import facts
+
+HttpRequest = Request[Any, Any, Any]
+
+#: Calls that go on at the same time: each holds a connection to the database.
+_CALLS_MAX = 4
+_CALLS_WAITING_MAX = 64
+#: Registrations read the files of checkpoints, for minutes: promotions do not wait behind them.
+_REGISTRATIONS_MAX = 2
+_REGISTRATIONS_WAITING_MAX = 16
+
+_REFUSALS = {
+    400: "The request cannot be used; the detail says why. Nothing was changed.",
+    403: "The key has another role.",
+    404: "There is no such checkpoint or channel.",
+    409: "The registry is in another state than this needs; the detail says in which. Where "
+    "another checkpoint was expected, `expected` and `found` name the two. Nothing was changed.",
+    422: "The gate does not say PASS, and `verdict` is what it says; or the files have another "
+    "digest. Nothing was changed.",
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Registry:
+    """Checkpoints and channels, as requests reach them."""
+
+    def __init__(self, database: Database, settings: Settings, authorizer: Authorizer) -> None:
+        self.database = database
+        self.settings = settings
+        self._authorizer = authorizer
+        self._calls = RequestSlots(
+            "such requests", running_max=_CALLS_MAX, waiting_max=_CALLS_WAITING_MAX
+        )
+        self.registrations = RequestSlots(
+            "registrations",
+            running_max=_REGISTRATIONS_MAX,
+            waiting_max=_REGISTRATIONS_WAITING_MAX,
+        )
+
+    def stop(self) -> bool:
+        """Start nothing more; whether nothing goes on."""
+        return all([self._calls.stop(), self.registrations.stop()])
+
+    async def authorize(self, request: HttpRequest, *roles: Role) -> Grant:
+        """The grant of the request's key, with one of these roles. Raises KeyRefused,
+        RoleMissing."""
+        return await self._authorizer.authorize(request.headers.get("authorization"), *roles)
+
+    async def call(
+        self,
+        work: Callable[Concatenate[Database, P], T],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """The result of `work(database, …)`, from a thread. Raises TooManyRequests."""
+        return await self._calls.run(partial(work, self.database, *arguments, **named))
+
+
+def registry_refusals(
+    *statuses: int, kinds: dict[int, type[Problem]] | None = None
+) -> dict[int, ResponseSpec]:
+    return refusals(*statuses, said=_REFUSALS, kinds=kinds)
+
+
+def key_actor(grant: Grant) -> str:
+    """Who did it, in the history: the key as `penstock keys list` shows it."""
+    return f"key {grant.key}"
+
+
+class RegisterRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`look` compares the files with the digest where they can be reached."""
+
+    name: str
+    uri: str
+    digest: str
+    parent: str | None = None
+    form: Form = "whole"
+    shards: list[str] = []
+    note: str = ""
+    look: bool = True
+
+
+class CheckpointAnswer(msgspec.Struct):
+    name: str
+    digest: str
+    uri: str
+    form: str
+    parent: str | None
+    shards: list[str]
+    state: str
+    checked: str
+    bytes: int | None
+    note: str
+    registered_by: str
+    registered_at: str
+
+
+class CheckpointsAnswer(msgspec.Struct):
+    checkpoints: list[CheckpointAnswer]
+
+
+@post(
+    "/v1/checkpoints",
+    status_code=200,
+    summary="Register a checkpoint",
+    description="The same facts again change nothing.",
+    operation_class=operation_taking(RegisterRequest),
+    responses=registry_refusals(400, 401, 403, 404, 408, 409, 413, 422, 429, 503),
+    security=KEY_NEEDED,
+)
+async def post_checkpoint(request: HttpRequest, registry: Registry) -> CheckpointAnswer:
+    grant = await registry.authorize(request, "train", "promote")
+    body = await read_document(request, RegisterRequest)
+    fields = msgspec.structs.asdict(body)
+    fields["look"] = body.look and _may_look(grant, body.uri)
+    register = partial(
+        registration.register,
+        registry.database,
+        registry.settings,
+        tenant=grant.tenant,
+        actor=key_actor(grant),
+        **fields,
+    )
+    return _answer(await registry.registrations.run(register))
+
+
+@get(
+    "/v1/checkpoints",
+    summary="All checkpoints, the newest last",
+    operation_class=RefusableOperation,
+    responses=registry_refusals(401, 403, 429, 503),
+    security=KEY_NEEDED,
+)
+async def get_checkpoints(request: HttpRequest, registry: Registry) -> CheckpointsAnswer:
+    grant = await registry.authorize(request, "read")
+    checkpoints = await registry.call(registration.list_checkpoints, grant.tenant)
+    return CheckpointsAnswer([_answer(checkpoint) for checkpoint in checkpoints])
+
+
+@get(
+    "/v1/checkpoints/{name:str}",
+    summary="A checkpoint, by its name or digest",
+    operation_class=RefusableOperation,
+    responses=registry_refusals(401, 403, 404, 429, 503),
+    security=KEY_NEEDED,
+)
+async def get_checkpoint(request: HttpRequest, registry: Registry, name: str) -> CheckpointAnswer:
+    grant = await registry.authorize(request, "read", "serve")
+    return _answer(await registry.call(registration.find, grant.tenant, name))
+
+
+ROUTES = [post_checkpoint, get_checkpoints, get_checkpoint]
+
+
+def _answer(checkpoint: Checkpoint) -> CheckpointAnswer:
+    return msgspec.convert(facts(checkpoint), CheckpointAnswer)
+
+
+def _may_look(grant: Grant, uri: str) -> bool:
+    """Whether the server compares the files with the digest. A digest tells of a file's content,
+    and an address may name a service that would then be called with this server's rights: only an
+    admin has it look at its own files, and at such an address."""
+    try:
+        address = urlsplit(uri)
+    except ValueError:
+        return True  # it is refused before anybody looks
+    own = address.scheme in ("", "file") or "://" not in uri
+    return can_read_files(uri) and (grant.role == "admin" or not (own or address.query))

@@ -1,0 +1,32 @@
+"""What commands share that run long: a progress bar on standard error, on a terminal alone, and an
+end that gives back what they hold."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
+    """While the block runs; to be told how many are done, and of how many."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(what)
+        yield lambda done, of: progress.update(bar, completed=done, total=of)
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """Within the block SIGTERM raises KeyboardInterrupt, so that what is held is given back."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
