@@ -1,16 +1,16 @@
 """A shard has the same bytes on every executor."""
 
 from pathlib import Path
+
+import pytest
+
 from penstock.execution import Executor
 from penstock.execution.calls import InlineExecutor
 from penstock_jobs.shards import build_slices
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.recipe import load_recipe
-from tests.support.engine_lake import QUERY
-from tests.support.engine_lake import RECIPE
-from tests.support.engine_lake import fill
+from tests.support.engine_lake import QUERY, RECIPE, fill
 from tests.support.lakes import hand_lake
-import pytest
 
 
 def test_a_shard_is_the_same_on_every_executor(

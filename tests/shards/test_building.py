@@ -1,63 +1,49 @@
 """Building a shard: the same bytes twice, nothing half-built, and proof from the files."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import penstock
 from penstock.errors import InvalidInput
 from penstock.execution import TaskResult
 from penstock.execution.calls import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
-from penstock.lake.catalog import create_snapshot
-from penstock.lake.catalog import list_snapshots
-from penstock.lake.errors import QueryRefused
-from penstock.lake.errors import SnapshotUnknown
+from penstock.lake.catalog import create_snapshot, list_snapshots
+from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
-from penstock.shards.errors import ShardDamaged
-from penstock.shards.errors import ShardUnknown
+from penstock.shards.errors import ShardDamaged, ShardUnknown
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import RunRequest
-from penstock_jobs.rewards.runs import run
-from penstock_jobs.shards.build import ShardBuild
-from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.errors import NothingToBuild
-from penstock_jobs.shards.errors import RewardsPending
+from penstock_jobs.rewards.runs import RunRequest, run
+from penstock_jobs.shards.build import ShardBuild, build_shard
+from penstock_jobs.shards.errors import NothingToBuild, RewardsPending
 from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.shards.registration import find_shard
-from penstock_jobs.shards.registration import list_shards
-from penstock_jobs.shards.registration import mark_consent
-from penstock_jobs.shards.registration import marks_of
+from penstock_jobs.shards.registration import find_shard, list_shards, mark_consent, marks_of
 from penstock_jobs.shards.shard_difference import diff_shards
-from tests.support.engine_lake import DAY_US
-from tests.support.engine_lake import NO_ORDER
-from tests.support.engine_lake import QUERY
-from tests.support.engine_lake import RECIPE
-from tests.support.engine_lake import SESSIONS
-from tests.support.engine_lake import built
-from tests.support.engine_lake import files_of
-from tests.support.engine_lake import fill
-from tests.support.engine_lake import rows_of
-from tests.support.engine_lake import talk
-from tests.support.engine_lake import tokens
-from tests.support.lakes import HandLake
-from tests.support.lakes import START_US
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
-from tests.support.reward_events import answered
-from tests.support.reward_events import said
+from tests.support.engine_lake import (
+    DAY_US,
+    NO_ORDER,
+    QUERY,
+    RECIPE,
+    SESSIONS,
+    built,
+    files_of,
+    fill,
+    rows_of,
+    talk,
+    tokens,
+)
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
+from tests.support.reward_events import answered, said
 from tests.support.servers.s3 import S3Server
-from typing import Any
-from typing import TypeVar
-import os
-import penstock
-import pytest
-import subprocess
-import sys
-import time
-
 
 #: A program of its own begins so.
 IN_A_PROCESS = """

@@ -4,57 +4,45 @@ A shard becomes visible when all of it is there. Files are announced before they
 build that was cut off leaves announced files behind, which collection clears away.
 """
 
+import hashlib
+import uuid
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.metadata import version
+
 from msgspec.structs import replace
+
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.lake.catalog import content_snap
-from penstock.lake.catalog import name_snap
-from penstock.lake.catalog import pinned
+from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.commits import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.shards.balance import pack
-from penstock.shards.errors import ShardDamaged
-from penstock.shards.errors import ShardMissing
-from penstock.shards.files import check_digest
-from penstock.shards.files import copy_part
-from penstock.shards.files import part_name
-from penstock.shards.files import routes_name
-from penstock.shards.manifest import Counts
-from penstock.shards.manifest import Manifest
-from penstock.shards.manifest import PartFile
-from penstock.shards.manifest import PolicyRange
-from penstock.shards.manifest import RewardReference
-from penstock.shards.manifest import RoutesFile
-from penstock.shards.manifest import SnapshotReference
-from penstock.shards.manifest import Tokenizer
-from penstock.shards.manifest import folder_of
-from penstock.shards.manifest import manifest_name
-from penstock.shards.manifest import read_manifest
-from penstock.shards.manifest import write_manifest
-from penstock_jobs.shards.build_slices import SliceResult
-from penstock_jobs.shards.build_slices import make_slice
-from penstock_jobs.shards.build_slices import slice_tasks
+from penstock.shards.errors import ShardDamaged, ShardMissing
+from penstock.shards.files import check_digest, copy_part, part_name, routes_name
+from penstock.shards.manifest import (
+    Counts,
+    Manifest,
+    PartFile,
+    PolicyRange,
+    RewardReference,
+    RoutesFile,
+    SnapshotReference,
+    Tokenizer,
+    folder_of,
+    manifest_name,
+    read_manifest,
+    write_manifest,
+)
+from penstock_jobs.shards.build_slices import SliceResult, make_slice, slice_tasks
 from penstock_jobs.shards.errors import NothingToBuild
-from penstock_jobs.shards.plan import LeftOutSession
-from penstock_jobs.shards.plan import ShardPlan
-from penstock_jobs.shards.plan import count_reasons
-from penstock_jobs.shards.plan import plan_shard
+from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
 from penstock_jobs.shards.recipe import Recipe
-from penstock_jobs.shards.registration import announce_once
-from penstock_jobs.shards.registration import forget
-from penstock_jobs.shards.registration import register
+from penstock_jobs.shards.registration import announce_once, forget, register
 from penstock_jobs.shards.session_facts import PinnedSessions
-import hashlib
-import uuid
-
 
 #: Called after each slice with how many are done, and how many there are.
 SliceProgress = Callable[[int, int], None]

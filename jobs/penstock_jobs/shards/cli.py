@@ -2,22 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from penstock.errors import InvalidInput
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import Lake
-from penstock.lake.lake import open_existing
-from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import encode
-from penstock.terminal.output import facts
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
-from typing import Annotated
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import Lake, open_existing
+from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
+from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock.shards.manifest import Manifest

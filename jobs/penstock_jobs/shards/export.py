@@ -6,45 +6,34 @@ is its page: which column becomes what, how things are aligned, what is lost, an
 the target it was written for. Rows that a target cannot hold are left out and counted by reason.
 """
 
+import importlib
+import json
+import pkgutil
+import shutil
+import uuid
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
-from inspect import cleandoc
-from inspect import getmodule
+from inspect import cleandoc, getmodule
 from pathlib import Path
-from penstock.directories import make_directory
-from penstock.directories import sync_directory
-from penstock.errors import InvalidInput
-from penstock.settings import MIB
-from penstock.shards.files import read_part
-from penstock.shards.files import read_rows
-from penstock.shards.manifest import Manifest
-from penstock.shards.manifest import PartFile
-from penstock.shards.manifest import folder_of
-from penstock.shards.schema import Rows
-from penstock.storage import ObjectStore
-from typing import BinaryIO
-from typing import Self
-import importlib
-import json
+from typing import BinaryIO, Self
+
 import numpy as np
-import pkgutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import shutil
-import uuid
 
+from penstock.directories import make_directory, sync_directory
+from penstock.errors import InvalidInput
+from penstock.settings import MIB
+from penstock.shards.files import read_part, read_rows
+from penstock.shards.manifest import Manifest, PartFile, folder_of
+from penstock.shards.schema import Rows
+from penstock.storage import ObjectStore
 
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large
 #: ones.

@@ -3,42 +3,29 @@
 A shard appears in one transaction, when its files and its manifest are in the store.
 """
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from dataclasses import fields
-from penstock.database.engine import Database
-from penstock.database.engine import insert_new
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
+from dataclasses import dataclass, fields
+from typing import BinaryIO
+
+import numpy as np
+import sqlalchemy as sa
+
+from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
 from penstock.lake import segments
 from penstock.lake.buckets import SessionId
-from penstock.lake.commits import NO_PARTITION
-from penstock.lake.commits import SHARD
-from penstock.lake.commits import announce_file
-from penstock.lake.commits import next_snap
+from penstock.lake.commits import NO_PARTITION, SHARD, announce_file, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
-from penstock.lake.tables import consent_change
-from penstock.lake.tables import segment_intent
+from penstock.lake.tables import consent_change, segment_intent
 from penstock.shards.errors import ShardUnknown
-from penstock.shards.files import files_of
-from penstock.shards.files import read_rows
-from penstock.shards.manifest import Manifest
-from penstock.shards.manifest import folder_of
-from penstock.shards.manifest import read_manifest
-from penstock.shards.tables import shard
-from penstock.shards.tables import shard_file
-from penstock.shards.tables import shard_mark
+from penstock.shards.files import files_of, read_rows
+from penstock.shards.manifest import Manifest, folder_of, read_manifest
+from penstock.shards.tables import shard, shard_file, shard_mark
 from penstock.storage import ObjectStore
-from penstock_jobs.shards.exclusion.eligibility import NO_TRAIN
-from penstock_jobs.shards.exclusion.eligibility import with_repeats
+from penstock_jobs.shards.exclusion.eligibility import NO_TRAIN, with_repeats
 from penstock_jobs.shards.session_facts import SnapshotQueries
-from typing import BinaryIO
-import numpy as np
-import sqlalchemy as sa
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
-from penstock_jobs.rewards.settings import RewardSettings
+from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")
 TaskT = TypeVar("TaskT")
@@ -166,7 +166,7 @@ class PinnedSessions(SnapshotQueries):
         make_task: Callable[[Bucket], TaskT],
     ) -> Iterator[ResultT]:
         """The result for each bucket of these sessions, in the order in which workers finish."""
-        bytes_target = self.lake.settings.room(RewardSettings).rewards_bucket_bytes_target
+        bytes_target = reward_bucket_bytes(self.lake.settings)
         groups = [(SessionId(self.tenant, session),) for session in sorted(sessions)]
         buckets = plan_sessions(self.lake, self.pin, groups, bytes_target)
         for done in self.executor.run(function, (make_task(bucket) for bucket in buckets)):

@@ -28,19 +28,16 @@ Written for ATIF 1.8.
 """
 
 from collections.abc import Iterator
-from penstock.shards.manifest import PartFile
-from penstock.shards.schema import Rows
-from penstock_jobs.shards.export import ExportOutput
-from penstock_jobs.shards.export import Exporter
-from penstock_jobs.shards.export import ShardSource
-from penstock_jobs.shards.exporters.dialogue import DialogueMessage
-from penstock_jobs.shards.exporters.dialogue import read_dialogue
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from penstock.shards.manifest import PartFile
+from penstock.shards.schema import Rows
+from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.exporters.dialogue import DialogueMessage, read_dialogue
 
 _VERSION = "ATIF-v1.8"
 _UNKNOWN = "unknown"

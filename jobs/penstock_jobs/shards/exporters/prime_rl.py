@@ -30,19 +30,15 @@ Written for prime-rl's transport of 2026-10: `list[MicroBatch]`, structs as arra
 that of `MicroBatch` below. Before 2026-08 it had another, which is not written any more.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
-from penstock.shards.schema import Rows
-from penstock_jobs.shards.export import ExportOutput
-from penstock_jobs.shards.export import Exporter
-from penstock_jobs.shards.export import ShardSource
-from penstock_jobs.shards.export import WEIGHING
-from penstock_jobs.shards.export import kept_rows
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
+from penstock.shards.schema import Rows
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, kept_rows
 
 STEP_SAMPLES = 128
 STEP_TOKENS = 1_000_000

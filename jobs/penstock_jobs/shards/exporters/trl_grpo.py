@@ -25,14 +25,10 @@ Written for TRL 1.16: the keys that a `rollout_func` returns (`prompt_ids`, `com
 examples/trainers/trl_grpo.py puts both back.
 """
 
-from penstock.shards.schema import Rows
-from penstock_jobs.shards.export import ExportOutput
-from penstock_jobs.shards.export import Exporter
-from penstock_jobs.shards.export import ShardSource
-from penstock_jobs.shards.export import WEIGHING
-from penstock_jobs.shards.export import cut_lists
 import pyarrow as pa
 
+from penstock.shards.schema import Rows
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, cut_lists
 
 _COLUMNS = (
     "split", "input_ids", "loss_mask", "rollout_logprobs", "prompt_len", "n_tokens", "advantage",

@@ -26,20 +26,13 @@ Left out: `not_trained` (nothing is, or the loss weight is 0).
 Written for TRL 1.16.
 """
 
-from penstock.shards.schema import Rows
-from penstock_jobs.shards.export import ExportOutput
-from penstock_jobs.shards.export import Exporter
-from penstock_jobs.shards.export import ShardSource
-from penstock_jobs.shards.export import WEIGHING
-from penstock_jobs.shards.export import whole_lists
-from penstock_jobs.shards.exporters.dialogue import MESSAGES
-from penstock_jobs.shards.exporters.dialogue import has_untrained
-from penstock_jobs.shards.exporters.dialogue import plain
-from penstock_jobs.shards.exporters.dialogue import read_dialogue
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.shards.schema import Rows
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, whole_lists
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, has_untrained, plain, read_dialogue
 
 _COLUMNS = (
     "split", "token_source", "input_ids", "loss_mask", "n_tokens", "messages", "tools", *WEIGHING,

@@ -47,25 +47,26 @@ Written for verl 0.9, and run with 0.9.1.
 """
 
 from itertools import groupby
-from penstock.settings import MIB
-from penstock.shards.manifest import PartFile
-from penstock.shards.schema import Rows
-from penstock_jobs.shards.export import ExportOutput
-from penstock_jobs.shards.export import Exporter
-from penstock_jobs.shards.export import ShardSource
-from penstock_jobs.shards.export import WEIGHING
-from penstock_jobs.shards.export import by_split
-from penstock_jobs.shards.export import cut_values
-from penstock_jobs.shards.export import file_stem
-from penstock_jobs.shards.export import kept_rows
-from penstock_jobs.shards.exporters.dialogue import MESSAGES
-from penstock_jobs.shards.exporters.dialogue import plain
-from penstock_jobs.shards.exporters.dialogue import read_split
 from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.settings import MIB
+from penstock.shards.manifest import PartFile
+from penstock.shards.schema import Rows
+from penstock_jobs.shards.export import (
+    WEIGHING,
+    Exporter,
+    ExportOutput,
+    ShardSource,
+    by_split,
+    cut_values,
+    file_stem,
+    kept_rows,
+)
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, plain, read_split
 
 _UNKNOWN_SOURCE = "penstock"
 _ABILITY = "coding"
