@@ -16,7 +16,7 @@ from penstock.lake.commits import insert_segment, next_snap
 from penstock.lake.merges import in_row_groups, merge_sorted
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import SegmentWriter, Summariser, new_name
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from tests.support.lakes import hand_lake
 
 ORDER = [(name, "ascending") for name in SORTED_BY]

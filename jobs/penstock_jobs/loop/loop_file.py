@@ -38,8 +38,8 @@ _NAME_CHARS_MAX = 64
 
 @dataclass(frozen=True)
 class CycleStart:
-    """Whichever comes first. `tokens` are completion tokens of sessions that the channel's
-    checkpoint wrote and that were scored since the cycle before."""
+    """A cycle begins as soon as one of the two is reached. `tokens` are completion tokens of
+    sessions that the channel's checkpoint wrote and that were scored since the cycle before."""
 
     tokens: Positive | None = None
     every_s: Seconds | None = None

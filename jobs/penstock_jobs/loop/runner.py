@@ -72,7 +72,7 @@ class EndCycle:
 
 @dataclass(frozen=True)
 class Wait:
-    """Until then at most; None: nobody knows how long."""
+    """Wait until that time at most; None where nobody knows how long."""
 
     why: str
     until_us: int | None = None
@@ -321,7 +321,7 @@ class Runner:
 
 
 def _retry_may_help(error: PenstockError) -> bool:
-    """Not where the request is wrong, or was refused."""
+    """It does not help where the request is wrong, or was refused."""
     if isinstance(error, _UNREACHABLE):
         return True
     return error.exit_status != 2 and error.http_status not in _REFUSED

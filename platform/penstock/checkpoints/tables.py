@@ -1,17 +1,7 @@
 """The tables of checkpoints: model versions, their states, suites, and what they scored."""
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Float,
-    Index,
-    Integer,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, Text
 
 from penstock.database.tables import Number, metadata
 
@@ -33,9 +23,8 @@ checkpoint = Table(
     Column("note", Text, nullable=False),
     Column("registered_by", String(128), nullable=False),
     Column("registered_at", BigInteger, nullable=False),
-    UniqueConstraint("tenant", "digest"),
+    sa.UniqueConstraint("tenant", "digest"),
 )
-
 
 #: The shards that a checkpoint was trained on, beyond those of its parents.
 checkpoint_shard = Table(
@@ -46,7 +35,6 @@ checkpoint_shard = Table(
     Column("shard", String(80), primary_key=True),
     Index("ix_checkpoint_shard_shard", "tenant", "shard"),
 )
-
 
 #: Each step of a checkpoint from one state to the next.
 checkpoint_move = Table(
@@ -63,7 +51,6 @@ checkpoint_move = Table(
     Index("ix_checkpoint_move_checkpoint", "tenant", "checkpoint"),
 )
 
-
 #: A benchmark, by its content or by the name that an import gave it.
 suite_version = Table(
     "suite_version",
@@ -77,7 +64,6 @@ suite_version = Table(
     Column("content", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
-
 
 #: One run of a suite, or one import of results.
 benchmark_run = Table(
@@ -100,7 +86,6 @@ benchmark_run = Table(
     Column("finished_at", BigInteger),
     Index("ix_benchmark_run_checkpoint", "tenant", "checkpoint", "suite"),
 )
-
 
 #: One attempt of a checkpoint at a task. Its score never changes; an error gives way to a score.
 benchmark_attempt = Table(

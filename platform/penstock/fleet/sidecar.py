@@ -25,7 +25,7 @@ from penstock.fleet.replicas import Report
 from penstock.fleet.reporter import Reporter
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import ENVIRONMENT_PREFIX, Settings
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 
 NAME = "state.json"
 

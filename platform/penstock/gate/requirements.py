@@ -5,13 +5,20 @@ A guard relative to the incumbent is a limit on a mean over tasks as well: `cand
 paired.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from penstock.gate.policy import SHARES, TASKS_LEAST, Guard, Requirement
 from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
 from penstock.gate.results import Amounts, MetricValues, SuiteResults, metric_values, task_values
-from penstock.gate.statistics import Comparison, Values, compare_values, estimate, reach_of
+from penstock.gate.statistics import (
+    Comparison,
+    Estimate,
+    Values,
+    compare_values,
+    estimate,
+    reach_of,
+)
 from penstock.gate.verdict import Outcome, PartVerdict, worst_of
 
 
@@ -42,12 +49,12 @@ def judge_requirement(required: Requirement, results: SuiteResults, alpha: float
 
 def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
     values = metric_values(results, guard.metric, 1)
-    facts = asdict(guard) | {"alpha": results.level(guard.alpha), "alpha_asked": guard.alpha}
+    strict = replace(guard, alpha=results.level(guard.alpha))
+    facts = asdict(strict) | {"alpha_asked": guard.alpha}
     if unusable := _unusable(values):
         return PartVerdict(*unusable, facts)
-    strict = replace(guard, alpha=facts["alpha"])
-    measurement = measure_guard(strict, values.candidate, values.incumbent)
-    return PartVerdict(measurement.outcome, measurement.why, facts | asdict(measurement))
+    measured = measure_guard(strict, values.candidate, values.incumbent)
+    return replace(measured, facts=facts | measured.facts)
 
 
 def _unusable(values: MetricValues) -> tuple[Outcome, str] | None:
@@ -150,87 +157,58 @@ def _needs(compared: Comparison, spread: Spread | None, scale: float) -> dict[st
     return {"tasks": max(tasks, compared.tasks + 1) if tasks else None, "attempts": attempts}
 
 
-@dataclass(frozen=True, kw_only=True)
-class GuardMeasurement:
-    """`value` lies between `lower` and `upper`; each is wrong in alpha of all cases. It is the
-    relative change towards the worse, where the limit is relative to an incumbent that is not 0."""
+def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -> PartVerdict:
+    """Both have the same tasks, at least two. Without an incumbent a relative limit holds.
 
-    outcome: Outcome
-    why: str
-    tasks: int
-    candidate_mean: float
-    incumbent_mean: float | None = None
-    value: float | None = None
-    lower: float | None = None
-    upper: float | None = None
-    p: float | None = None
-
-
-def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -> GuardMeasurement:
-    """Both have the same tasks, at least two. Without an incumbent a relative limit holds."""
+    In the facts `value` lies between `lower` and `upper`; each is wrong in alpha of all cases. It
+    is the relative change towards the worse, where the limit is relative to an incumbent that is
+    not 0.
+    """
     tasks = sorted(candidate)
     mean, ours = task_values(candidate, tasks)
+    facts: dict[str, Any] = dict.fromkeys(("incumbent_mean", "value", "lower", "upper", "p"))
+    facts |= {"tasks": len(tasks), "candidate_mean": mean}
     if guard.kind in {"max", "min"}:
-        return _absolute_guard(guard, mean, ours)
+        sign = 1.0 if guard.kind == "max" else -1.0
+        excess = _excess(guard, sign * (ours - guard.limit), scale=guard.limit)
+        ends = [guard.limit + sign * excess.lower, guard.limit + sign * excess.upper]
+        facts |= {"value": mean, "lower": min(ends), "upper": max(ends), "p": excess.p_worse}
+        outcome, shown = _guard_outcome(excess)
+        word = "at most" if sign > 0 else "at least"
+        why = f"it is {mean:.3g}, and {word} {guard.limit:g} is allowed: {shown}"
+        return PartVerdict(outcome, why, facts)
     if incumbent is None:
-        why = "there is no incumbent to compare with"
-        return GuardMeasurement(outcome="PASS", why=why, tasks=len(tasks), candidate_mean=mean)
-    return _relative_guard(guard, (mean, ours), task_values(incumbent, tasks))
-
-
-def _absolute_guard(guard: Guard, mean: float, ours: Values) -> GuardMeasurement:
-    sign = 1.0 if guard.kind == "max" else -1.0
-    over = sign * (ours - guard.limit)
-    outcome, shown, lower, upper, p = _excess(guard, over, scale=guard.limit)
-    ends = (guard.limit + sign * lower, guard.limit + sign * upper)
-    word = "at most" if sign > 0 else "at least"
-    return GuardMeasurement(
-        outcome=outcome, why=f"it is {mean:.3g}, and {word} {guard.limit:g} is allowed: {shown}",
-        tasks=ours.size, candidate_mean=mean, value=mean, lower=min(ends), upper=max(ends), p=p,
-    )  # fmt: skip
-
-
-def _relative_guard(
-    guard: Guard, candidate: tuple[float, Values], incumbent: tuple[float, Values]
-) -> GuardMeasurement:
-    (mean, ours), (before, theirs) = candidate, incumbent
+        return PartVerdict("PASS", "there is no incumbent to compare with", facts)
+    before, theirs = task_values(incumbent, tasks)
+    facts["incumbent_mean"] = before
     if before == 0 and guard.slack == 0:
-        outcome: Outcome = "PASS"
-        why = "the incumbent's is 0, which cannot decrease"
-        if guard.kind == "max_increase":
-            outcome = "INCONCLUSIVE"
-            why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
-        return GuardMeasurement(
-            outcome=outcome, why=why, tasks=ours.size, candidate_mean=mean, incumbent_mean=0.0
-        )
+        if guard.kind == "max_decrease":
+            return PartVerdict("PASS", "the incumbent's is 0, which cannot decrease", facts)
+        why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
+        return PartVerdict("INCONCLUSIVE", why, facts)
     if guard.kind == "max_increase":
         over = ours - (1 + guard.limit) * theirs - guard.slack
     else:
         over = (1 - guard.limit) * theirs - guard.slack - ours
-    outcome, why, lower, upper, p = _excess(guard, over, scale=before)
-    change = {}
+    excess = _excess(guard, over, scale=before)
+    facts["p"] = excess.p_worse
     if before:
         limit = guard.limit + guard.slack / before
-        ends = {"value": float(over.mean()), "lower": lower, "upper": upper}
-        change = {name: limit + end / before for name, end in ends.items()}
-    return GuardMeasurement(
-        outcome=outcome, why=why, tasks=ours.size, candidate_mean=mean, incumbent_mean=before,
-        p=p, **change,
-    )  # fmt: skip
+        ends_of = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}
+        facts |= {name: limit + end / before for name, end in ends_of.items()}
+    return PartVerdict(*_guard_outcome(excess), facts)
 
 
-def _excess(
-    guard: Guard, over: Values, *, scale: float
-) -> tuple[Outcome, str, float, float, float]:
-    """Whether the limit is exceeded; from how much to how much; and how likely so small an excess
-    is if there is one."""
+def _excess(guard: Guard, over: Values, *, scale: float) -> Estimate:
+    """By how much the limit is exceeded."""
     reach = reach_of(over, 1.0 if guard.metric in SHARES else abs(scale))
     mean = float(over.mean())
-    excess = estimate(over, worst=mean - reach, best=mean + reach, limit=0.0, alpha=guard.alpha)
-    outcome: Outcome = "INCONCLUSIVE"
-    why = "neither that it holds nor that it is breached is shown"
+    return estimate(over, worst=mean - reach, best=mean + reach, limit=0.0, alpha=guard.alpha)
+
+
+def _guard_outcome(excess: Estimate) -> tuple[Outcome, str]:
     if excess.upper <= 0:
-        outcome, why = "PASS", "it holds"
-    elif excess.lower > 0:
-        outcome, why = "FAIL", "it is breached"
-    return outcome, why, excess.lower, excess.upper, excess.p_worse
+        return "PASS", "it holds"
+    if excess.lower > 0:
+        return "FAIL", "it is breached"
+    return "INCONCLUSIVE", "neither that it holds nor that it is breached is shown"
