@@ -157,11 +157,12 @@ def read_section(
     kinds = {name: _without_none(hint) for name, hint in hints.items()}
     keys = {name: name.removesuffix("_s") if kinds[name] == Seconds else name for name in kinds}
     refuse_unknown(section, keys.values(), where)
+    needed = [keys[field.name] for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
+    section = dict.fromkeys(needed) | dict(section)
     values = {
-        field.name: _read(section, keys[field.name], kinds[field.name], where, directory)
-        for field in fields(kind)  # type: ignore[arg-type]
-        if keys[field.name] in section
-        or (field.default is MISSING and field.default_factory is MISSING)
+        name: _read(section, key, kinds[name], where, directory)
+        for name, key in keys.items()
+        if key in section
     }
     try:
         return kind(**values)
@@ -182,7 +183,7 @@ def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory
     if kind == Seconds:
         return duration_s(section, key, where)
     if get_origin(kind) is Annotated:
-        return whole(section, key, section[key], where, least=arguments[1])
+        return whole(section, key, 0, where, least=arguments[1])
     if get_origin(kind) is Literal:
         return choice(section, key, arguments, None, where)
     if get_origin(kind) is tuple:
