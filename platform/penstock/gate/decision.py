@@ -8,7 +8,8 @@ data.
 from dataclasses import asdict
 from typing import Any
 
-from penstock.gate.evidence import CheckpointIdentity, Evidence, SideEvidence, SuiteEvidence
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import Policy
 from penstock.gate.requirements import judge_guard, judge_requirement
 from penstock.gate.results import SuiteResults, is_from_the_future, suite_results
@@ -83,7 +84,7 @@ def _document(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _named(checkpoint: CheckpointIdentity) -> dict[str, str]:
+def _named(checkpoint: Checkpoint) -> dict[str, str]:
     return {"name": checkpoint.name, "digest": checkpoint.digest}
 
 
