@@ -3,36 +3,32 @@
 A TOML file. Paths in it are relative to it; commands run where it lies.
 """
 
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from penstock.checkpoints.checkpoint import check_channel_name
-from penstock.checkpoints.checkpoint import check_name
+from typing import Any, Literal
+
+from penstock.checkpoints.checkpoint import check_channel_name, check_name
 from penstock.checkpoints.digests import text_digest
 from penstock.errors import InvalidInput
 from penstock.gate.policy import parse
 from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
-from penstock.toml_document import Positive
-from penstock.toml_document import Seconds
-from penstock.toml_document import duration_s
-from penstock.toml_document import parse_toml
-from penstock.toml_document import read_section
-from penstock.toml_document import read_text
-from penstock.toml_document import refuse_unknown
-from penstock.toml_document import table
-from penstock.toml_document import text
-from penstock_jobs.rewards.definition import DEFAULT
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.definition import shipped
-from penstock_jobs.shards.recipe import Recipe
-from penstock_jobs.shards.recipe import load_recipe
-from typing import Any
-from typing import Literal
-import os
-import shlex
-
+from penstock.toml_document import (
+    Positive,
+    Seconds,
+    duration_s,
+    parse_toml,
+    read_section,
+    read_text,
+    refuse_unknown,
+    table,
+    text,
+)
+from penstock_jobs.rewards.definition import DEFAULT, Definition, find_definition, shipped
+from penstock_jobs.shards.recipe import Recipe, load_recipe
 
 StalenessSource = Literal["channel", "recipe"]
 _HOUR_S = 3_600
