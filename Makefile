@@ -73,11 +73,11 @@ simulator-study: .venv/ready ## compare rewards with what the simulator knows, o
 	$(BIN)/python -m bench.simulator_truth $(ARGS)
 
 .PHONY: plots
-plots: .venv/ready ## draw the plots of docs/rewards.md anew, from the functions themselves
+plots: .venv/ready ## draw the plots of the pages on rewards anew, from the functions themselves
 	$(BIN)/python -m bench.plots $(ARGS)
 
 .PHONY: docs
-docs: .venv/ready ## write the tables of docs/sql.md and docs/settings.md anew, from views and settings
+docs: .venv/ready ## write the lists of docs/sql.md and docs/settings.md anew, from views and settings
 	$(BIN)/python -m bench.sql_page
 	$(BIN)/python -m bench.settings_page
 

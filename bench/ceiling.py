@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.measure import cpu_seconds
-from penstock.events.event import Envelope
-from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS
+from penstock.events.event import CUSTOM_PREFIX, PAYLOADS, Envelope
 from penstock.events.validation import validate_lines
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import ZSTD_LEVEL

@@ -8,13 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
 from penstock.database.migrations import upgrade
+from penstock.database.settings import DatabaseLimits
 from penstock.eventlog import OffsetBounds
-from penstock.lake import commit
+from penstock.lake import commits
 from penstock.lake.catalog import current
-from penstock.lake.commit import LedgerCounts, LedgerKey, PartitionAdvance
-from penstock.lake.partitions import LogShape, agree_on_shape, claim_partition
+from penstock.lake.commits import (
+    LedgerCounts,
+    LedgerKey,
+    LogShape,
+    PartitionAdvance,
+    agree_on_shape,
+    claim_partition,
+)
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment
 from tests.support.servers.postgres import PostgresServer
@@ -49,9 +55,9 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
             together.wait()
             for number in range(_COMMITS_EACH):
                 name = f"events/{partition}-{number}.parquet"
-                commit.announce_file(database, name, partition, claim.owner, claim.epoch)
+                commits.announce_file(database, name, partition, claim.owner, claim.epoch)
                 change = _change(name, number + 1)
-                claim = commit.advance(database, claim, change, lease_s=_LEASE_SECONDS)
+                claim = commits.advance(database, claim, change, lease_s=_LEASE_SECONDS)
 
         with ThreadPoolExecutor(writers) as threads:
             running = [threads.submit(work, partition) for partition in range(writers)]
@@ -72,7 +78,7 @@ def seconds_to_pin(postgres: PostgresServer, segments: int) -> float:
         log = agree_on_shape(database, "bench", 1)
         rows = [_row(number, log) for number in range(segments)]
         with database.write() as connection:
-            commit.next_snap(connection, commit.INGEST)
+            commits.next_snap(connection, commits.INGEST)
             connection.execute(sa.insert(segment), rows)
         current(database)
         started = time.perf_counter()
@@ -111,7 +117,7 @@ def _file(name: str) -> SegmentFile:
 def _row(number: int, log: LogShape) -> dict[str, object]:
     return vars(_file(f"events/{number}.parquet")) | {
         "added_snap": 1,
-        "kind": commit.INGEST,
+        "kind": commits.INGEST,
         "partition": 0,
         "log_id": log.log_id,
         "log_partitions": log.partitions,

@@ -9,9 +9,8 @@ import numpy as np
 from bench.figures import Figure, at_most
 from penstock.channels.judgement import judge
 from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.registration import register
-from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade

@@ -8,13 +8,19 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from penstock.lake import commit
-from penstock.lake.commit import LedgerCounts, LedgerKey, PartitionAdvance
+from penstock.lake import commits
+from penstock.lake.commits import (
+    LedgerCounts,
+    LedgerKey,
+    PartitionAdvance,
+    PartitionClaim,
+    agree_on_shape,
+    claim_partition,
+    release_claim,
+)
 from penstock.lake.lake import Lake, open_or_make
-from penstock.lake.partitions import PartitionClaim, agree_on_shape, claim_partition, release_claim
-from penstock.lake.rows import EVENT_ROWS, ROW_GROUP_BYTES_MAX, RowGroupLimits
+from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
 from penstock.lake.segments import SegmentWriter, new_name
-from penstock.lake.settings import LakeSettings
 from penstock.settings import load_settings
 
 _EVENTS_PER_SESSION = 50
@@ -63,11 +69,9 @@ def _rows(number: int) -> pa.Table:
 
 
 def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
-    settings = lake.settings
     name = new_name(0, "made")
-    commit.announce_file(lake.database, name, 0, claim.owner, claim.epoch)
-    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
-    writer = SegmentWriter(lake.store, name, limits, lake.summariser)
+    commits.announce_file(lake.database, name, 0, claim.owner, claim.epoch)
+    writer = SegmentWriter(lake.store, name, ROW_GROUPS, lake.summariser)
     with writer:
         writer.write(rows)
     key = LedgerKey("default", "made", 0)
@@ -78,4 +82,4 @@ def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
         rejected=[],
         consents={},
     )
-    return commit.advance(lake.database, claim, change, lease_s=_LEASE_SECONDS)
+    return commits.advance(lake.database, claim, change, lease_s=_LEASE_SECONDS)

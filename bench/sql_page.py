@@ -1,27 +1,29 @@
-"""Writes the tables of docs/sql.md from the views: `make docs`.
+"""Writes the columns in docs/sql.md from the views: `make docs`.
 
-A view's `.sql` file says below `-- Columns:` what each column means; the database says of which
-type it is.
+A view's `.sql` file says below `-- Columns:` what its columns mean; the database says of which type
+they are.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from penstock.lake.lake import Lake, open_or_make
-from penstock.lake.views import view_names, view_sql
+from penstock.lake.view_sources import view_names, view_sql
 from penstock.settings import load_settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "sql.md"
-_COLUMN = re.compile(r"^--   (\S+) +(\S.*)$", re.MULTILINE)
-_TABLE = re.compile(r"^\| column \| type \| meaning \|\n(?:\|.*\n)+", re.MULTILINE)
+_COLUMNS = re.compile(r"^--   (\S+(?:, \S+)*)  +(\S.*)$", re.MULTILINE)
+#: The meaning of columns that a list at the head of the page explains.
+_SHARED = "[shared](#shared-columns)"
+_LIST = re.compile(r"^(?:- `.*\n)+", re.MULTILINE)
 
 
-def meanings(view: str) -> dict[str, str]:
-    """What each column of a view means, as its SQL file says."""
+def meanings(view: str) -> list[tuple[list[str], str]]:
+    """What the columns of a view mean, as its SQL file says. Columns on one line share it."""
     header = view_sql(view).partition("-- Columns:\n")[2]
-    return dict(_COLUMN.findall(header))
+    return [(names.split(", "), meaning) for names, meaning in _COLUMNS.findall(header)]
 
 
 def types(lake: Lake, view: str) -> dict[str, str]:
@@ -31,22 +33,29 @@ def types(lake: Lake, view: str) -> dict[str, str]:
     return {row["column_name"]: short.get(kind := row["column_type"], kind) for row in rows}
 
 
-def table(column_types: Mapping[str, str], column_meanings: Mapping[str, str]) -> str:
-    rows = (
-        f"| `{column}` | {kind} | {column_meanings[column]} |\n"
-        for column, kind in column_types.items()
-    )
-    return "| column | type | meaning |\n|---|---|---|\n" + "".join(rows)
+def columns(kinds: Mapping[str, str], explained: Sequence[tuple[list[str], str]]) -> str:
+    """Raises ValueError unless each column is explained once."""
+    names = [name for group, _ in explained for name in group]
+    if sorted(names) != sorted(kinds):
+        raise ValueError(f"explained are {names}, the columns are {list(kinds)}")
+    lines = ""
+    for group, meaning in explained:
+        kind = list(dict.fromkeys(kinds[name] for name in group))
+        if len(kind) > 1:
+            kind = [kinds[name] for name in group]
+        shown = "" if meaning == _SHARED or kind == ["VARCHAR"] else f" {', '.join(kind)}"
+        lines += f"- {', '.join(f'`{name}`' for name in group)}{shown}: {meaning}\n"
+    return lines
 
 
 def written(page: str, lake: Lake) -> str:
-    """The page with the table of each view as the view is."""
+    """The page with the columns of each view as the view is."""
     for view in sorted(view_names()):
         start = page.index(f"\n## {view}\n")
-        old = _TABLE.search(page, start)
+        old = _LIST.search(page, start)
         if old is None:
-            raise ValueError(f"docs/sql.md has no table of {view}")
-        new = table(types(lake, view), meanings(view))
+            raise ValueError(f"docs/sql.md has no list of {view}")
+        new = columns(types(lake, view), meanings(view))
         page = page[: old.start()] + new + page[old.end() :]
     return page
 

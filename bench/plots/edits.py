@@ -8,7 +8,7 @@ from bench.plots import stories
 from bench.plots.drawing import label, legend_beside, panels, shares
 from bench.plots.stories import HEAD, OTHER, TAIL, WRITTEN, text_of, with_another_word
 from penstock_jobs.rewards.bucket import EditParameters
-from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
+from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.texts.similarity import sim4
 from tests.rewards.measures import value
 from tests.rewards.stories import Story, bucket, found

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.channels.channel import assign
     from penstock.checkpoints.trainer_answer import trained
     from penstock.errors import PenstockError
-    from penstock.lake.lake import LakeQuery as Query
+    from penstock.lake.query import LakeQuery as Query
     from penstock.python_api import LakeWithChannels as Lake
     from penstock.python_api import open_lake as open
     from penstock.shards.reader import read_shard
@@ -38,7 +38,7 @@ __all__ = [
 _PLACES = {
     "Lake": ("penstock.python_api", "LakeWithChannels"),
     "PenstockError": ("penstock.errors", "PenstockError"),
-    "Query": ("penstock.lake.lake", "LakeQuery"),
+    "Query": ("penstock.lake.query", "LakeQuery"),
     "assign": ("penstock.channels.channel", "assign"),
     "open": ("penstock.python_api", "open_lake"),
     "read_shard": ("penstock.shards.reader", "read_shard"),

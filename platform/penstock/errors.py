@@ -39,9 +39,6 @@ class PenstockError(Exception):
         return partial(type(self), **self.facts), ()
 
 
-# What the caller sent, or lacks
-
-
 class ExtraMissing(PenstockError):
     """{what} needs more than the base install: pip install 'penstock[{extra}]'."""
 
@@ -59,12 +56,6 @@ class SettingInvalid(PenstockError):
     """The setting {name} from {origin} cannot be used: {why}."""
 
     exit_status = 2
-
-
-# Who may do what
-
-
-# Overload and outages: try again later
 
 
 class Backlogged(PenstockError):
@@ -89,13 +80,6 @@ class TooManyRequests(Backlogged):
     http_status = 429
 
 
-# The event log and the writer
-
-
-# The executor and jobs
-
-
-# Shards
-
-
-# The registry
+def one_line(error: object) -> str:
+    """A message without its line breaks."""
+    return " ".join(str(error).split())

@@ -1,16 +1,26 @@
-"""What users write in TOML, read key by key: what is unknown or cannot be meant is refused by name.
+"""What users write in TOML, read key by key or as a dataclass: what is unknown or cannot be meant
+is refused by name.
 
 `where` says in which file, and in which part of it. All raise InvalidInput.
 """
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from penstock.errors import InvalidInput
+
+#: Types of the fields of a section: whole numbers from 1 and from 0 on, and a time such as 90s.
+Positive = Annotated[int, 1]
+NotNegative = Annotated[int, 0]
+Seconds = Annotated[int, "s"]
+
+Section = TypeVar("Section")
 
 #: A time of more is meant by nobody, and no clock has it.
 _DURATION_DIGITS_MAX = 9
@@ -33,9 +43,9 @@ def parse_toml(content: str, where: str) -> dict[str, Any]:
         raise InvalidInput(what=where, why=str(error)) from error
 
 
-def refuse_unknown(found: Iterable[str], known: Iterable[str], where: str) -> None:
+def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
     known = list(known)
-    for key in found:
+    for key in keys:
         if key not in known:
             raise InvalidInput(what=f"{key!r} in {where}", why=unknown(key, known))
 
@@ -50,26 +60,26 @@ def unknown(name: str, known: Iterable[str]) -> str:
     return f"there is no such name; {hint}"
 
 
-def text(found: Mapping[str, Any], key: str, where: str) -> str:
-    value = found.get(key)
+def text(section: Mapping[str, Any], key: str, where: str) -> str:
+    value = section.get(key)
     if not isinstance(value, str) or not value:
         raise InvalidInput(what=where, why=f"{key} has to be a text, and is {value!r}")
     return value
 
 
-def text_or_none(found: Mapping[str, Any], key: str, where: str) -> str | None:
-    return text(found, key, where) if key in found else None
+def text_or_none(section: Mapping[str, Any], key: str, where: str) -> str | None:
+    return text(section, key, where) if key in section else None
 
 
-def texts(found: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    value = found.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+def texts(section: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = section.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise InvalidInput(what=where, why=f"{key} has to be a list of texts, and is {value!r}")
     return tuple(value)
 
 
-def table(found: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    value = found.get(key, {})
+def table(section: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = section.get(key, {})
     if not isinstance(value, dict):
         raise InvalidInput(what=where, why=f"{key} has to be a table, and is {value!r}")
     return value
@@ -79,46 +89,46 @@ def number(value: Any, key: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidInput(what=where, why=f"{key} has to be a number, and is {value!r}")
     try:
-        found = float(value)
+        as_float = float(value)
     except OverflowError:  # whole numbers have no end
-        found = inf
-    if not -inf < found < inf:
-        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {found!r}")
-    return found
+        as_float = inf
+    if not -inf < as_float < inf:
+        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {as_float!r}")
+    return as_float
 
 
-def share(found: Mapping[str, Any], key: str, default: float, where: str) -> float:
+def share(section: Mapping[str, Any], key: str, default: float, where: str) -> float:
     """A number from 0 to 1."""
-    value = number(found.get(key, default), key, where)
+    value = number(section.get(key, default), key, where)
     if not 0 <= value <= 1:
         raise InvalidInput(what=where, why=f"{key} has to lie between 0 and 1, and is {value!r}")
     return value
 
 
-def whole(found: Mapping[str, Any], key: str, default: int, where: str, *, least: int) -> int:
-    value = found.get(key, default)
+def whole(section: Mapping[str, Any], key: str, default: int, where: str, *, least: int) -> int:
+    value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
         why = f"{key} has to be a whole number from {least} on, and is {value!r}"
         raise InvalidInput(what=where, why=why)
     return value
 
 
-def whole_or_none(found: Mapping[str, Any], key: str, where: str, *, least: int) -> int | None:
-    return whole(found, key, least, where, least=least) if key in found else None
+def whole_or_none(section: Mapping[str, Any], key: str, where: str, *, least: int) -> int | None:
+    return whole(section, key, least, where, least=least) if key in section else None
 
 
-def flag(found: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
-    value = found.get(key, default)
+def flag(section: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
+    value = section.get(key, default)
     if not isinstance(value, bool):
         raise InvalidInput(what=where, why=f"{key} has to be true or false, and is {value!r}")
     return value
 
 
-def duration_s(found: Mapping[str, Any], key: str, where: str) -> int | None:
+def duration_s(section: Mapping[str, Any], key: str, where: str) -> int | None:
     """Seconds, of a text such as 90s, 30m, 6h, 7d or 2w."""
-    if key not in found:
+    if key not in section:
         return None
-    value = text(found, key, where)
+    value = text(section, key, where)
     digits, unit = value[:-1], value[-1]
     plain = digits.isascii() and digits.isdecimal() and len(digits) <= _DURATION_DIGITS_MAX
     if unit not in _SECONDS or not plain:
@@ -128,9 +138,59 @@ def duration_s(found: Mapping[str, Any], key: str, where: str) -> int | None:
 
 
 def choice(
-    found: Mapping[str, Any], key: str, of: tuple[Any, ...], default: Any, where: str
+    section: Mapping[str, Any], key: str, of: tuple[Any, ...], default: Any, where: str
 ) -> Any:
-    value = found.get(key, default)
+    value = section.get(key, default)
     if value not in of:
         raise InvalidInput(what=where, why=f"{key} is {value!r}, not {' or '.join(of)}")
     return value
+
+
+def read_section(
+    kind: type[Section], section: Mapping[str, Any], where: str, directory: Path = Path()
+) -> Section:
+    """A section as a dataclass: the types of its fields say what they may hold, and a field with a
+    default may be left out. A field of Seconds ends with `_s`, and its key does not. A float is a
+    share, a path is relative to the directory, a dataclass is a table. The dataclass refuses its
+    values by ValueError."""
+    hints = get_type_hints(kind, include_extras=True)
+    kinds = {name: _without_none(hint) for name, hint in hints.items()}
+    keys = {name: name.removesuffix("_s") if kinds[name] == Seconds else name for name in kinds}
+    refuse_unknown(section, keys.values(), where)
+    needed = [keys[field.name] for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
+    section = dict.fromkeys(needed) | dict(section)
+    values = {
+        name: _read(section, key, kinds[name], where, directory)
+        for name, key in keys.items()
+        if key in section
+    }
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise InvalidInput(what=where, why=str(error)) from error
+
+
+def _without_none(hint: Any) -> Any:
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    return kinds[0] if NoneType in get_args(hint) else hint
+
+
+def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory: Path) -> Any:
+    arguments = get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        nested = table(section, key, where)
+        return read_section(kind, nested, f"[{key}] of {where}", directory)
+    if kind == Seconds:
+        return duration_s(section, key, where)
+    if get_origin(kind) is Annotated:
+        return whole(section, key, 0, where, least=arguments[1])
+    if get_origin(kind) is Literal:
+        return choice(section, key, arguments, None, where)
+    if get_origin(kind) is tuple:
+        items = texts(section, key, where)
+        return tuple(directory / item for item in items) if arguments[0] is Path else items
+    if kind is Path:
+        return directory / text(section, key, where)
+    if kind is bool:
+        return flag(section, key, False, where)
+    return share(section, key, 0.0, where) if kind is float else text(section, key, where)

@@ -17,11 +17,11 @@ from penstock.access.keys import (
     may_be_key,
     revoke_key,
 )
-from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
+from tests.support.manual_clock import ManualClock
 from tests.support.servers.interleaving import Stopped, waiting_or_done
 from tests.support.servers.postgres import PostgresServer
 

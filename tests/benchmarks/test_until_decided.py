@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from penstock.channels.judgement import channel_evidence, judge
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.scores import attempts_of, record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, attempts_of, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import InvalidInput
 from penstock.gate.decision import decide
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.until_decided import LookResult, UntilDecided
+from penstock_jobs.benchmarks.run import LookResult, UntilDecided
 from tests.benchmarks.conftest import TENANT
 from tests.support.checkpoint_factory import promote, says, set_policy
 

@@ -24,7 +24,7 @@ from penstock.channels.errors import (
 from penstock.channels.history import channel_changes
 from penstock.channels.tables import channel, notice
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
+from penstock.database.settings import DatabaseLimits
 from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
 from tests.channels.linearizability import Call, Told, problems

@@ -20,7 +20,7 @@ from penstock.channels.tables import channel, channel_change, notice
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
+from penstock.database.settings import DatabaseLimits
 from penstock.gate.tables import gate_policy, verdict
 from tests.support.checkpoint_factory import (
     TENANT,

@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels.tables import channel_change
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import now_us
 from penstock.lake.catalog import create_snapshot

@@ -27,7 +27,6 @@ from penstock.settings import Settings
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard, shard_mark
 from penstock.storage import open_store
-from penstock.storage.settings import StorageSettings
 from tests.support.checkpoint_factory import NOWHERE, TENANT, add, digest_of, promote, rollback
 from tests.support.servers.s3 import S3Server
 
@@ -301,7 +300,7 @@ def test_files_in_a_bucket(embedded: Database, s3: S3Server, tmp_path: Path) -> 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     expected = digests.digest_files(str(tmp_path / "model"), NOWHERE)
-    settings = Settings(data=tmp_path, rooms=(StorageSettings(store_attempts_max=1),))
+    settings = Settings(data=tmp_path)
     assert digests.digest_files(s3.store_url(f"{prefix}/model"), settings) == expected
     one = digests.digest_files(s3.store_url(f"{prefix}/model/a.bin"), settings)
     assert one == digests.digest_files(str(tmp_path / "model" / "a.bin"), NOWHERE)

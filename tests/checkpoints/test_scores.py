@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.checkpoints.attempt import Attempt, AttemptScope, check_attempt
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    attempts_of,
+    check_attempt,
+    record_attempts,
+    versions_tried,
+)
 from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.scores import attempts_of, record_attempts, versions_tried
 from penstock.checkpoints.suites import (
     SuiteContent,
     SuiteTask,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
@@ -61,7 +60,7 @@ def test_check_tells_the_outcome_first_then_why_and_the_numbers(
     assert bad.status == 1
     lines = bad.out.splitlines()
     assert lines[0] == "FAIL: bad for production, after old"
-    assert lines[1].strip().startswith("core score: worse by")
+    assert lines[1].strip().startswith("core score: at least")
     as_json = scored("gate", "check", "good", "--json").json()
     assert as_json["outcome"] == "PASS"
     assert as_json["verdict"]["requirements"][0]["tasks"] == 40

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
+from penstock.database.settings import DatabaseLimits
 from tests.support.servers.postgres import PostgresServer
 
 OpenDatabase = Callable[..., Database]

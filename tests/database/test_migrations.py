@@ -216,7 +216,7 @@ def test_a_database_of_a_newer_penstock_is_refused(database: Database) -> None:
 UPGRADE = """
 import sys
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits as Limits
+from penstock.database.settings import DatabaseLimits as Limits
 from penstock.database.migrations import check, upgrade
 database = Database(sys.argv[1], Limits(lock_seconds_max=30))
 print("ready", flush=True)

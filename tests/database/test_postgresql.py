@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from penstock.database import migrations
 from penstock.database.engine import Database, lock_table, parse_database_address
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.limits import DatabaseLimits
+from penstock.database.settings import DatabaseLimits
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.lake.tables import lake_head, reader_lease, snapshot
 from tests.support.servers.interleaving import waiting_or_done
@@ -148,7 +148,10 @@ def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
 
 def test_a_transaction_that_pauses_too_long_is_ended(url: str) -> None:
     """Its locks would stop everybody."""
-    patient, paused = Database(url), Database(url, DatabaseLimits(statement_seconds_max=0.2))
+    patient, paused = (
+        Database(url),
+        Database(url, DatabaseLimits(statement_seconds_max=0.2)),
+    )
 
     def pause() -> None:
         with paused.write() as connection:

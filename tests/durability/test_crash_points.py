@@ -15,15 +15,16 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
+from penstock.eventlog import settings as eventlog
 from penstock.ingest.errors import LogTruncated
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
-from penstock.lake.collection import collect
 from penstock.lake.errors import CompactionConflict, FencedOff
 from penstock.lake.merges import SEGMENTS, merge, swap, write_merged
 from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.producers import is_whole
@@ -123,11 +124,11 @@ def test_a_process_dies_and_the_next_goes_on(tmp_path: Path, point: str) -> None
 
 
 def test_a_writer_that_dies_before_or_after_the_log_is_trimmed_loses_nothing(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {"log_file_bytes_max": 1000}
+    monkeypatch.setattr(eventlog, "FILE_BYTES_MAX", 1000)
     for when in ("before", "after"):
-        with hand_lake(tmp_path, **limits) as lake:
+        with hand_lake(tmp_path) as lake:
             for event in EVENTS:
                 lake.send([event])
             log = lake.lake.log
@@ -142,7 +143,7 @@ def test_a_writer_that_dies_before_or_after_the_log_is_trimmed_loses_nothing(
             with pytest.raises(Died):
                 lake.writer().drain()
             del log.trim
-        with hand_lake(tmp_path, **limits) as lake:
+        with hand_lake(tmp_path) as lake:
             lake.store()
             holds(lake, 100)
             has_no_litter(lake)

@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 from penstock.database.engine import now_us
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import Pin, create_snapshot, current, drop_snapshot, pinned
-from penstock.lake.collection import collect
 from penstock.lake.errors import HistoryRemoved, SnapshotUnknown
 from penstock.lake.merges import merge
 from penstock.lake.segments import sessions_name
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from tests.support.lakes import make_event, open_by_hand
 

@@ -18,8 +18,6 @@ from tests.support.waiting import eventually
 
 SETTINGS = {
     "PENSTOCK_FLUSH_SECONDS_MAX": "0.02",
-    "PENSTOCK_RETRY_SECONDS_MAX": "0.1",
-    "PENSTOCK_DATABASE_LOCK_SECONDS_MAX": "0.2",
     "PENSTOCK_UPKEEP_SECONDS": "0.1",
     "PENSTOCK_COMPACTION_SEGMENTS_MIN": "2",
     "PENSTOCK_COLLECTION_GRACE_SECONDS": "1",
@@ -138,6 +136,6 @@ def test_a_lock_is_held_for_too_long(tmp_path: Path, own_server: PostgresServer)
     with under_traffic(tmp_path / "data", own_server) as (producer, watcher, name):
         with own_server.connect(name) as other, other.transaction():
             other.execute("LOCK TABLE lake_head")
-            eventually(lambda: "held a lock for over 0.2 s" in watcher.problems())
+            eventually(lambda: "held a lock for over 5 s" in watcher.problems())
             producer.sends_more()
         watcher.commits_more()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from penstock.eventlog import Entry, EventLog, Held
 from penstock.eventlog.errors import LogUnwritable
-from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
+from penstock.eventlog.kafka.log import KafkaEventLog
 from penstock.eventlog.local import LocalEventLog
+from penstock.eventlog.settings import EventLogSettings
 from tests.support.servers.broker import Broker
 
 MIB = 1 << 20
@@ -58,13 +59,13 @@ class KafkaPlace:
     def open(self, name: str = "log", partitions: int = 1) -> EventLog:
         log = KafkaEventLog(
             f"kafka://{self.broker.address}/{self.prefix}-{name}",
-            KafkaLimits(
-                partitions=partitions,
-                value_bytes_max=10 * MIB,
-                request_s=PATIENCE_SECONDS,
-                refresh_s=0,
+            EventLogSettings(
+                log_partitions=partitions,
+                event_bytes_max=10 * MIB,
+                log_request_seconds_max=PATIENCE_SECONDS,
             ),
         )
+        log.refresh_s = 0
         self.opened.append(log)
         return log
 

@@ -11,8 +11,9 @@ from kafka import KafkaProducer
 
 from penstock.errors import SettingInvalid
 from penstock.eventlog.errors import LogUnreachable, LogUnwritable
-from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
-from penstock.eventlog.kafka.topic import MARK, parse_address, value_of
+from penstock.eventlog.kafka import MARK, parse_address, value_of
+from penstock.eventlog.kafka.log import KafkaEventLog
+from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import encode_unjudged
 from tests.support.servers.broker import Broker
 from tests.support.servers.proxy import TcpProxy
@@ -27,9 +28,7 @@ def proxy(broker: Broker) -> Iterator[TcpProxy]:
 
 
 def open_at(address: str, topic: str) -> KafkaEventLog:
-    limits = KafkaLimits(
-        partitions=1, value_bytes_max=1 << 20, request_s=REQUEST_SECONDS, refresh_s=5
-    )
+    limits = EventLogSettings(event_bytes_max=1 << 20, log_request_seconds_max=REQUEST_SECONDS)
     return KafkaEventLog(f"kafka://{address}/{topic}", limits)
 
 
@@ -37,7 +36,7 @@ def open_at(address: str, topic: str) -> KafkaEventLog:
 def topic(broker: Broker) -> str:
     """There already: to make one takes longer than some tests have patience."""
     name = uuid.uuid4().hex
-    limits = KafkaLimits(partitions=1, value_bytes_max=1 << 20, request_s=30, refresh_s=5)
+    limits = EventLogSettings(event_bytes_max=1 << 20, log_request_seconds_max=30)
     KafkaEventLog(f"kafka://{broker.address}/{name}", limits).close()
     return name
 

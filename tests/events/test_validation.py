@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.events.event import FIELDS, ID_CHARS_MAX, microseconds
+from penstock.events.event import FIELDS, ID_CHARS_MAX, PAYLOADS, microseconds
 from penstock.events.frames import Frame, FrameHeader, decode_frame, encode_frame
-from penstock.events.payloads import PAYLOADS
 from penstock.events.validation import (
     NESTING_MAX,
     REASON_CHARS_MAX,

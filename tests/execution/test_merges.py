@@ -15,11 +15,11 @@ from penstock.execution.errors import WorkerLost
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake import merges as compaction
 from penstock.lake.catalog import Segment, current
-from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.merges import SEGMENTS, MergeTask, merge, merge_each, write_on_worker
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment, segment_intent
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from penstock_jobs.demo.server import running_server
@@ -122,7 +122,7 @@ def test_a_merge_writes_the_same_bytes_on_every_executor(
         for group in groups(twin):
             merge(twin.lake, group)
         merged = list(merge_each(lake.lake, SEGMENTS, groups(lake), executor))
-        assert sorted(len(one.group) for one in merged) == [6, 6]
+        assert sorted(len(group) for group in merged) == [6, 6]
         assert digests(lake) == digests(twin)
         query = "select * from events order by all"
         assert lake.rows(query) == twin.rows(query)
@@ -134,7 +134,7 @@ def test_a_worker_that_is_killed_amid_a_merge_is_replaced_and_it_counts_once(
 ) -> None:
     dying = Instead(far_executor, merging.die_amid_the_first)
     merged = list(merge_each(lake.lake, SEGMENTS, groups(lake), dying))
-    assert sorted(one.group[0].partition for one in merged) == [0, 1]
+    assert sorted(group[0].partition for group in merged) == [0, 1]
     assert live_in(lake) == {0: 1, 1: 1}
     assert len(merging.begun(lake.lake.settings.data, 0)) == 2
     [left] = intents(lake)  # what the killed one wrote
@@ -181,7 +181,7 @@ def test_a_merge_that_another_was_faster_than_changes_nothing(
             return iter(done)
 
     merged = list(merge_each(lake.lake, SEGMENTS, planned, Late(executor, write_on_worker)))
-    assert [one.group[0].partition for one in merged] == [1]
+    assert [group[0].partition for group in merged] == [1]
     assert live_in(lake) == {0: 5, 1: 1}
     assert len(intents(lake)) == 1
     is_whole(lake)
@@ -193,7 +193,7 @@ def test_segments_that_are_gone_before_a_worker_looks_are_left_out(
     planned = groups(lake)
     merge(lake.lake, planned[0][:2])
     merged = list(merge_each(lake.lake, SEGMENTS, planned, executor))
-    assert [one.group[0].partition for one in merged] == [1]
+    assert [group[0].partition for group in merged] == [1]
     is_whole(lake)
 
 

@@ -6,15 +6,14 @@ from collections.abc import Set as AbstractSet
 import sqlalchemy as sa
 
 from penstock.database.tables import lease
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import drop_snapshot, list_snapshots
-from penstock.lake.collection import collect
 from penstock.lake.lake import Lake
 from penstock.lake.tables import reader_lease, segment
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify_deep
 from penstock_jobs.simulator.truth import SessionTruth
-from tests.faults.cluster import READER_LEASE_SECONDS
 from tests.faults.serving import Serving
 from tests.support.lakes import HandLake
 from tests.support.producers import Identity, holds_exactly, is_whole
@@ -76,12 +75,15 @@ def nothing_is_left_over(lake: Lake) -> None:
     for one in list_snapshots(lake.database):
         drop_snapshot(lake.database, one.name)
 
+    with lake.database.write() as connection:  # those of readers that were killed would last
+        connection.execute(sa.update(reader_lease).values(until=0))
+
     def no_readers() -> bool:
         collect(lake)
         with lake.database.read() as connection:
             return connection.execute(sa.select(reader_lease.c.id)).first() is None
 
-    eventually(no_readers, 2 * READER_LEASE_SECONDS)
+    eventually(no_readers)
     is_whole(lake)
 
 

@@ -23,29 +23,22 @@ from tests.support.servers.s3 import s3_server
 
 GATEWAYS, WRITERS, PARTITIONS = 2, 3, 4
 LEASE_SECONDS = 2.0
-#: How long a reader that was killed keeps files from being collected.
-READER_LEASE_SECONDS = 20.0
 _TOPIC, _DATABASE = "events", "lake"
 _TAIL_LINES, _TAIL_CHARS = 15, 300
 #: Everything happens often and soon.
 _LIMITS = {
     "lease_seconds": LEASE_SECONDS,
     "flush_seconds_max": 0.1,
-    "retry_seconds_max": 0.2,
     "upkeep_seconds": 0.3,
     "compaction_segments_min": 2,
     "compaction_bytes_target": 400_000,
     "collection_grace_seconds": 1,
-    "reader_lease_seconds": READER_LEASE_SECONDS,
-    "query_seconds_max": READER_LEASE_SECONDS,
+    "query_seconds_max": 20,
     "query_memory_bytes_max": 512 * 1024 * 1024,
     "known_bytes_max": 200_000,
-    "row_group_rows_max": 200,
     "log_partitions": PARTITIONS,
     "log_request_seconds_max": 2,
-    "database_lock_seconds_max": 2,
     "database_statement_seconds_max": 5,
-    "database_connect_seconds_max": 2,
     "database_connections_max": 8,
     "shutdown_seconds_max": 5,
     "disk_reserve_bytes": 0,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
 from penstock.database.migrations import upgrade
+from penstock.database.settings import DatabaseLimits
 from penstock.fleet import sidecar
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.gate_study.adaptive import Case, run
-from penstock.checkpoints.attempt import Attempt, AttemptScope, RecordedAttempt
-from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt, record_attempts
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.designs import (
@@ -22,7 +22,6 @@ from penstock.gate.designs import (
     look_progress,
     make_design,
     next_attempts,
-    parse_design,
     read_design,
 )
 from tests.support.gate_cases import TASKS, even, judged, side
@@ -66,7 +65,7 @@ def test_attempts_go_where_results_vary() -> None:
     assert make_design(NOISY, {}, least=2, most=2).looks == (2,)
     assert set(make_design(QUIET, {}, least=1, most=4).caps.values()) == {4}
     assert set(make_design(QUIET, QUIET, least=6, most=8).caps.values()) == {6}
-    assert parse_design(found.text) == found
+    assert msgspec.json.decode(found.text, type=Design) == found
 
 
 def test_each_look_has_its_attempts() -> None:

@@ -6,10 +6,9 @@ import sqlalchemy as sa
 from penstock.channels.channel import channel_state
 from penstock.channels.history import verify_history
 from penstock.channels.judgement import judge
-from penstock.checkpoints.attempt import Attempt, AttemptScope
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.errors import CheckpointUnknown
 from penstock.checkpoints.registration import withdraw
-from penstock.checkpoints.scores import record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import Database
@@ -127,7 +126,7 @@ def test_a_version_of_which_nobody_knows_the_tasks_takes_no_ones_place(embedded:
         score(embedded, name, version="of the night")
     verdict = asked(embedded, "two")
     assert verdict.outcome == "ERROR"
-    assert "of the night, nobody knows the tasks, as of v1" in verdict.document["why"][0]
+    assert "at its newest version of the night are unknown" in verdict.document["why"][0]
     set_policy(embedded, POLICY + '[suites]\ncore = "v1"\n')
     assert asked(embedded, "two").outcome == "PASS"
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from penstock.checkpoints.digests import text_digest
 from penstock.errors import InvalidInput
-from penstock.gate.policy import Guard, Requirement, digest_of, parse
+from penstock.gate.policy import Guard, Requirement, parse
 
 WHOLE = """
 [[require]]
@@ -50,7 +51,7 @@ def test_a_whole_policy_is_read() -> None:
     assert (policy.canary.steps, policy.canary.min_age_s) == ((0.1, 0.5), 7_200)
     assert policy.live[0].min_sessions == 500
     assert policy.versions == {"eager": "sha256:abc"}
-    assert policy.digest == digest_of(WHOLE)
+    assert policy.digest == text_digest(WHOLE)
 
 
 LEAST = '[[require]]\nsuite = "core"\n'

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.lake.catalog import current
-from penstock.lake.collection import collect
 from penstock.lake.merges import merge
 from penstock.lake.tables import log_gap
+from penstock.lake.upkeep import collect
 from tests.support.lakes import Event, HandLake, hand_lake, make_event, open_by_hand
 
 pytestmark = pytest.mark.usefixtures("each_database")

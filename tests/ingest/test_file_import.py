@@ -117,7 +117,7 @@ def test_a_bad_file_is_named_and_costs_nothing_that_was_read_before(
 def test_an_import_larger_than_the_log_is_stored_as_it_goes(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_bytes(body_of(EVENTS * 20))
-    limits = {"log_bytes_max": 500_000, "log_file_bytes_max": 100_000}
+    limits = {"log_bytes_max": 500_000}
     with hand_lake(tmp_path / "data", **limits) as lake:
         done = take(lake, [path])
         assert (done.stored, done.duplicate) == (300, 5700)

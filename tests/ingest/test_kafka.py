@@ -13,14 +13,14 @@ import pytest
 import sqlalchemy as sa
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from penstock import eventlog
 from penstock.eventlog.errors import LogUnsuitable
+from penstock.eventlog.kafka.log import KafkaEventLog
 from penstock.events.frames import partition_of
 from penstock.ingest.errors import LogExpired
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
+from penstock.lake.commits import agree_on_shape, survey_writers
 from penstock.lake.errors import FencedOff, LogGrew
-from penstock.lake.partitions import agree_on_shape, survey_writers
 from penstock.lake.tables import log_partition
 from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
 from tests.support.servers.broker import Broker
@@ -68,7 +68,7 @@ class Desk:
 
 @pytest.fixture
 def desk(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setattr(eventlog, "REFRESH_SECONDS", 0)
+    monkeypatch.setattr(KafkaEventLog, "refresh_s", 0)
     with ExitStack() as opened:
         yield Desk(broker, tmp_path, uuid.uuid4().hex, opened)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.eventlog import settings as eventlog
 from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.merges import merge
@@ -51,9 +52,12 @@ def test_adds_up_at_every_step_of_a_flush(tmp_path: Path) -> None:
     }
 
 
-def test_counts_what_is_read_once_when_a_flush_comes_in_between(tmp_path: Path) -> None:
+def test_counts_what_is_read_once_when_a_flush_comes_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log is read after the database: what was stored in between must not count twice."""
-    with hand_lake(tmp_path, log_file_bytes_max=1000) as lake:
+    monkeypatch.setattr(eventlog, "FILE_BYTES_MAX", 1000)
+    with hand_lake(tmp_path) as lake:
         lake.store([make_event("s", 0)])
         lake.send([make_event("s", 1)])
         log = lake.lake.log

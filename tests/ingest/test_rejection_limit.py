@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.http.client import ServiceClient
+from penstock.ingest import writer
 from penstock.ingest.errors import RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
 from penstock.lake.catalog import current
@@ -85,19 +86,25 @@ def test_raises_exactly_when_the_window_says_so(flushes: list[tuple[int, int]]) 
         committed.append((good + bad, bad))
 
 
-def test_rejections_are_weighed_against_the_events_of_all_partitions(tmp_path: Path) -> None:
+def test_rejections_are_weighed_against_the_events_of_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Refused lines all go to the first partition; most good ones to the others."""
-    with hand_lake(tmp_path, log_partitions=8, rejected_window_lines=50) as lake:
-        writer = lake.writer()
+    monkeypatch.setattr(writer, "REJECTED_WINDOW_LINES", 50)
+    with hand_lake(tmp_path, log_partitions=8) as lake:
+        writing = lake.writer()
         for number in range(5):
             lake.send([make_event(f"s{i}", number) for i in range(40)])
             lake.send(BAD * 10)
-            writer.drain()
+            writing.drain()
         assert sum(lake.stored().values()) == 200
 
 
-def test_a_stopped_writer_moves_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    with hand_lake(tmp_path, rejected_window_lines=10) as lake:
+def test_a_stopped_writer_moves_nothing_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "REJECTED_WINDOW_LINES", 10)
+    with hand_lake(tmp_path) as lake:
         lake.store([make_event("s", 1)])
         before = current(lake.lake.database)
         lake.send(BAD * 50)
@@ -115,7 +122,7 @@ def test_a_stopped_writer_moves_nothing_and_loses_nothing(tmp_path: Path) -> Non
 def test_a_bad_deploy_stops_the_running_writer_until_a_person_raises_the_limit(
     tmp_path: Path,
 ) -> None:
-    settings = {"PENSTOCK_FLUSH_SECONDS_MAX": "0.1", "PENSTOCK_REJECTED_WINDOW_LINES": "20"}
+    settings = {"PENSTOCK_FLUSH_SECONDS_MAX": "0.1", "PENSTOCK_REJECTED_RATIO_MAX": "0.001"}
     with running_server(tmp_path, settings=settings) as server, closing(server.client()) as client:
         key = server.key
         client.send_events(body_of([make_event("good", 1)]))

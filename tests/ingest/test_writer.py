@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import SystemClock
+from penstock.ingest import writer
 from penstock.ingest.errors import LogTruncated
 from penstock.ingest.writer import Writer
 from penstock.lake.errors import CompactionConflict, LakeDamaged
@@ -19,11 +20,15 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.usefixtures("each_database")
 
 
+@pytest.fixture(autouse=True)
+def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "RETRY_SECONDS_MAX", 0.1)
+
+
 @contextmanager
 def running(data: Path, point: Callable[[str], None], **limits: object) -> Iterator[HandLake]:
     """A lake whose writer's thread runs; `point` may raise."""
-    quick = {"flush_seconds_max": 0, "retry_seconds_max": 0.1}
-    with hand_lake(data, **quick, **limits) as lake:
+    with hand_lake(data, flush_seconds_max=0, **limits) as lake:
         lake.clock = SystemClock()  # type: ignore[assignment]
         lake.running = writer = lake.writer(point)  # type: ignore[attr-defined]
         writer.start()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.ingest import partition_writer
 from penstock.lake.buckets import (
     Bucket,
     SessionId,
@@ -18,7 +19,7 @@ from penstock.lake.buckets import (
 )
 from penstock.lake.catalog import current
 from penstock.lake.merges import merge
-from penstock.lake.rows import EVENT_ROWS
+from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 names = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=3)
@@ -38,8 +39,12 @@ def buckets_of(lake: HandLake) -> list[Bucket]:
 def test_every_event_is_in_one_bucket_and_sessions_are_whole(
     stored: list[tuple[str, list[tuple[str, int]]]], target: int
 ) -> None:
-    limits = {"bucket_bytes_target": target, "row_group_rows_max": 2}
-    with TemporaryDirectory() as directory, hand_lake(Path(directory), **limits) as lake:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        TemporaryDirectory() as directory,
+        hand_lake(Path(directory), bucket_bytes_target=target) as lake,
+    ):
+        patch.setattr(partition_writer, "ROW_GROUPS", RowGroupLimits(2, 1 << 24))
         for tenant, events in stored:
             lake.store([make_event(session, number) for session, number in events], tenant)
         found: Counter[tuple[str, str, str | None]] = Counter()

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
+from penstock.eventlog import settings as eventlog
 from penstock.lake.catalog import CoveredOffset, current
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import FreshEvents, arrivals_of, read_fresh
@@ -52,9 +55,12 @@ def test_more_than_may_be_read_is_cut_off_and_that_is_said(tmp_path: Path) -> No
         assert not fresh_of(lake, {}, 0).cut_off
 
 
-def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(tmp_path: Path) -> None:
+def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is in a segment that came after the pin: the query pins the lake again."""
-    with hand_lake(tmp_path, log_file_bytes_max=1000) as lake:
+    monkeypatch.setattr(eventlog, "FILE_BYTES_MAX", 1000)
+    with hand_lake(tmp_path) as lake:
         lake.store([make_event("s", 0)])
         for number in range(1, 6):
             lake.send([make_event("s", number, payload={"text": LONG})])

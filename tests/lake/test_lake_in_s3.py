@@ -15,12 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import ExtraMissing
+from penstock.ingest import partition_writer
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.collection import collect
 from penstock.lake.errors import LakeDamaged, QueryRefused
 from penstock.lake.merges import merge
 from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles
+from penstock.lake.rows import RowGroupLimits
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
+from penstock.storage import s3 as s3_store
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 from penstock_jobs.demo.server import running_server
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
@@ -34,6 +37,11 @@ def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
         yield proxy
 
 
+@pytest.fixture(autouse=True)
+def _few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_store, "ATTEMPTS_MAX", 2)
+
+
 @pytest.fixture
 def url(s3: S3Server, proxy: FaultyProxy) -> str:
     return s3.store_url(s3.new_prefix(), proxy.url)
@@ -41,7 +49,7 @@ def url(s3: S3Server, proxy: FaultyProxy) -> str:
 
 @pytest.fixture
 def lake(url: str, tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path, store_url=url, store_attempts_max=2) as lake:
+    with hand_lake(tmp_path, store_url=url) as lake:
         yield lake
 
 
@@ -103,11 +111,12 @@ def test_damage_is_found(lake: HandLake, s3: S3Server, url: str) -> None:
 
 
 def test_a_selective_query_takes_few_requests_and_again_fewer(
-    tmp_path: Path, url: str, proxy: FaultyProxy
+    tmp_path: Path, url: str, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three requests a file: its size, its index, the columns; a second query knows the first
     two."""
-    with hand_lake(tmp_path, store_url=url, row_group_rows_max=100) as lake:
+    monkeypatch.setattr(partition_writer, "ROW_GROUPS", RowGroupLimits(100, 1 << 24))
+    with hand_lake(tmp_path, store_url=url) as lake:
         for batch in range(3):
             lake.store(
                 [make_event(f"s{n // 10:03d}", n) for n in range(batch * 1000, batch * 1000 + 1000)]
@@ -209,7 +218,7 @@ def test_the_store_may_go_and_come_back(lake: HandLake, proxy: FaultyProxy) -> N
 def test_a_query_says_that_the_store_failed_while_it_read(
     tmp_path: Path, url: str, proxy: FaultyProxy
 ) -> None:
-    with hand_lake(tmp_path, store_url=url, store_attempts_max=1) as lake:
+    with hand_lake(tmp_path, store_url=url) as lake:
         lake.store(
             make_event("s", n, payload={"text": random.Random(n).randbytes(20_000).hex()})
             for n in range(20)
@@ -223,7 +232,7 @@ def test_a_query_says_that_the_store_failed_while_it_read(
 def test_a_server_goes_on_when_the_store_is_back(
     tmp_path: Path, url: str, proxy: FaultyProxy
 ) -> None:
-    settings = {"PENSTOCK_STORE_URL": url, "PENSTOCK_STORE_ATTEMPTS_MAX": "1"}
+    settings = {"PENSTOCK_STORE_URL": url}
     with running_server(tmp_path, settings=settings) as server, server.client() as client:
         proxy.script = lambda _seen: Refuse(503, "SlowDown")
         client.send_events(body_of(make_event("s", n) for n in range(5)))
@@ -246,7 +255,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def test_a_gateway_takes_events_in_without_a_store(tmp_path: Path, s3: S3Server) -> None:
     url = s3.store_url("x", "http://127.0.0.1:1")
-    settings = {"PENSTOCK_STORE_URL": url, "PENSTOCK_STORE_ATTEMPTS_MAX": "1"}
+    settings = {"PENSTOCK_STORE_URL": url}
     with (
         running_server(tmp_path, "--role", "gateway", settings=settings) as server,
         server.client() as client,
@@ -268,7 +277,7 @@ def test_serve_says_at_once_that_the_store_cannot_be_used(
 ) -> None:
     url = s3.store_url("x", broken.get("endpoint"))
     url = url.replace("//lake/", f"//{broken.get('bucket', 'lake')}/")
-    settings = {"PENSTOCK_STORE_URL": url, "PENSTOCK_STORE_ATTEMPTS_MAX": "1"}
+    settings = {"PENSTOCK_STORE_URL": url}
     done = subprocess.run(
         [sys.executable, "-m", "penstock", "serve", "--port", "0", "--data", str(tmp_path)],
         env=os.environ | settings | broken,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.lake import collection, merges
+from penstock.lake import merges, upkeep
 from penstock.lake.catalog import Segment, create_snapshot, current
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.merges import SEGMENTS_MAX, TIER_FACTOR, choose_merges
@@ -100,7 +100,7 @@ def test_a_round_merges_and_the_next_collects(
         before = contents(lake)
         assert merges.compact(lake.lake, Metrics()) == "merged 5 segments into 1"
         assert merges.compact(lake.lake, Metrics()) is None
-        assert collection.clean_up(lake.lake, Metrics()) == "deleted 5 files that nobody needs"
+        assert upkeep.clean_up(lake.lake, Metrics()) == "deleted 5 files that nobody needs"
         assert contents(lake) == before
         assert len(lake.files()) == 2
         assert verify(lake.lake).findings == []
@@ -138,7 +138,7 @@ def test_a_named_snapshot_keeps_what_was_merged(
         create_snapshot(lake.lake.database, "kept")
         lake.store([make_event("s", 1)])
         merges.compact(lake.lake, Metrics())
-        collection.clean_up(lake.lake, Metrics())
+        upkeep.clean_up(lake.lake, Metrics())
         assert lake.rows("select count(*) as n from events", "kept") == [{"n": 1}]
         assert len(lake.files()) == 4
 

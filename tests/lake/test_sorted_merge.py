@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.lake.commit import insert_segment, next_snap
+from penstock.lake.commits import insert_segment, next_snap
+from penstock.lake.merges import in_row_groups, merge_sorted
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import SegmentWriter, Summariser, new_name
-from penstock.lake.sorted_merge import MergeMemory, in_row_groups, merge_sorted
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from tests.support.lakes import hand_lake
 
 ORDER = [(name, "ascending") for name in SORTED_BY]
@@ -81,7 +81,7 @@ def test_a_merge_is_a_stable_sort_however_little_is_read_ahead(
     tables = [table_of(rows, number) for number, rows in enumerate(segments)]
     names = [write(store, summariser, one, RowGroupLimits(7, 5000)) for one in tables]
     merged = pa.concat_tables(
-        merge_sorted(store, names, MergeMemory(bytes_ahead, directory / "tmp"))
+        merge_sorted(store, names, bytes_ahead=bytes_ahead, directory=directory / "tmp")
     )
     whole = pa.concat_tables(tables)
     assert merged.equals(whole.take(pc.sort_indices(whole, sort_keys=ORDER)))
@@ -112,8 +112,9 @@ MERGE = """
     import pyarrow as pa
     from penstock.lake.catalog import current
     from penstock.lake import merges as merging
+    from penstock.lake.rows import RowGroupLimits
     from tests.support.lakes import hand_lake
-    merging.ROW_GROUP_BYTES_MAX = 1 << 20
+    merging.ROW_GROUPS = RowGroupLimits(10_000, 1 << 20)
     with hand_lake(Path(sys.argv[1]), compaction_memory_bytes_max=64 << 20) as lake:
         before = pa.default_memory_pool().max_memory()
         merged = merging.merge(lake.lake, current(lake.lake.database).segments)

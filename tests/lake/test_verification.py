@@ -7,10 +7,10 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.lake.catalog import current
-from penstock.lake.collection import collect
 from penstock.lake.merges import merge
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import ledger, segment
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from tests.support.lakes import hand_lake, make_event
 

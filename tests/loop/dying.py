@@ -24,10 +24,11 @@ from penstock.channels.channel import channel_state
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
 from penstock.clock import SystemClock
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.shards.tables import shard
+from penstock_jobs.canary import watch
 from penstock_jobs.loop.cycles import cycles_of
-from penstock_jobs.loop.stages import STAGES
+from penstock_jobs.loop.runner import STAGES
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest as Rewards
 from penstock_jobs.rewards.runs import run as rewards
@@ -44,7 +45,8 @@ from tests.support.servers.ports import free_port
 from tests.support.waiting import eventually
 
 #: One session of either arm is enough for a step, and each step lasts no time.
-LIMITS: dict[str, Any] = {"canary_sessions_min": 1, "canary_look_seconds": 0.05}
+LIMITS: dict[str, Any] = {"canary_look_seconds": 0.05}
+watch.SESSIONS_MIN = 1
 STEPS = '[canary]\nsteps = [0.5]\nmin_age = "0s"\n'
 MORE = '[canary]\nshare = 0.5\n[watch]\nfor = "0s"\n'
 POINTS = [

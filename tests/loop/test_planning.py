@@ -2,11 +2,13 @@
 
 import pytest
 
+from penstock.channels.channel import ChannelState
+from penstock_jobs.loop.candidate import missing_for_start
 from penstock_jobs.loop.cycles import Cycle, CycleStage
 from penstock_jobs.loop.loop_file import CycleStart, RetryPolicy
-from penstock_jobs.loop.next_action import (
+from penstock_jobs.loop.runner import (
+    STAGES,
     Action,
-    ChannelFacts,
     EndCycle,
     OpenCycle,
     RunStage,
@@ -14,14 +16,21 @@ from penstock_jobs.loop.next_action import (
     next_action,
     pause_us,
 )
-from penstock_jobs.loop.stages import STAGES
-from penstock_jobs.loop.stages.candidate import FreshSessions, missing_for_start
 
 NAMES = [stage.name for stage in STAGES]
 NOW = 1_000_000_000
 SECOND = 1_000_000
 RETRY = RetryPolicy(tries=3, pause_s=10, longest_s=60)
-AT_FIRST = ChannelFacts(channel="production", checkpoint="first")
+
+
+def channel(**facts: object) -> ChannelState:
+    """A channel with no more than these facts."""
+    unknown = dict.fromkeys(ChannelState.__dataclass_fields__)
+    known = {"name": "production", "pinned": False}
+    return ChannelState(**(unknown | known | facts))  # type: ignore[arg-type]
+
+
+AT_FIRST = channel(checkpoint="first")
 
 
 def row(**facts: object) -> Cycle:
@@ -38,7 +47,7 @@ def cycle(done: int, **facts: object) -> Cycle:
     return row(stages=tuple(stages), parent="first" if done else None)
 
 
-def planned(last: Cycle | None, facts: ChannelFacts = AT_FIRST, failed: int = 0) -> Action:
+def planned(last: Cycle | None, facts: ChannelState = AT_FIRST, failed: int = 0) -> Action:
     return next_action(last, RETRY, facts, NOW, failed)
 
 
@@ -83,7 +92,7 @@ def test_when_all_is_done_it_is_promoted() -> None:
 
 @pytest.mark.parametrize("at", range(len(NAMES)))
 def test_a_channel_that_moved_ends_a_cycle_until_it_is_promoted_by_it(at: int) -> None:
-    action = planned(cycle(at), ChannelFacts(channel="production", checkpoint="other"))
+    action = planned(cycle(at), channel(checkpoint="other"))
     if 0 < at < NAMES.index("promote"):
         assert isinstance(action, EndCycle)
         assert (action.outcome, "at other by now" in action.why) == ("refused", True)
@@ -94,12 +103,12 @@ def test_a_channel_that_moved_ends_a_cycle_until_it_is_promoted_by_it(at: int) -
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
-        (ChannelFacts(channel="production", checkpoint=None), "nothing is promoted"),
-        (ChannelFacts(channel="production", checkpoint="first", pinned=True), "pinned"),
-        (ChannelFacts(channel="production", checkpoint="first", canary="other"), "canary other"),
+        (channel(checkpoint=None), "nothing is promoted"),
+        (channel(checkpoint="first", pinned=True), "pinned"),
+        (channel(checkpoint="first", canary="other"), "canary other"),
     ],
 )
-def test_on_a_channel_that_is_not_ready_nothing_begins(facts: ChannelFacts, why: str) -> None:
+def test_on_a_channel_that_is_not_ready_nothing_begins(facts: ChannelState, why: str) -> None:
     action = planned(cycle(0), facts)
     assert isinstance(action, Wait)
     assert why in action.why
@@ -125,5 +134,4 @@ def test_when_a_cycle_begins(
     start: CycleStart, tokens: int, ago_s: int | None, why: str | None
 ) -> None:
     began = None if ago_s is None else NOW - ago_s * SECOND
-    fresh = FreshSessions(1, tokens)
-    assert missing_for_start(start, fresh, "first", began_before_us=began, now_us=NOW) == why
+    assert missing_for_start(start, tokens, "first", began, NOW) == why

@@ -11,7 +11,7 @@ from threading import Barrier
 import pytest
 
 from penstock.channels.history import channel_changes
-from penstock_jobs.loop.cycles import LoopKey, StageClaim, claimed, cycles_of, finish, open_cycle
+from penstock_jobs.loop.cycles import LoopCycles, StageClaim, cycles_of
 from penstock_jobs.loop.errors import StageLost
 from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
 
@@ -74,15 +74,16 @@ def test_what_a_fenced_runner_finishes_late_is_not_taken(world: World) -> None:
 
 
 def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
-    database, place, claimers = world.database, LoopKey(TENANT, "by-hand"), 6
+    database, claimers = world.database, 6
+    cycles = LoopCycles(database, TENANT, "by-hand")
     facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
-    assert open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
+    assert cycles.open(1, **facts)  # type: ignore[arg-type]
     at_once = Barrier(claimers)
 
     def claim(_number: int) -> int | None:
         [cycle] = cycles_of(database, TENANT, "by-hand")
         at_once.wait()
-        with claimed(database, place, 1, cycle.stage("rewards"), owner="me", lease_s=60) as held:
+        with cycles.claimed(1, cycle.stage("rewards"), owner="me", lease_s=60) as held:
             at_once.wait()
             return None if held is None else held.epoch
 
@@ -93,15 +94,16 @@ def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
 
 
 def test_a_stage_is_held_by_one_until_its_lease_has_run_out(world: World) -> None:
-    database, place = world.database, LoopKey(TENANT, "by-hand")
+    database = world.database
+    cycles = LoopCycles(database, TENANT, "by-hand")
     facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
-    assert open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
-    assert not open_cycle(database, place, 1, **facts)  # type: ignore[arg-type]
+    assert cycles.open(1, **facts)  # type: ignore[arg-type]
+    assert not cycles.open(1, **facts)  # type: ignore[arg-type]
     [cycle] = cycles_of(database, TENANT, "by-hand")
     seen = cycle.stage("rewards")
 
     def claim(lease_s: float = 60.0) -> "Iterator[StageClaim | None]":
-        with claimed(database, place, 1, seen, owner="me", lease_s=lease_s) as held:
+        with cycles.claimed(1, seen, owner="me", lease_s=lease_s) as held:
             yield held
 
     first = next(mine := claim())
@@ -116,8 +118,8 @@ def test_a_stage_is_held_by_one_until_its_lease_has_run_out(world: World) -> Non
     assert second is not None
     assert (first.epoch, second.epoch) == (1, 2)
     with pytest.raises(StageLost):
-        finish(database, first, {"late": True})
-    finish(database, second, {"late": False})
+        first.finish({"late": True})
+    second.finish({"late": False})
     assert [next(one, None) for one in (mine, theirs)] == [None, None]
     [cycle] = cycles_of(database, TENANT, "by-hand")
     assert (cycle.stage("rewards").state, cycle.stage("rewards").result) == (

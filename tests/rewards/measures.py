@@ -5,12 +5,14 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.measures.edit_no_revert import edit_no_revert
-from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
-from penstock_jobs.rewards.measures.four_gram_presence import four_gram_presence
-from penstock_jobs.rewards.measures.four_gram_range import four_gram_range
-from penstock_jobs.rewards.measures.line_survival import line_survival
-from penstock_jobs.rewards.measures.self_rework import self_rework
+from penstock_jobs.rewards.measures.edits import (
+    edit_no_revert,
+    edit_persistence,
+    four_gram_presence,
+    four_gram_range,
+    line_survival,
+    self_rework,
+)
 from tests.rewards.stories import Story, bucket, found
 
 Measure = Callable[[Bucket, EditParameters], pa.Table]

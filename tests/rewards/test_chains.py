@@ -19,7 +19,7 @@ from penstock_jobs.rewards.credit import (
 )
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.outcomes import Outcome
-from penstock_jobs.rewards.reward import REWARD_ROWS, State
+from penstock_jobs.rewards.rows import REWARD_ROWS, State
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import answered, said, tool
 from tests.support.reward_runs import run_at, thumbs, whole
@@ -32,7 +32,7 @@ LIKED = parse_definition(
 @pytest.fixture
 def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
     """A bucket for every session, unless a chain keeps them together."""
-    with hand_lake(tmp_path, rewards_bucket_bytes_target=1) as lake:
+    with hand_lake(tmp_path, bucket_bytes_target=8) as lake:
         yield lake
 
 

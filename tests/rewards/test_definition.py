@@ -16,7 +16,7 @@ from penstock_jobs.rewards.definition import (
     load_definition,
     parse_definition,
 )
-from penstock_jobs.rewards.reward import REWARD_ROWS
+from penstock_jobs.rewards.rows import REWARD_ROWS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
 TEXT = """
@@ -190,7 +190,7 @@ def test_a_session_of_which_nothing_is_known_that_counts_is_censored() -> None:
     assert combine(needy, {"tests_passing": scored(1)}).state == "scored"
     with pytest.raises(InvalidInput, match="did you mean tests_passing"):
         definition(text.replace('["tests_passing"]', '["test_passing"]'))
-    with pytest.raises(InvalidInput, match="a list of names"):
+    with pytest.raises(InvalidInput, match="a list of texts"):
         definition(text.replace('["tests_passing"]', "[1]"))
 
 

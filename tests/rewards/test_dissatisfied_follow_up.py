@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock_jobs.rewards.measures.dissatisfied_follow_up import (
+from penstock_jobs.rewards.measures.dissatisfied import (
     LocalJudgeParameters,
     dissatisfied_follow_up,
 )

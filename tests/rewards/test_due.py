@@ -14,8 +14,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.bucket import TABLES, as_bucket, later
 from penstock_jobs.rewards.credit import standings
-from penstock_jobs.rewards.definition import Standing, combine, find_definition
-from penstock_jobs.rewards.reward import latest_due
+from penstock_jobs.rewards.definition import Standing, combine, find_definition, latest_due
 from tests.rewards.measures import MEASURES, PARAMETERS
 from tests.rewards.stories import SECOND, START_US, Story, bucket, found
 from tests.support.lakes import START_US as LAKE_START_US

@@ -15,9 +15,7 @@ from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.definition import Standing, combine, parse_definition
 from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
-from penstock_jobs.rewards.measures.edit_no_revert import edit_no_revert
-from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
-from penstock_jobs.rewards.measures.line_survival import line_survival
+from penstock_jobs.rewards.measures.edits import edit_no_revert, edit_persistence, line_survival
 from penstock_jobs.rewards.reward import all_rewards
 from tests.rewards.measures import state, value
 from tests.rewards.stories import Story, bucket, found

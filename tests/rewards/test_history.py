@@ -30,8 +30,7 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.git_history import Repository, history_events, with_history
-from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
-from penstock_jobs.rewards.measures.line_survival import line_survival
+from penstock_jobs.rewards.measures.edits import edit_persistence, line_survival
 from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock.execution import TaskResult
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.collection import collect
 from penstock.lake.merges import merge
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.due_sessions import SessionFilter
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 @pytest.fixture
 def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
     """Settings that make a bucket of every session or two."""
-    with hand_lake(tmp_path, rewards_bucket_bytes_target=1000) as lake:
+    with hand_lake(tmp_path, bucket_bytes_target=8000) as lake:
         yield lake
 
 

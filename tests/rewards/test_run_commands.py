@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.lake.collection import collect
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from tests.support.commands import penstock
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
@@ -153,7 +153,7 @@ def test_an_empty_lake_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    with hand_lake(tmp_path / "killed", rewards_bucket_bytes_target=1500) as killed:
+    with hand_lake(tmp_path / "killed", bucket_bytes_target=12_000) as killed:
         fill(killed)
         for patience in (0, 1, 3, 6):
             kill_after(tmp_path / "killed", files=patience)
@@ -184,7 +184,7 @@ def kill_after(data: Path, files: int) -> None:
     """Kill a run without mercy once so many more files of rewards are there."""
     there = data / "lake" / "rewards"
     before = len(list(there.rglob("*.parquet")))
-    environment = {**os.environ, "PENSTOCK_REWARDS_BUCKET_BYTES_TARGET": "1500"}
+    environment = {**os.environ, "PENSTOCK_BUCKET_BYTES_TARGET": "12000"}
     command = [sys.executable, "-m", "penstock", "rewards", "run", "--data", str(data)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.due_sessions import SessionFilter
@@ -51,7 +51,7 @@ def expected(tmp_path: Path) -> list[Event]:
 
 
 def test_in_other_processes(tmp_path: Path, expected: list[Event]) -> None:
-    with hand_lake(tmp_path / "lake", rewards_bucket_bytes_target=2000) as lake:
+    with hand_lake(tmp_path / "lake", bucket_bytes_target=16_000) as lake:
         fill(lake)
         with ProcessExecutor(workers=2, attempts_max=3) as executor:
             report = run(lake.lake, executor, RunRequest(DEFINITION), now_us=START_US + DAY_US)
@@ -61,7 +61,7 @@ def test_in_other_processes(tmp_path: Path, expected: list[Event]) -> None:
 
 def test_with_files_in_s3(tmp_path: Path, s3: S3Server, expected: list[Event]) -> None:
     url = s3.store_url(s3.new_prefix())
-    with hand_lake(tmp_path / "lake", store_url=url, rewards_bucket_bytes_target=2000) as lake:
+    with hand_lake(tmp_path / "lake", store_url=url, bucket_bytes_target=16_000) as lake:
         fill(lake)
         run_at(lake, 86_400)
         assert rows_of(lake) == expected

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock_jobs.rewards.bucket import EditParameters
-from penstock_jobs.rewards.reward import REWARD_ROWS
+from penstock_jobs.rewards.rows import REWARD_ROWS
 from tests.rewards.measures import MEASURES, PARAMETERS, state, value
 from tests.rewards.stories import SECOND, START_US, Story, bucket, found
 

@@ -78,7 +78,6 @@ def test_overload_is_refused_with_a_time_to_come_back(start: Starter) -> None:
 
 def test_full_log_is_503_and_loses_nothing_of_what_it_took(start: Starter) -> None:
     limits = {
-        "log_file_bytes_max": 16 * KIB,
         "log_bytes_max": 64 * KIB,
     }
     accepted = []

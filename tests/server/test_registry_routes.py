@@ -7,8 +7,7 @@ import pytest
 
 import penstock
 from penstock.channels import promotion
-from penstock.checkpoints.attempt import Attempt, AttemptScope
-from penstock.checkpoints.scores import record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from tests.server.registering import Registry, problem
 from tests.support.checkpoint_factory import digest_of

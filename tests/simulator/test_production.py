@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.events.payloads import PAYLOADS
+from penstock.events.event import PAYLOADS
 from penstock.events.validation import validate_lines
-from penstock_jobs.simulator.delivery import Delivery, EventLine, SendRate, deliver
+from penstock_jobs.simulator.delivery import EventLine, batches, deliver
 from penstock_jobs.simulator.files import LANGUAGES, write_file
 from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.policy import POLICIES
@@ -59,7 +59,7 @@ def test_events_arrive_in_the_order_in_which_they_happen() -> None:
 
 def test_late_and_repeated_events_are_the_same_events() -> None:
     plain = Counter(deliver(PRODUCTION, 50))
-    lines = list(deliver(PRODUCTION, 50, delivery=Delivery(late=0.3, repeated=0.2)))
+    lines = list(deliver(PRODUCTION, 50, late=0.3, repeated=0.2))
     assert set(Counter(lines)) == set(plain)
     assert len(lines) == pytest.approx(1.2 * plain.total(), rel=0.1)
     times = [msgspec.json.decode(line)["ts"] for _, line in lines]
@@ -69,12 +69,11 @@ def test_late_and_repeated_events_are_the_same_events() -> None:
 def test_the_rate_changes_the_time_and_nothing_else() -> None:
     lines = list(deliver(PRODUCTION, 10))
     slept: list[float] = []
-    pace = SendRate(50.0, sleep=slept.append)
-    batches = list(pace.batches(lines))
-    assert [line for batch in batches for line in batch] == lines
-    assert {len(batch) for batch in batches[:-1]} == {5}
+    paced = list(batches(lines, 50.0, sleep=slept.append))
+    assert [line for batch in paced for line in batch] == lines
+    assert {len(batch) for batch in paced[:-1]} == {5}
     # Nobody slept, so that each wait is for all batches before it.
-    assert slept[-1] == pytest.approx((len(batches) - 1) * 5 / 50, abs=1)
+    assert slept[-1] == pytest.approx((len(paced) - 1) * 5 / 50, abs=1)
 
 
 def test_every_event_is_one_that_the_gateway_takes() -> None:

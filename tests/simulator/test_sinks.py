@@ -14,13 +14,12 @@ from penstock.errors import InvalidInput
 from penstock.http.errors import ServerUnreachable
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.simulator.delivery import (
-    Delivery,
     EventLine,
     FileSink,
     HttpSink,
     KafkaSink,
-    SendRate,
     Sink,
+    batches,
     deliver,
 )
 from penstock_jobs.simulator.production import Production
@@ -28,13 +27,13 @@ from tests.support.lakes import HandLake, hand_lake
 from tests.support.servers.broker import Broker
 from tests.support.servers.ports import free_port
 
-LINES = list(deliver(Production(7), 40, delivery=Delivery(late=0.1, repeated=0.1)))
+LINES = list(deliver(Production(7), 40, late=0.1, repeated=0.1))
 DIFFERENT = len(set(LINES))
 
 
 def send(sink: Sink, lines: list[EventLine] = LINES) -> int:
     with closing(sink):
-        return sum(sink.send(batch) for batch in SendRate(None).batches(lines))
+        return sum(sink.send(batch) for batch in batches(lines))
 
 
 def events(lake: HandLake) -> int:

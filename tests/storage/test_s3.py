@@ -14,8 +14,8 @@ import pytest
 from penstock.errors import PenstockError, SettingInvalid
 from penstock.settings import Settings
 from penstock.storage import ObjectStore, open_store
+from penstock.storage import s3 as s3_store
 from penstock.storage.errors import StoreRefused, StoreUnreachable
-from penstock.storage.settings import StorageSettings
 from tests.support.servers.faults import (
     CutAnswer,
     CutRequest,
@@ -55,14 +55,14 @@ def reach(store: ObjectStore, proxy: FaultyProxy) -> tuple[ObjectStore, FaultyPr
     return store, proxy
 
 
+@pytest.fixture(autouse=True)
+def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_store, "ATTEMPTS_MAX", 2)
+    monkeypatch.setattr(s3_store, "SILENCE_SECONDS_MAX", 1)
+
+
 def open_impatient(url: str, data: Path) -> ObjectStore:
-    return open_store(
-        Settings(
-            data=data,
-            store_url=url,
-            rooms=(StorageSettings(store_attempts_max=2, store_silence_seconds_max=1),),
-        )
-    )
+    return open_store(Settings(data=data, store_url=url))
 
 
 def put(store: ObjectStore, name: str, size: int = SMALL) -> None:

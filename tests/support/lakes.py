@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.clock import ManualClock
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.events.event import TENANT_DEFAULT
@@ -22,14 +22,15 @@ from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.writer import Writer
+from penstock.ingest.writer import REJECTED_WINDOW_LINES, Writer
 from penstock.lake.catalog import current
+from penstock.lake.commits import agree_on_shape
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import agree_on_shape
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
+from tests.support.manual_clock import ManualClock
 
 Event = dict[str, Any]
 
@@ -64,24 +65,8 @@ class HandLake:
     clock: ManualClock = field(default_factory=ManualClock)
     metrics: Metrics = field(default_factory=Metrics)
 
-    def parts(
-        self,
-        crash_point: Callable[[str], None] = lambda _point: None,
-        database: Database | None = None,
-    ) -> WriterParts:
-        return WriterParts(
-            settings=self.lake.settings,
-            database=database or self.lake.database,
-            store=self.lake.store,
-            log=self.lake.log,
-            clock=self.clock,
-            metrics=self.metrics,
-            summariser=self.lake.summariser,
-            crash_point=crash_point,
-        )
-
     def writer(self, crash_point: Callable[[str], None] = lambda _point: None) -> Writer:
-        return Writer(self.parts(crash_point))
+        return Writer(WriterParts(self.lake, self.clock, self.metrics, crash_point))
 
     def partition_writer(
         self,
@@ -90,17 +75,18 @@ class HandLake:
         database: Database | None = None,
     ) -> PartitionWriter:
         """The writer of the first partition alone."""
-        settings = self.lake.settings
-        parts = self.parts(crash_point, database)
-        known = KnownEvents(
-            parts.database, parts.store, bytes_max=settings.room(LakeSettings).known_bytes_max
-        )
+        log = self.lake.log  # open before the lake is copied
+        lake, settings = copy(self.lake), self.lake.settings
+        lake.database = database or lake.database
+        known_bytes_max = settings.room(LakeSettings).known_bytes_max
+        known = KnownEvents(lake.database, lake.store, bytes_max=known_bytes_max)
         rejections = RejectionLimit(
             settings.room(IngestSettings).rejected_ratio_max,
-            settings.room(IngestSettings).rejected_window_lines,
+            REJECTED_WINDOW_LINES,
         )
-        log = agree_on_shape(parts.database, parts.log.id, parts.log.partitions)
-        return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)
+        shape = agree_on_shape(lake.database, log.id, log.partitions)
+        parts = WriterParts(lake, self.clock, self.metrics, crash_point)
+        return PartitionWriter(parts, 0, shape, owner=owner, known=known, rejections=rejections)
 
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:
         """Judge a body and put it into the log, as the gateway does."""

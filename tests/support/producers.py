@@ -12,9 +12,9 @@ from penstock.http.client import HttpAnswer, ServiceClient
 from penstock.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import current
-from penstock.lake.collection import collect
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from tests.support.lakes import Event, body_of, make_event
 

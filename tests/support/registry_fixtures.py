@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
-from penstock.database.limits import DatabaseLimits
 from penstock.database.migrations import upgrade
+from penstock.database.settings import DatabaseLimits
 from penstock.settings import Settings, load_settings
 from tests.support.servers.postgres import PostgresServer
 from tests.support.webhook_receiver import Receiver, receiving

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.events.payloads import CUSTOM_PREFIX, PAYLOADS
+from penstock.events.event import CUSTOM_PREFIX, PAYLOADS
 from penstock.events.validation import validate_lines
 from tests.support.traffic import Event, batches, generate_sessions, interleave
 

@@ -137,7 +137,7 @@ class _Session:
         names = conversation.names_of(
             dice, dice.pick(self.files).source, [file.source for file in self.files]
         )
-        message = conversation.request(dice, names)
+        message = conversation.line("request", dice, names)
         if dice.chance(0.2):
             kind = dice.pick(("log", "check", "frame", "record"))
             message += "\n\n" + "\n".join(

@@ -12,29 +12,24 @@ class CanarySettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "canary_unknown_difference_max",
+        "canary_sessions_min",
     })  # fmt: skip
 
     canary_look_seconds: float = setting(
         60.0,
         "pause between two looks at live metrics",
-        "Lower it with much traffic, to notice a bad canary sooner.",
+        "Lower it to notice a bad canary sooner.",
         minimum=0,
     )
     canary_settle_seconds: float = setting(
         60.0,
-        "sessions that begin so soon after a change of the split do not count",
-        "Raise it above the time that your fleet needs to take up a change.",
+        "sessions that begin so soon after a new split do not count",
+        "Raise it for a fleet that takes up changes slowly.",
         minimum=0,
     )
     canary_quiet_seconds: float = setting(
         3_600.0,
         "a session without an end that was quiet so long is over",
-        "Raise it when people leave sessions for longer and go on.",
+        "Raise it when people come back later.",
         minimum=0,
-    )
-    canary_sessions_min: int = setting(
-        30,
-        "sessions of each checkpoint that a canary needs before it gets more traffic",
-        "Raise it for more certainty at each step.",
-        minimum=1,
     )

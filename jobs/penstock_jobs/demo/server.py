@@ -64,8 +64,17 @@ def start_server(
         raise ServerUnreachable(url="the new server", why=f"it ended with {process.wait()}")
     greeting = json.loads(line)
     server = Server(greeting["url"], greeting["key"], process)
-    _wait_until_answering(server)
-    return server
+    client = ServiceClient(server.url)
+    deadline = time.monotonic() + _START_SECONDS_MAX
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            if client.get("/healthz").status == 200:
+                client.close()
+                return server
+        except ServerUnreachable:
+            time.sleep(_POLL_SECONDS)
+    server.kill()
+    raise ServerUnreachable(url=server.url, why="it did not come up")
 
 
 @contextmanager
@@ -83,17 +92,3 @@ def running_server(
         server.stop()
         assert server.process.stdout is not None
         server.process.stdout.close()
-
-
-def _wait_until_answering(server: Server) -> None:
-    client = ServiceClient(server.url)
-    deadline = time.monotonic() + _START_SECONDS_MAX
-    while server.process.poll() is None and time.monotonic() < deadline:
-        try:
-            if client.get("/healthz").status == 200:
-                client.close()
-                return
-        except ServerUnreachable:
-            time.sleep(_POLL_SECONDS)
-    server.kill()
-    raise ServerUnreachable(url=server.url, why="it did not come up")

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.clock import SECOND_US
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.interruption import ended_as_by_ctrl_c
+from penstock.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 LoopName = Annotated[str | None, typer.Option("--loop", metavar="NAME", help="Only this loop.")]
-_SECOND_US = 1_000_000
 
 
 @app.command()
@@ -55,7 +55,7 @@ def run(
             runner.run()
             return
         cycle = runner.run_once()
-    show_json(cycle_document(cycle)) if json else show_cycle(cycle)
+    show_json(_cycle_document(cycle)) if json else _show_cycle(cycle)
     if cycle.outcome not in ("promoted", None):
         raise typer.Exit(1)
 
@@ -81,12 +81,12 @@ def status(
         if cycle.loop not in newest or cycle.number > newest[cycle.loop].number:
             newest[cycle.loop] = cycle
     if json:
-        show_json([cycle_document(cycle, now_us) for cycle in newest.values()])
+        show_json([_cycle_document(cycle, now_us) for cycle in newest.values()])
         return
     if not newest:
         say("No loop has run yet: `penstock loop run LOOP.toml`")
     for cycle in newest.values():
-        show_cycle(cycle, now_us)
+        _show_cycle(cycle, now_us)
 
 
 @app.command()
@@ -107,18 +107,33 @@ def history(
         cycles = cycles_of(lake.database, tenant, loop, limit=limit)[::-1]
         now_us = database_now(lake.database)
     if json:
-        show_json([cycle_document(cycle, now_us) for cycle in cycles])
+        show_json([_cycle_document(cycle, now_us) for cycle in cycles])
         return
     names = list(dict.fromkeys(stage.stage for cycle in cycles for stage in cycle.stages))
+    rows: list[list[object]] = []
+    for cycle in cycles:
+        took_us = _cycle_us(cycle, now_us)
+        budget_us = max(cycle.budget_s, 1) * SECOND_US
+        stages = {stage.stage: _duration(_stage_us(cycle, stage, now_us)) for stage in cycle.stages}
+        rows.append([
+            cycle.loop,
+            cycle.number,
+            cycle.outcome or ("running" if cycle.began_at is not None else "waiting"),
+            cycle.checkpoint,
+            cycle.parent,
+            f"{time_of(cycle.began_at):%Y-%m-%d %H:%M:%S}" if cycle.began_at else "",
+            _duration(took_us),
+            "" if took_us is None else f"{took_us / budget_us:.0%}",
+            *(stages.get(name, "") for name in names),
+        ])  # fmt: skip
     columns = ["loop", "cycle", "outcome", "checkpoint", "after", "began", "took", "budget"]
-    show_table([*columns, *names], [_row(cycle, names, now_us) for cycle in cycles])
+    show_table([*columns, *names], rows)
     for cycle in cycles:
         if cycle.why:
             say(f"{cycle.loop} {cycle.number}: {cycle.why}")
 
 
-def show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
-    """A cycle with its stages."""
+def _show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
     head = f"{cycle.loop}, cycle {cycle.number} for {cycle.channel}"
     if cycle.ended_at is not None:
         head += f": {cycle.outcome}{cycle.why and f', {cycle.why}'}"
@@ -126,22 +141,24 @@ def show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
         head += " has not begun"
     took_us = _cycle_us(cycle, now_us)
     if took_us is not None:
-        head += f"; {_duration(took_us)} of {_duration(cycle.budget_s * _SECOND_US)}"
-        if took_us > cycle.budget_s * _SECOND_US:
+        head += f"; {_duration(took_us)} of {_duration(cycle.budget_s * SECOND_US)}"
+        if took_us > cycle.budget_s * SECOND_US:
             head += ", OVER ITS BUDGET"
     say(head)
-    rows = [
-        [
-            stage.stage, stage.state, _took(cycle, stage, now_us), stage.epoch, stage.failures,
-            _what(stage, now_us),
-        ]
-        for stage in cycle.stages
-    ]  # fmt: skip
+    rows = []
+    for stage in cycle.stages:
+        why = stage.why
+        if stage.state == "running":
+            silent = now_us is not None and stage.lease_until < now_us
+            why = f"by {stage.owner}" + (", which is silent: the next runner takes over" * silent)
+        elif stage.state == "waiting" and now_us is not None and stage.not_before > now_us:
+            why += f" (again at {time_of(stage.not_before):%H:%M:%S} UTC)"
+        took = _duration(_stage_us(cycle, stage, now_us))
+        rows.append([stage.stage, stage.state, took, stage.epoch, stage.failures, why])
     show_table(["stage", "state", "took", "claims", "failures", "what"], rows)
 
 
-def cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]:
-    """For JSON."""
+def _cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]:
     took_us = _cycle_us(cycle, now_us)
     return {
         "loop": cycle.loop,
@@ -154,29 +171,27 @@ def cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]:
         "opened_at": _time(cycle.opened_at),
         "began_at": _time(cycle.began_at),
         "ended_at": _time(cycle.ended_at),
-        "took_s": None if took_us is None else took_us / _SECOND_US,
+        "took_s": _seconds(took_us),
         "budget_s": cycle.budget_s,
-        "over_budget": took_us is not None and took_us > cycle.budget_s * _SECOND_US,
-        "stages": [_stage_document(cycle, stage, now_us) for stage in cycle.stages],
-    }
-
-
-def _stage_document(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> dict[str, Any]:
-    took_us = stage_us(cycle, stage, now_us)
-    return {
-        "stage": stage.stage,
-        "state": stage.state,
-        "why": stage.why,
-        "owner": stage.owner if stage.state == "running" else None,
-        "claims": stage.epoch,
-        "failures": stage.failures,
-        "not_before": _time(stage.not_before or None),
-        "inputs_digest": stage.inputs_digest,
-        "inputs": stage.inputs,
-        "result": stage.result,
-        "started_at": _time(stage.started_at),
-        "ended_at": _time(stage.ended_at),
-        "took_s": None if took_us is None else took_us / _SECOND_US,
+        "over_budget": took_us is not None and took_us > cycle.budget_s * SECOND_US,
+        "stages": [
+            {
+                "stage": stage.stage,
+                "state": stage.state,
+                "why": stage.why,
+                "owner": stage.owner if stage.state == "running" else None,
+                "claims": stage.epoch,
+                "failures": stage.failures,
+                "not_before": _time(stage.not_before or None),
+                "inputs_digest": stage.inputs_digest,
+                "inputs": stage.inputs,
+                "result": stage.result,
+                "started_at": _time(stage.started_at),
+                "ended_at": _time(stage.ended_at),
+                "took_s": _seconds(_stage_us(cycle, stage, now_us)),
+            }
+            for stage in cycle.stages
+        ],
     }
 
 
@@ -186,7 +201,7 @@ def _cycle_us(cycle: "Cycle", now_us: int | None) -> int | None:
     return None if cycle.began_at is None or end_us is None else end_us - cycle.began_at
 
 
-def stage_us(cycle: "Cycle", stage: "CycleStage", now_us: int | None = None) -> int | None:
+def _stage_us(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> int | None:
     """How long it took, pauses included. The time before the cycle began does not count."""
     begun, ended = stage.started_at, stage.ended_at or now_us
     if begun is None or ended is None or cycle.began_at is None:
@@ -194,40 +209,18 @@ def stage_us(cycle: "Cycle", stage: "CycleStage", now_us: int | None = None) -> 
     return max(ended - max(begun, cycle.began_at), 0)
 
 
-def _row(cycle: "Cycle", names: list[str], now_us: int) -> list[object]:
-    took_us, took, share = _cycle_us(cycle, now_us), "", ""
-    if took_us is not None:
-        took, share = _duration(took_us), f"{took_us / (max(cycle.budget_s, 1) * _SECOND_US):.0%}"
-    by_name = {stage.stage: stage for stage in cycle.stages}
-    stages = [_took(cycle, by_name[name], now_us) if name in by_name else "" for name in names]
-    state = cycle.outcome or ("running" if cycle.began_at is not None else "waiting")
-    began = time_of(cycle.began_at).strftime("%Y-%m-%d %H:%M:%S") if cycle.began_at else ""
-    return [
-        cycle.loop, cycle.number, state, cycle.checkpoint, cycle.parent, began, took, share,
-        *stages,
-    ]  # fmt: skip
-
-
-def _what(stage: "CycleStage", now_us: int | None) -> str:
-    if stage.state == "running":
-        silent = now_us is not None and stage.lease_until < now_us
-        return f"by {stage.owner}" + (", which is silent: the next runner takes over" * silent)
-    if stage.state == "waiting" and now_us is not None and stage.not_before > now_us:
-        return f"{stage.why} (again at {time_of(stage.not_before):%H:%M:%S} UTC)"
-    return stage.why
-
-
-def _took(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> str:
-    us = stage_us(cycle, stage, now_us)
-    return "" if us is None else _duration(us)
-
-
-def _duration(us: int) -> str:
-    seconds = us / _SECOND_US
+def _duration(us: int | None) -> str:
+    if us is None:
+        return ""
+    seconds = us / SECOND_US
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"
+
+
+def _seconds(us: int | None) -> float | None:
+    return None if us is None else us / SECOND_US
 
 
 def _time(us: int | None) -> str | None:

@@ -5,7 +5,7 @@ from penstock.errors import PenstockError
 
 class StageLost(PenstockError):
     """Another runner has the stage {stage} of cycle {cycle} of the loop {loop} by now: this one
-    was silent for longer than PENSTOCK_LOOP_LEASE_SECONDS. What it did is not taken."""
+    was silent for longer than PENSTOCK_LEASE_SECONDS. What it did is not taken."""
 
 
 class TrainerFailed(PenstockError):

@@ -6,30 +6,26 @@ A TOML file. Paths in it are relative to it; commands run where it lies.
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from penstock.checkpoints.checkpoint import check_channel_name, check_name
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.names import check_channel_name, check_name
 from penstock.errors import InvalidInput
-from penstock.gate import policy
+from penstock.gate.policy import parse
 from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 from penstock.toml_document import (
-    choice,
+    Positive,
+    Seconds,
     duration_s,
-    flag,
     parse_toml,
+    read_section,
     read_text,
     refuse_unknown,
-    share,
     table,
     text,
-    text_or_none,
-    texts,
-    whole,
-    whole_or_none,
 )
 from penstock_jobs.rewards.definition import DEFAULT, Definition, find_definition, shipped
 from penstock_jobs.shards.recipe import Recipe, load_recipe
@@ -42,11 +38,17 @@ _NAME_CHARS_MAX = 64
 
 @dataclass(frozen=True)
 class CycleStart:
-    """Whichever comes first. `tokens` are completion tokens of sessions that the channel's
-    checkpoint wrote and that were scored since the cycle before."""
+    """A cycle begins as soon as one of the two is reached. `tokens` are completion tokens of
+    sessions that the channel's checkpoint wrote and that were scored since the cycle before."""
 
-    tokens: int | None
-    every_s: int | None
+    tokens: Positive | None = None
+    every_s: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokens is None and self.every_s is None:
+            raise ValueError(
+                'it does not say when a cycle begins: tokens = 2000000, every = "5h" or both'
+            )
 
 
 @dataclass(frozen=True)
@@ -57,31 +59,47 @@ class TrainerSection:
     url: str | None = None
     #: The name of a variable of the runner's environment that holds the token for `url`.
     token_env: str | None = None
-    limit_s: int = 4 * _HOUR_S
+    limit_s: Seconds = 4 * _HOUR_S
     #: Where a command writes; None: below the data directory.
     output: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("it needs either a command or a url, not both")
+        if self.url is None and self.token_env is not None:
+            raise ValueError("token_env is for a url; a command has the environment")
+        if self.url is not None and self.output is not None:
+            raise ValueError("output is for a command; a url has its own folders")
 
 
 @dataclass(frozen=True)
 class BenchSection:
     """A suite, and who attempts it with which checkpoint."""
 
-    folder: Path
+    suite: Path
     agent: str
     serving: str | None = None
-    attempts: int | None = None
+    attempts: Positive | None = None
     until_decided: bool = False
-    isolated: bool = True
+    isolation: bool = True
     pass_env: tuple[str, ...] = ()
-    visible: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
+    visible: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.suite / "suite.toml").is_file():
+            raise ValueError(f"there is no suite in {self.suite}: no suite.toml")
 
 
 @dataclass(frozen=True)
 class CanarySection:
     #: Its first share; None: the first step of the channel's policy.
     share: float | None = None
-    limit_s: int | None = None
+    limit_s: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.share is not None and not 0 < self.share < 1:
+            raise ValueError(f"share lies between 0 and 1, and is {self.share!r}")
 
 
 @dataclass(frozen=True)
@@ -89,9 +107,13 @@ class RetryPolicy:
     """How often a stage may fail, and how long it pauses: each pause is twice as long as the one
     before, up to the longest. The same pauses stand between cycles that fail."""
 
-    tries: int = 3
-    pause_s: float = 30.0
-    longest_s: float = 1_800.0
+    tries: Positive = 3
+    pause_s: Seconds = 30
+    longest_s: Seconds = 1_800
+
+    def __post_init__(self) -> None:
+        if self.pause_s > self.longest_s:
+            raise ValueError("pause is longer than longest")
 
 
 @dataclass(frozen=True)
@@ -104,16 +126,16 @@ class LoopFile:
     #: As written: a name of those that come with Penstock, or a file.
     definition: str
     recipe: Path
-    counted: StalenessSource = "channel"
+    counted: StalenessSource
     #: The text of a policy that the channel is given; None: it has its own.
-    policy: str | None = None
-    canary: CanarySection | None = None
-    watch_s: int | None = None
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    budget_s: int = 5 * _HOUR_S
+    policy: str | None
+    canary: CanarySection | None
+    watch_s: int | None
+    retry: RetryPolicy
+    budget_s: int
     #: Of its text; not of the files that it names.
-    digest: str = ""
-    directory: Path = Path()
+    digest: str
+    directory: Path
 
     def load_definition(self) -> Definition:
         """Raises InvalidInput."""
@@ -123,8 +145,8 @@ class LoopFile:
     def load_recipe(self) -> Recipe:
         """Raises InvalidInput where it does not fit this loop."""
         recipe = load_recipe(self.recipe)
-        for problem in _misfits(recipe, self):
-            raise InvalidInput(what=f"The recipe {self.recipe} in a loop", why=problem)
+        if (why := _misfit(recipe, self)) is not None:
+            raise InvalidInput(what=f"The recipe {self.recipe} in a loop", why=why)
         return recipe
 
     def here(self, command: str) -> str:
@@ -132,20 +154,41 @@ class LoopFile:
         return command.replace("{here}", shlex.quote(str(self.directory)))
 
 
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "start": ("tokens", "every"),
-    "rewards": ("definition",),
-    "shard": ("recipe", "staleness"),
-    "trainer": ("command", "url", "token_env", "limit", "output"),
-    "gate": ("policy",),
-    "canary": ("share", "limit"),
-    "watch": ("for",),
-    "retry": ("tries", "pause", "longest"),
+@dataclass(frozen=True)
+class _RewardsSection:
+    definition: str = DEFAULT
+
+
+@dataclass(frozen=True)
+class _ShardSection:
+    recipe: Path
+    staleness: StalenessSource = "channel"
+
+
+@dataclass(frozen=True)
+class _GateSection:
+    policy: Path | None = None
+
+
+@dataclass(frozen=True)
+class _WatchSection:
+    for_s: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.for_s is None:
+            raise ValueError('it does not say how long: for = "2h"')
+
+
+_SECTIONS = {
+    "start": CycleStart,
+    "rewards": _RewardsSection,
+    "shard": _ShardSection,
+    "trainer": TrainerSection,
+    "gate": _GateSection,
+    "canary": CanarySection,
+    "watch": _WatchSection,
+    "retry": RetryPolicy,
 }
-_BENCH_KEYS = (
-    "suite", "agent", "serving", "attempts", "until_decided", "isolation", "pass_env", "visible",
-    "hidden",
-)  # fmt: skip
 
 
 def load_loop(path: Path) -> LoopFile:
@@ -154,26 +197,37 @@ def load_loop(path: Path) -> LoopFile:
     where, directory = str(path), path.parent.resolve()
     content = read_text(path)
     document = parse_toml(content, where)
-    refuse_unknown(document, ("name", "channel", "budget", "bench", *_KEYS), where)
-    sections = {name: (table(document, name, where), f"{where}, [{name}]") for name in _KEYS}
-    for name, (section, here) in sections.items():
-        refuse_unknown(section, _KEYS[name], here)
-    shard, shard_where = sections["shard"]
-    counted = choice(shard, "staleness", get_args(StalenessSource), "channel", shard_where)
+    refuse_unknown(document, ("name", "channel", "budget", "bench", *_SECTIONS), where)
+    sections: dict[str, Any] = {}
+    for name, kind in _SECTIONS.items():
+        if name in document or name not in ("canary", "watch"):
+            section = table(document, name, where)
+            sections[name] = read_section(kind, section, f"{where}, [{name}]", directory)
+    if (url := sections["trainer"].url) is not None:
+        # The address is stored with each cycle, where everybody can read it.
+        here = f"{where}, [trainer], url"
+        if HttpAddress.of(url, here).login is not None or without_secrets(url) != url:
+            why = "no users and keys belong into it: token_env names the variable that has a token"
+            raise InvalidInput(what=here, why=why)
+    policy = None
+    if (policy_file := sections["gate"].policy) is not None:
+        policy = read_text(policy_file)
+        parse(policy, str(policy_file))
+    budget_s = duration_s(document, "budget", where)
     loop = LoopFile(
         name=_name(text(document, "name", where)),
         channel=check_channel_name(text(document, "channel", where)),
-        start=_start(*sections["start"]),
-        trainer=_trainer(*sections["trainer"], directory),
+        start=sections["start"],
+        trainer=sections["trainer"],
         bench=_benches(document, where, directory),
-        definition=_definition(*sections["rewards"]),
-        recipe=directory / text(shard, "recipe", shard_where),
-        counted=counted,
-        policy=_policy(*sections["gate"], directory),
-        canary=_canary(*sections["canary"]) if "canary" in document else None,
-        watch_s=_watch(*sections["watch"]) if "watch" in document else None,
-        retry=_retry(*sections["retry"]),
-        budget_s=_duration(document, "budget", LoopFile.budget_s, where),
+        definition=sections["rewards"].definition,
+        recipe=sections["shard"].recipe,
+        counted=sections["shard"].staleness,
+        policy=policy,
+        canary=sections.get("canary"),
+        watch_s=sections["watch"].for_s if "watch" in sections else None,
+        retry=sections["retry"],
+        budget_s=5 * _HOUR_S if budget_s is None else budget_s,
         digest=text_digest(content),
         directory=directory,
     )
@@ -210,143 +264,40 @@ def _name(name: str) -> str:
     return name
 
 
-def _duration(section: Mapping[str, Any], key: str, default: float, where: str) -> Any:
-    seconds = duration_s(section, key, where)
-    return default if seconds is None else seconds
-
-
-def _start(section: Mapping[str, Any], where: str) -> CycleStart:
-    start = CycleStart(
-        tokens=whole_or_none(section, "tokens", where, least=1),
-        every_s=duration_s(section, "every", where),
-    )
-    if start == CycleStart(None, None):
-        why = 'it does not say when a cycle begins: tokens = 2000000, every = "5h" or both'
-        raise InvalidInput(what=where, why=why)
-    return start
-
-
-def _trainer(section: Mapping[str, Any], where: str, directory: Path) -> TrainerSection:
-    names = ("command", "url", "token_env", "output")
-    command, url, token_env, output = (text_or_none(section, name, where) for name in names)
-    if (command is None) == (url is None):
-        raise InvalidInput(what=where, why="it needs either a command or a url, not both")
-    if url is None and token_env is not None:
-        raise InvalidInput(what=where, why="token_env is for a url; a command has the environment")
-    if url is not None:
-        _check_url(url, where)
-        if output is not None:
-            raise InvalidInput(what=where, why="output is for a command; a url has its own folders")
-    return TrainerSection(
-        command=command,
-        url=url,
-        token_env=token_env,
-        limit_s=_duration(section, "limit", TrainerSection.limit_s, where),
-        output=None if output is None else directory / output,
-    )
-
-
-def _check_url(url: str, where: str) -> None:
-    """The address is stored with each cycle, where everybody can read it."""
-    address = HttpAddress.of(url, f"{where}, url")
-    if address.login is not None or without_secrets(url) != url:
-        why = "users and keys do not belong into it: token_env names the variable that has a token"
-        raise InvalidInput(what=f"{where}, url", why=why)
-
-
 def _benches(document: Mapping[str, Any], where: str, directory: Path) -> tuple[BenchSection, ...]:
     sections = document.get("bench", [])
-    if not isinstance(sections, list) or not all(isinstance(one, dict) for one in sections):
+    if not isinstance(sections, list) or not all(isinstance(section, dict) for section in sections):
         raise InvalidInput(what=where, why="bench is written as [[bench]]")
     if not sections:
         raise InvalidInput(what=where, why="it has no [[bench]]: the gate would know nothing")
     return tuple(
-        _bench(section, f"{where}, [[bench]] {number}", directory)
+        read_section(BenchSection, section, f"{where}, [[bench]] {number}", directory)
         for number, section in enumerate(sections, 1)
     )
 
 
-def _bench(section: Mapping[str, Any], where: str, directory: Path) -> BenchSection:
-    refuse_unknown(section, _BENCH_KEYS, where)
-    bench = BenchSection(
-        folder=directory / text(section, "suite", where),
-        agent=text(section, "agent", where),
-        serving=text_or_none(section, "serving", where),
-        attempts=whole_or_none(section, "attempts", where, least=1),
-        until_decided=flag(section, "until_decided", False, where),
-        isolated=flag(section, "isolation", True, where),
-        pass_env=texts(section, "pass_env", where),
-        visible=tuple(str(directory / path) for path in texts(section, "visible", where)),
-        hidden=tuple(str(directory / path) for path in texts(section, "hidden", where)),
-    )
-    if not (bench.folder / "suite.toml").is_file():
-        why = f"there is no suite in {bench.folder}: no suite.toml"
-        raise InvalidInput(what=where, why=why)
-    return bench
-
-
-def _definition(section: Mapping[str, Any], where: str) -> str:
-    return text_or_none(section, "definition", where) or DEFAULT
-
-
-def _policy(section: Mapping[str, Any], where: str, directory: Path) -> str | None:
-    name = text_or_none(section, "policy", where)
-    if name is None:
-        return None
-    content = read_text(directory / name)
-    policy.parse(content, str(directory / name))
-    return content
-
-
-def _canary(section: Mapping[str, Any], where: str) -> CanarySection:
-    first = share(section, "share", 0.5, where)
-    if not 0 < first < 1:
-        raise InvalidInput(what=where, why=f"share lies between 0 and 1, and is {first!r}")
-    return CanarySection(first if "share" in section else None, duration_s(section, "limit", where))
-
-
-def _watch(section: Mapping[str, Any], where: str) -> int:
-    watch_s = duration_s(section, "for", where)
-    if watch_s is None:
-        raise InvalidInput(what=where, why='it does not say how long: for = "2h"')
-    return watch_s
-
-
-def _retry(section: Mapping[str, Any], where: str) -> RetryPolicy:
-    retry = RetryPolicy(
-        tries=whole(section, "tries", RetryPolicy.tries, where, least=1),
-        pause_s=float(_duration(section, "pause", RetryPolicy.pause_s, where)),
-        longest_s=float(_duration(section, "longest", RetryPolicy.longest_s, where)),
-    )
-    if retry.pause_s > retry.longest_s:
-        raise InvalidInput(what=where, why="pause is longer than longest")
-    return retry
-
-
-def _misfits(recipe: Recipe, loop: LoopFile) -> list[str]:
-    """Why a recipe cannot be used by this loop."""
-    problems = [
-        f"there is no file {recipe.path(name)}, which its [tokens] names"
-        for name in (recipe.tokens.tokenizer, recipe.tokens.template)
-        if name is not None and not recipe.path(name).is_file()
-    ]
+def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
+    """Why a recipe cannot be used by this loop, if it cannot."""
+    for name in (recipe.tokens.tokenizer, recipe.tokens.template):
+        if name is not None and not recipe.path(name).is_file():
+            return f"there is no file {recipe.path(name)}, which its [tokens] names"
     if recipe.as_of != "latest":
-        problems.append(
+        return (
             f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions; a loop says"
             " itself which moment its cycle is about"
         )
     if loop.counted == "channel" and recipe.staleness.channel != loop.channel:
         counted = recipe.staleness.channel or recipe.staleness.checkpoint
         by = f"it counts from {counted!r}" if counted else "it names none"
-        problems.append(
+        return (
             f"its [staleness] has to say channel = {loop.channel!r}, with max_versions, so that"
             f" samples of retired checkpoints are left out, and {by}; where that is meant, the"
             ' [shard] of the loop file says staleness = "recipe"'
         )
     if recipe.reward is None:
-        return problems
+        return None
     if recipe.reward.pending == "wait":
-        problems.append(
+        return (
             'pending is "wait": production never rests, and such a shard would never be built;'
             ' say pending = "drop"'
         )
@@ -354,8 +305,8 @@ def _misfits(recipe: Recipe, loop: LoopFile) -> list[str]:
     theirs = find_definition(name if name in shipped() else str(recipe.path(name)))
     mine = loop.load_definition()
     if theirs.version != mine.version:
-        problems.append(
+        return (
             f"its definition is {theirs.name} ({theirs.version}), and the loop computes {mine.name}"
             f" ({mine.version})"
         )
-    return problems
+    return None

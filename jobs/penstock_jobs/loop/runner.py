@@ -1,7 +1,8 @@
-"""A runner of a loop: it asks what comes next, does it, and stores the result.
+"""A runner of a loop: it decides what comes next, does it, and stores the result.
 
-Any number may run on one database, on any machine: the runner that claimed a stage does it. A
-runner that is killed leaves a lease that runs out; the next one goes on from the database.
+The decision depends on the newest cycle, the channel and the clock alone, so any number of runners
+may work on one database, on any machine: the runner that claimed a stage does it. A runner that is
+killed leaves a lease that runs out; the next one goes on from the database.
 """
 
 import os
@@ -10,57 +11,128 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from penstock.channels import channel as channels
+from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.clock import SECOND_US
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.execution.errors import ExecutorUnreachable
 from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.storage.errors import StoreUnreachable
-from penstock_jobs.loop.cycles import (
-    Cycle,
-    LoopKey,
-    StageClaim,
-    claimed,
-    cycle_at,
-    database_now,
-    end_cycle,
-    fail,
-    failed_in_a_row,
-    failures_of,
-    finish,
-    newest_cycle,
-    note_inputs,
-    open_cycle,
-    postpone,
-)
+from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
+from penstock_jobs.loop.cycles import Cycle, CycleOutcome, LoopCycles, StageClaim, database_now
 from penstock_jobs.loop.errors import StageLost
-from penstock_jobs.loop.loop_file import LoopFile, environment_of, token_of
-from penstock_jobs.loop.next_action import (
-    FIRST,
-    Action,
-    ChannelFacts,
-    EndCycle,
-    OpenCycle,
-    RunStage,
-    Wait,
-    next_action,
-    pause_us,
-)
+from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
+from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
 from penstock_jobs.loop.settings import LoopSettings
-from penstock_jobs.loop.stages import STAGES
-from penstock_jobs.loop.stages.stage import (
+from penstock_jobs.loop.stage import (
     CycleOver,
+    Stage,
     StageAnswer,
     StageContext,
     StageDone,
     StageWaits,
 )
 
-_SECOND_US = 1_000_000
+#: The stages of a cycle, in their order. A new stage is a class and its place in this list.
+STAGES: tuple[Stage, ...] = (
+    RewardsStage(),
+    ShardStage(),
+    TrainStage(),
+    RegisterStage(),
+    BenchStage(),
+    GateStage(),
+    PromoteStage(),
+    CanaryStage(),
+    WatchStage(),
+)
+#: The stage that decides when a cycle begins, and the one that moves the channel.
+_FIRST, _MOVES = "rewards", "promote"
 #: Errors with these HTTP statuses are refusals: the same request is refused again.
 _REFUSED = (409, 422)
 _UNREACHABLE = (DatabaseUnreachable, StoreUnreachable, ExecutorUnreachable)
+
+
+@dataclass(frozen=True)
+class OpenCycle:
+    number: int
+
+
+@dataclass(frozen=True)
+class RunStage:
+    stage: str
+
+
+@dataclass(frozen=True)
+class EndCycle:
+    outcome: CycleOutcome
+    why: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait until that time at most; None where nobody knows how long."""
+
+    why: str
+    until_us: int | None = None
+
+
+Action = OpenCycle | RunStage | EndCycle | Wait
+
+
+def next_action(
+    last: Cycle | None, retry: RetryPolicy, channel: ChannelState, now_us: int, failed: int = 0
+) -> Action:
+    """`failed`: how many of the newest cycles in a row have failed."""
+    if last is None:
+        return OpenCycle(1)
+    if last.ended_at is not None:
+        until_us = last.ended_at + pause_us(retry, failed)
+        if until_us > now_us:
+            return Wait(f"cycle {last.number} failed, as {failed} in a row did", until_us)
+        return OpenCycle(last.number + 1)
+    stage = next((stage for stage in last.stages if stage.state != "done"), None)
+    if stage is None:
+        return EndCycle("promoted", "")
+    if stage.state == "failed":
+        return EndCycle("failed", f"{stage.stage}: {stage.why}")
+    if stage.state == "over":
+        return EndCycle((stage.result or {}).get("ends") or "refused", stage.why)
+    if stage.state == "running" and stage.lease_until >= now_us:
+        return Wait(f"{stage.owner} does {stage.stage}", stage.lease_until + 1)
+    if stage.stage == _FIRST:
+        if why := _not_ready(channel):
+            return Wait(why)
+    elif channel.checkpoint != last.parent:
+        # Before it is promoted: it was trained on sessions of a checkpoint that serves no longer.
+        names = [stage.stage for stage in last.stages]
+        if names.index(stage.stage) < names.index(_MOVES):
+            moved = f"{channel.name} is at {channel.checkpoint} by now"
+            return EndCycle("refused", f"{moved}, and this cycle began at {last.parent}")
+    if stage.not_before > now_us:
+        return Wait(stage.why, stage.not_before)
+    return RunStage(stage.stage)
+
+
+def pause_us(retry: RetryPolicy, failures: int) -> int:
+    """The pause after so many failures in a row: none after none."""
+    if failures < 1:
+        return 0
+    # The power is bounded, since the number of failures is not.
+    pause_s = min(retry.pause_s * 2.0 ** min(failures - 1, 40), retry.longest_s)
+    return round(pause_s * SECOND_US)
+
+
+def _not_ready(channel: ChannelState) -> str | None:
+    """Why no cycle can begin on the channel as it is."""
+    if channel.checkpoint is None:
+        return f"nothing is promoted to {channel.name} yet: promote a first checkpoint by hand"
+    if channel.pinned:
+        return f"{channel.name} is pinned until a person says `penstock channels release`"
+    if channel.canary is not None:
+        return f"the canary {channel.canary} is tried on {channel.name}"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +151,8 @@ class Runner:
     )
 
     @property
-    def key(self) -> LoopKey:
-        return LoopKey(self.tenant, self.loop.name)
+    def _cycles(self) -> LoopCycles:
+        return LoopCycles(self.lake.database, self.tenant, self.loop.name)
 
     @property
     def _settings(self) -> LoopSettings:
@@ -99,7 +171,7 @@ class Runner:
                     continue
                 seconds = self._seconds(action)
             except DatabaseUnreachable as error:
-                action = Wait(_line(error))
+                action = Wait(one_line(error))
                 seconds = self._settings.loop_poll_seconds
             reported = self._report_wait(action.why, reported)
             if self.wait(seconds):
@@ -116,18 +188,18 @@ class Runner:
             if number is None:
                 number = 1 if last is None else last.number + (last.ended_at is not None)
             if last is not None and last.number >= number and last.ended_at is not None:
-                return cycle_at(self.lake.database, self.key, number)
+                return self._cycles.at(number)
             if last is None or last.number < number:
                 action = OpenCycle(number)  # at once, also after a cycle that failed
             if not isinstance(action, Wait):
                 answer = self._act(last, action)
-                if isinstance(answer, StageWaits) and action == RunStage(FIRST):
-                    return cycle_at(self.lake.database, self.key, number)
+                if isinstance(answer, StageWaits) and action == RunStage(_FIRST):
+                    return self._cycles.at(number)
                 continue
             reported = self._report_wait(action.why, reported)
             cannot_begin = last is not None and last.began_at is None and action.until_us is None
             if cannot_begin or self.wait(self._seconds(action)):
-                return cycle_at(self.lake.database, self.key, number)
+                return self._cycles.at(number)
 
     def _report_wait(self, why: str, reported: str) -> str:
         if why != reported:
@@ -139,78 +211,64 @@ class Runner:
         token_of(self.loop.trainer.token_env)
         for bench in self.loop.bench:
             environment_of(bench.pass_env)
-        state = channels.channel_state(self.lake.database, self.tenant, self.loop.channel)
-        what = f"The channel {self.loop.channel}"
+        state = channel_state(self.lake.database, self.tenant, self.loop.channel)
+        text = self.loop.policy or policy_of(self.lake.database, state)
         if state.checkpoint is None:
             why = "nothing is promoted to it: a loop needs a first checkpoint to train from"
-            raise InvalidInput(what=what, why=why)
-        if state.policy is None and self.loop.policy is None:
+        elif state.policy is None and self.loop.policy is None:
             why = "it has no gate policy, and the [gate] of the loop file names none"
-            raise InvalidInput(what=what, why=why)
-        text = self.loop.policy or channels.policy_of(self.lake.database, state)
-        if text and parse(text, f"the policy of {state.name}").live and self.loop.canary is None:
+        elif text and parse(text, f"the policy of {state.name}").live and self.loop.canary is None:
             why = (
                 "its policy has [[live]] metrics, which only a canary can show, and the loop file"
                 " has no [canary]: each cycle would be refused"
             )
-            raise InvalidInput(what=what, why=why)
+        else:
+            return
+        raise InvalidInput(what=f"The channel {self.loop.channel}", why=why)
 
     def _plan(self) -> tuple[Cycle | None, Action]:
         database = self.lake.database
-        last = newest_cycle(database, self.key)
-        state = channels.channel_state(database, self.tenant, self.loop.channel)
-        channel = ChannelFacts(
-            channel=state.name,
-            checkpoint=state.checkpoint,
-            canary=state.canary,
-            pinned=state.pinned,
-        )
+        last = self._cycles.newest()
+        state = channel_state(database, self.tenant, self.loop.channel)
         ended = last is not None and last.ended_at is not None
-        failed = failed_in_a_row(database, self.key) if ended else 0
-        return last, next_action(last, self.loop.retry, channel, database_now(database), failed)
+        failed = self._cycles.failed_in_a_row() if ended else 0
+        return last, next_action(last, self.loop.retry, state, database_now(database), failed)
 
     def _seconds(self, action: Wait) -> float:
         most = self._settings.loop_poll_seconds
         if action.until_us is None:
             return most
-        left_s = (action.until_us - database_now(self.lake.database)) / _SECOND_US
+        left_s = (action.until_us - database_now(self.lake.database)) / SECOND_US
         return min(most, max(left_s, 0.0))
 
     def _act(self, last: Cycle | None, action: Action) -> StageAnswer | PenstockError | None:
         """The answer of its stage, if it ran one and did not lose it."""
         if isinstance(action, OpenCycle):
-            self._open(action.number)
+            opened = self._cycles.open(
+                action.number,
+                channel=self.loop.channel,
+                file_digest=self.loop.digest,
+                budget_s=self.loop.budget_s,
+                stages=[stage.name for stage in STAGES if stage.is_part_of(self.loop)],
+            )
+            if opened:
+                self.tell(f"cycle {action.number} is open")
+            self.crash_point("opened")
         elif isinstance(action, EndCycle) and last is not None:
             self.crash_point("ending")
-            if end_cycle(self.lake.database, self.key, last.number, action.outcome, action.why):
+            if self._cycles.end(last.number, action.outcome, action.why):
                 why = f", {action.why}" if action.why else ""
                 self.tell(f"cycle {last.number}: {action.outcome}{why}")
         elif isinstance(action, RunStage) and last is not None:
             return self._run(last, action.stage)
         return None
 
-    def _open(self, number: int) -> None:
-        opened = open_cycle(
-            self.lake.database,
-            self.key,
-            number,
-            channel=self.loop.channel,
-            file_digest=self.loop.digest,
-            budget_s=self.loop.budget_s,
-            stages=[stage.name for stage in STAGES if stage.wanted(self.loop)],
-        )
-        if opened:
-            self.tell(f"cycle {number} is open")
-        self.crash_point("opened")
-
     def _run(self, cycle: Cycle, name: str) -> StageAnswer | PenstockError | None:
-        with claimed(
-            self.lake.database,
-            self.key,
+        with self._cycles.claimed(
             cycle.number,
             cycle.stage(name),
             owner=self.owner,
-            lease_s=self._settings.loop_lease_seconds,
+            lease_s=self.lake.settings.room(LakeSettings).lease_seconds,
         ) as claim:
             if claim is None:
                 return None
@@ -220,7 +278,7 @@ class Runner:
                 self.crash_point(f"{name}:worked")
                 self._store(claim, answer)
             except StageLost as error:
-                self.tell(_line(error))
+                self.tell(one_line(error))
                 return None
             self.crash_point(f"{name}:kept")
             return answer
@@ -229,18 +287,13 @@ class Runner:
         """An error of ours is an answer too."""
         stage = next(stage for stage in STAGES if stage.name == claim.stage)
         context = StageContext(
-            lake=self.lake,
-            loop=self.loop,
-            tenant=self.tenant,
-            cycle=cycle,
-            claim=claim,
-            results=cycle.results(),
+            lake=self.lake, loop=self.loop, tenant=self.tenant, cycle=cycle, claim=claim
         )
         try:
             inputs = stage.inputs(context)
-            note_inputs(self.lake.database, claim, inputs)
-            if claim.stage != FIRST:
-                self.tell(f"cycle {claim.cycle}: {claim.stage}")
+            claim.note_inputs(inputs)
+            if claim.stage != _FIRST:
+                self.tell(f"cycle {claim.number}: {claim.stage}")
             return stage.run(context, inputs)
         except StageLost:
             raise
@@ -248,36 +301,22 @@ class Runner:
             return error
 
     def _store(self, claim: StageClaim, answer: StageAnswer | PenstockError) -> None:
-        database = self.lake.database
+        stage = f"cycle {claim.number}: {claim.stage}"
         if isinstance(answer, StageDone):
-            finish(database, claim, answer.result, why=answer.summary, of_cycle=answer.of_cycle)
-            self.tell(f"cycle {claim.cycle}: {claim.stage} is done: {answer.summary}")
+            claim.finish(answer.result, why=answer.summary, of_cycle=answer.of_cycle)
+            self.tell(f"{stage} is done: {answer.summary}")
         elif isinstance(answer, CycleOver):
-            result = {**answer.result, "ends": answer.outcome}
-            finish(database, claim, result, why=answer.why, state="over")
+            claim.finish({**answer.result, "ends": answer.outcome}, why=answer.why, state="over")
         elif isinstance(answer, StageWaits):
             pause_s = answer.pause_s
             pause_s = self._settings.loop_poll_seconds if pause_s is None else pause_s
-            postpone(database, claim, answer.why, round(pause_s * _SECOND_US))
+            claim.postpone(answer.why, round(pause_s * SECOND_US))
         else:
-            self._fail(claim, answer)
-
-    def _fail(self, claim: StageClaim, error: PenstockError) -> None:
-        failures = failures_of(self.lake.database, claim) + 1
-        why, retry, may_help = _line(error), self.loop.retry, retry_may_help(error)
-        tries = f"try {failures} of {retry.tries}" if may_help else "not to be tried again"
-        self.tell(f"cycle {claim.cycle}: {claim.stage} failed ({tries}): {why}")
-        again = may_help and failures < retry.tries
-        pause = pause_us(retry, failures) if again else None
-        fail(self.lake.database, claim, why, pause_us=pause)
-
-
-def retry_may_help(error: PenstockError) -> bool:
-    """Not where the request is wrong, or was refused."""
-    if isinstance(error, _UNREACHABLE):
-        return True
-    return error.exit_status != 2 and error.http_status not in _REFUSED
-
-
-def _line(error: PenstockError) -> str:
-    return " ".join(str(error).split())
+            why, retry, failures = one_line(answer), self.loop.retry, claim.failures() + 1
+            # It does not help where the request is wrong, or was refused.
+            refused = answer.exit_status == 2 or answer.http_status in _REFUSED
+            may_help = isinstance(answer, _UNREACHABLE) or not refused
+            tries = f"try {failures} of {retry.tries}" if may_help else "not to be tried again"
+            self.tell(f"{stage} failed ({tries}): {why}")
+            again = may_help and failures < retry.tries
+            claim.fail(why, pause_us=pause_us(retry, failures) if again else None)

@@ -12,6 +12,7 @@ class LoopSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "loop_answer_bytes_max", "loop_trainer_answer_seconds", "loop_trainer_pause_seconds_max",
+        "loop_lease_seconds",
     })  # fmt: skip
 
     VARIABLES: ClassVar = frozenset({
@@ -19,21 +20,15 @@ class LoopSettings(RoomSettings):
         "parent_uri", "seed", "shard", "shard_folder", "work",
     })  # fmt: skip
 
-    loop_lease_seconds: float = setting(
-        30.0,
-        "a runner of a loop that is silent so long loses its stage",
-        "Lower it to take over sooner from a runner that died.",
-        minimum=0.1,
-    )
     loop_poll_seconds: float = setting(
         10.0,
-        "how often a runner of a loop looks whether what it waits for is there",
+        "how often a runner of a loop looks for what it waits for",
         "Lower it for cycles of minutes.",
         minimum=0.01,
     )
     loop_trainer_silence_seconds: float = setting(
         600.0,
-        "a trainer that no HTTP request reaches for so long has failed",
-        "Raise it above the longest outage of the trainer that you want to wait for.",
+        "a trainer that cannot be reached for so long has failed",
+        "Raise it above the longest outage to wait for.",
         minimum=0,
     )

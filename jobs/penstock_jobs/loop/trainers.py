@@ -15,8 +15,8 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from penstock.checkpoints.checkpoint import check_digest
 from penstock.checkpoints.digests import check_uri
-from penstock.checkpoints.names import check_digest
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.http.address import HttpAddress
@@ -137,17 +137,14 @@ class CommandTrainer:
             raise task.too_slow(log, end.output)
         if end.status:
             raise _failed(end.status, log, end.output)
-        return self._read(answer)
-
-    def _read(self, path: Path) -> TrainedCheckpoint:
         try:
-            with path.open("rb") as file:
+            with answer.open("rb") as file:
                 content = file.read(self.answer_bytes_max + 1)
         except FileNotFoundError as error:
-            raise _unfit_answer(path, "it is not there") from error
+            raise _unfit_answer(answer, "it is not there") from error
         except OSError as error:
-            raise _unfit_answer(path, error) from error
-        return read_answer(content, path, self.answer_bytes_max)
+            raise _unfit_answer(answer, error) from error
+        return read_answer(content, answer, self.answer_bytes_max)
 
 
 @dataclass(frozen=True)
@@ -163,16 +160,6 @@ class Pace:
     def pause(self, retry_after_s: float, outages: int) -> float:
         grown = self.seconds * 2.0 ** min(max(outages - 1, 0), 40)
         return min(retry_after_s or grown, self.seconds_max)
-
-
-@dataclass(frozen=True)
-class JobPending:
-    """The trainer is to be asked again. `away`: it could not be reached."""
-
-    why: str
-    retry_after_s: float = 0.0
-    away: bool = False
-    location: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,28 +183,29 @@ class HttpTrainer:
             asked_at = time.monotonic()
             response = self._ask("GET" if job else "POST", job, task)
             where = (job or self.address).text
-            answer = self._understand(response, where, of_job=job is not None)
-            if isinstance(answer, TrainedCheckpoint):
-                return answer
+            why = f"it answered {response.status}: {_text_of(response)}"
             now = time.monotonic()
-            outages = outages + 1 if answer.away else 0
-            if not answer.away:
-                heard_at = now
-            elif asked_at - heard_at >= self.pace.silence_s:
-                why = (
-                    f"{where} cannot be reached: {answer.why}. A job that it has goes on, and is"
-                    " found again when it can be reached"
-                )
-                raise TrainerFailed(why=why)
-            if answer.location is not None:
-                job = self._beside(answer.location)
+            if response.status in _AWAY:
+                outages += 1
+                why = response.problem or why
+                if asked_at - heard_at >= self.pace.silence_s:
+                    raise TrainerFailed(
+                        why=f"{where} cannot be reached: {why}. A job that it has goes on, and is"
+                        " found again when it can be reached"
+                    )
+            elif response.status in _LATER:
+                heard_at, outages = now, 0
+                if "location" in response.headers:
+                    job = self._beside(response.headers["location"])
+            else:
+                return self._understand(response, where, of_job=job is not None)
             if now >= deadline:
                 break
-            pause = self.pace.pause(answer.retry_after_s, outages)
+            pause = self.pace.pause(response.retry_after_s, outages)
             if lost.wait(min(pause, deadline - now)):
                 raise task.lost()
         self._ask("DELETE", job, task)  # whether this arrives changes nothing
-        raise task.too_slow((job or self.address).text, answer.why)
+        raise task.too_slow((job or self.address).text, why)
 
     def _ask(self, method: str, job: HttpAddress | None, task: TrainingTask) -> HttpAnswer:
         headers = {
@@ -240,22 +228,13 @@ class HttpTrainer:
         # A trainer may repeat what it was sent: the token is not to stand in errors of the loop.
         return replace(response, body=response.body.replace(self.token.encode(), b"***"))
 
-    def _understand(
-        self, response: HttpAnswer, where: str, *, of_job: bool
-    ) -> TrainedCheckpoint | JobPending:
+    def _understand(self, response: HttpAnswer, where: str, *, of_job: bool) -> TrainedCheckpoint:
         """`of_job`: the state of a job was asked for. Raises TrainerFailed, TrainerRefused."""
-        status, retry_after_s = response.status, response.retry_after_s
-        answered = f"it answered {status}: {_text_of(response)}"
-        if status in _AWAY:
-            return JobPending(response.problem or answered, retry_after_s, away=True)
-        if status in _LATER:
-            return JobPending(answered, retry_after_s, location=response.headers.get("location"))
+        status, text = response.status, _text_of(response)
         if status >= 500 or (of_job and status in _GONE):
-            raise _failed(status, where, _text_of(response))
-        if status >= 400:
-            raise TrainerRefused(address=where, status=status, why=_text_of(response))
+            raise _failed(status, where, text)
         if status >= 300:
-            why = "it leads elsewhere, and is not followed"
+            why = text if status >= 400 else "it leads elsewhere, and is not followed"
             raise TrainerRefused(address=where, status=status, why=why)
         if status != 200:
             raise _unfit_answer(where, f"its status is {status}, not 200 or 202")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.lake.buckets import SessionId
-from penstock.lake.views import bucket_views
+from penstock.lake.view_sources import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.trail import SECOND, Trail, TrailTerms
@@ -84,36 +84,29 @@ class Bucket:
             self.observations, "event_id", "path", "text", "deleted", "branch_changed"
         )
         turns = by_session(self.turns, "turn")
-        commits, ends = self._of_events()
+        events = self.events
+        if events.num_rows:
+            kinds = pa.array(["vcs_commit", "session_end"])
+            events = events.filter(pc.is_in(events["type"], kinds))
+        of_events = by_session(events, "event_id", "type", "payload")
         for session in sorted(edits):
+            rows = of_events.get(session, ())
+            ends = [
+                row["ts"]
+                for row in rows
+                if row["type"] == "session_end" and row["ts"] <= self.as_of_us
+            ]
+            commits = ((row, _files_of(row)) for row in rows if row["type"] == "vcs_commit")
             yield replay(
                 session,
                 edits[session],
                 looks.get(session, ()),
-                commits.get(session, ()),
+                [{**row, "files": files} for row, files in commits if files],
                 turns_us=_turn_starts(turns.get(session, ())),
-                ended_us=ends.get(session),
+                ended_us=max(ends, default=None),
                 as_of_us=self.as_of_us,
                 terms=terms,
             )
-
-    def _of_events(self) -> tuple[dict[str, list[dict[str, Any]]], dict[str, int]]:
-        """Commits that carry texts, and when sessions ended."""
-        if not self.events.num_rows:
-            return {}, {}
-        kinds = pc.is_in(self.events["type"], pa.array(["vcs_commit", "session_end"]))
-        chosen = by_session(self.events.filter(kinds), "event_id", "type", "payload")
-        commits: dict[str, list[dict[str, Any]]] = {}
-        ends: dict[str, int] = {}
-        for session, rows in chosen.items():
-            for row in rows:
-                if row["type"] == "vcs_commit":
-                    files = _files_of(row["payload"])
-                    if files:
-                        commits.setdefault(session, []).append({**row, "files": files})
-                elif row["ts"] <= self.as_of_us:
-                    ends[session] = max(ends.get(session, 0), row["ts"])
-        return commits, ends
 
 
 def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:
@@ -123,10 +116,10 @@ def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]
     names = ("ts", "seq", *columns)
     values = [table["ts"].cast(pa.int64()).to_pylist()]
     values += [table[name].to_pylist() for name in names[1:]]
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for session, *row in zip(table["session_id"].to_pylist(), *values, strict=True):
-        found.setdefault(session, []).append(dict(zip(names, row, strict=True)))
-    return found
+        rows.setdefault(session, []).append(dict(zip(names, row, strict=True)))
+    return rows
 
 
 def _turn_starts(turns: Iterable[dict[str, Any]]) -> list[int]:
@@ -139,9 +132,10 @@ def _turn_starts(turns: Iterable[dict[str, Any]]) -> list[int]:
     return [starts[turn] for turn in sorted(starts)]
 
 
-def _files_of(payload: str) -> list[Any]:
+def _files_of(commit: Mapping[str, Any]) -> list[Any]:
+    """None of a commit that carries no texts."""
     try:
-        files = msgspec.json.decode(payload).get("files")
+        files = msgspec.json.decode(commit["payload"]).get("files")
     except (msgspec.DecodeError, AttributeError):
         return []
     return files if isinstance(files, list) else []
@@ -167,8 +161,8 @@ def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:
     rows = rows.filter(_is_later(rows, as_of_us)).select(["tenant", "session_id", "ts"])
     first = rows.group_by(["tenant", "session_id"]).aggregate([("ts", "min")])
     moments = first["ts_min"].cast(pa.int64()).to_pylist()
-    sessions = zip(first["tenant"].to_pylist(), first["session_id"].to_pylist(), strict=True)
-    return {SessionId(*one): ts for one, ts in zip(sessions, moments, strict=True)}
+    columns = (first["tenant"].to_pylist(), first["session_id"].to_pylist(), moments)
+    return {SessionId(tenant, session): ts for tenant, session, ts in zip(*columns, strict=True)}
 
 
 def _is_later(rows: pa.Table, as_of_us: int) -> pa.ChunkedArray:

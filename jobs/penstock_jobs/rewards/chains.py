@@ -4,7 +4,9 @@ A session names the session that it continues when it starts. The metadata datab
 links as sessions are seen, so that finding a chain never reads the lake.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,12 +18,11 @@ from penstock.database.engine import Database, insert_of
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import session_link
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from penstock_jobs.rewards.credit import ChainMember
 from penstock_jobs.rewards.errors import SessionUnknown
-from penstock_jobs.rewards.settings import RewardSettings
+from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"
@@ -58,10 +59,8 @@ def gather_chain(
     it. What only the log holds is not in it; links are known of sessions that a run has seen.
     Raises SessionUnknown, LakeDamaged, what the store raises."""
     chains, places = chains_of(lake.database, [session])
-    with pinned(lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds) as pin:
-        [bucket] = plan_sessions(
-            lake, pin, chains, lake.settings.room(RewardSettings).rewards_bucket_bytes_target
-        )
+    with pinned(lake.database, None) as pin:
+        [bucket] = plan_sessions(lake, pin, chains, reward_bucket_bytes(lake.settings))
         rows = read_bucket(lake, bucket)
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)
@@ -85,22 +84,17 @@ def chains_of(
 
 
 def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainMember]:
-    """Of all sessions that a link names."""
+    """Of all sessions that a link names. A chain is named by the session that it began with; a
+    ring, which nobody should send, by the least of its sessions."""
     places: dict[SessionId, ChainMember] = {}
     for session in links.keys() | {link.parent for link in links.values()}:
+        path = [session]
+        while (link := links.get(path[-1])) is not None and link.parent not in path:
+            path.append(link.parent)
+        first = path[-1] if link is None else min(path[path.index(link.parent) :])
         subagent = session in links and links[session].subagent
-        places[session] = ChainMember(_root(session, links).session_id, subagent)
+        places[session] = ChainMember(first.session_id, subagent)
     return places
-
-
-def _root(session: SessionId, links: Mapping[SessionId, Link]) -> SessionId:
-    """The session that the chain began with; of a ring, which nobody should send, the least."""
-    path = [session]
-    while (link := links.get(path[-1])) is not None:
-        if link.parent in path:
-            return min(path[path.index(link.parent) :])
-        path.append(link.parent)
-    return path[-1]
 
 
 def _links_around(connection: Connection, sessions: set[SessionId]) -> dict[SessionId, Link]:
@@ -108,29 +102,29 @@ def _links_around(connection: Connection, sessions: set[SessionId]) -> dict[Sess
     links: dict[SessionId, Link] = {}
     members, upwards = set(sessions), set(sessions)
     while upwards:
-        above = dict(_read(connection, session_link.c.session_id, upwards))
+        above = _read_links(connection, session_link.c.session_id, upwards)
         links |= above
         upwards = {link.parent for link in above.values()} - members
         members |= upwards
     downwards = set(members)
     while downwards:
-        below = dict(_read(connection, session_link.c.parent_session, downwards))
+        below = _read_links(connection, session_link.c.parent_session, downwards)
         links |= below
         downwards = below.keys() - members
         members |= downwards
     return links
 
 
-def _read(
+def _read_links(
     connection: Connection, column: sa.ColumnElement[str], sessions: Iterable[SessionId]
-) -> Iterator[tuple[SessionId, Link]]:
-    by_tenant: dict[str, list[str]] = {}
-    for tenant, session in sorted(sessions):
-        by_tenant.setdefault(tenant, []).append(session)
-    for tenant, ids in by_tenant.items():
+) -> dict[SessionId, Link]:
+    links: dict[SessionId, Link] = {}
+    for tenant, own in groupby(sorted(sessions), key=attrgetter("tenant")):
+        ids = [session.session_id for session in own]
         for start in range(0, len(ids), _ROWS_PER_STATEMENT):
             some = column.in_(ids[start : start + _ROWS_PER_STATEMENT])
             query = sa.select(session_link).where(session_link.c.tenant == tenant, some)
             for row in connection.execute(query):
                 parent = SessionId(tenant, row.parent_session)
-                yield SessionId(tenant, row.session_id), Link(parent, row.link == SUBAGENT)
+                links[SessionId(tenant, row.session_id)] = Link(parent, row.link == SUBAGENT)
+    return links

@@ -12,13 +12,13 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
+from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_table
-from penstock.terminal.progress import progress_of
-from penstock.terminal.times import since_us
 
 if TYPE_CHECKING:
+    from penstock_jobs.rewards.git_history import Repository
     from penstock_jobs.rewards.rates import CheckpointRates
-    from penstock_jobs.rewards.runs import RunRequest
 
 app = typer.Typer(help="What sessions were worth, by what users did next.", no_args_is_help=True)
 
@@ -54,37 +54,30 @@ def list_(
 
     Example: penstock rewards list edit_persistence
     """
-    from penstock_jobs.rewards.reward import all_rewards
-
-    if name:
-        page = _page_of(name)
-        show_json({"name": name, "page": page}) if json else typer.echo(page)
-        return
-    rows = [
-        {"name": reward.name, "version": reward.version, "measures": _first_line(reward.page())}
-        for reward in all_rewards().values()
-    ]
-    if json:
-        show_json(rows)
-    else:
-        show_table(["reward", "version", "measures"], [list(row.values()) for row in rows])
-
-
-def _page_of(name: str) -> str:
     from penstock_jobs.rewards.definition import find_definition, shipped
     from penstock_jobs.rewards.reward import all_rewards
 
     rewards = all_rewards()
-    if name in rewards:
-        return rewards[name].page()
-    if name in shipped():
-        return find_definition(name).text
-    names = ", ".join([*rewards, *shipped()])
-    raise InvalidInput(what=f"The reward {name!r}", why=f"known are {names}")
-
-
-def _first_line(page: str) -> str:
-    return page.partition("\n")[0].partition(": ")[2].removesuffix(".")
+    if not name:
+        firsts = {each.name: each.page().partition("\n")[0] for each in rewards.values()}
+        rows = [
+            {
+                "name": reward.name,
+                "version": reward.version,
+                "measures": firsts[reward.name].partition(": ")[2].removesuffix("."),
+            }
+            for reward in rewards.values()
+        ]
+        if json:
+            show_json(rows)
+        else:
+            show_table(["reward", "version", "measures"], [list(row.values()) for row in rows])
+        return
+    if name not in rewards and name not in shipped():
+        names = ", ".join([*rewards, *shipped()])
+        raise InvalidInput(what=f"The reward {name!r}", why=f"known are {names}")
+    page = rewards[name].page() if name in rewards else find_definition(name).text
+    show_json({"name": name, "page": page}) if json else typer.echo(page)
 
 
 @app.command("run")
@@ -115,10 +108,8 @@ def run(
     if git is not None and project is None:
         why = "it needs --project: edits of other projects would be looked for in its files too"
         raise InvalidInput(what=f"--git {git}", why=why)
-    request = _request(definition, since, project)
-    if git is not None:
-        request = replace(request, repository=Repository(git.resolve(), branch))
-    _run(data, request, json=json)
+    repository = Repository(git.resolve(), branch) if git is not None else None
+    _run(data, definition, since, project, json=json, repository=repository)
 
 
 @app.command("backfill")
@@ -135,23 +126,29 @@ def backfill(
 
     Example: penstock rewards backfill --definition mine.toml
     """
-    _run(data, replace(_request(definition, since, project), backfill=True), json=json)
+    _run(data, definition, since, project, json=json, backfill=True)
 
 
-def _request(definition: str | None, since: str | None, project: str | None) -> "RunRequest":
-    from penstock_jobs.rewards.definition import DEFAULT, find_definition
-    from penstock_jobs.rewards.due_sessions import SessionFilter
-    from penstock_jobs.rewards.runs import RunRequest
-
-    sessions = SessionFilter(since_us(since) if since else None, project)
-    return RunRequest(find_definition(definition or DEFAULT), sessions)
-
-
-def _run(data: Path | None, request: "RunRequest", *, json: bool) -> None:
+def _run(
+    data: Path | None,
+    definition: str | None,
+    since: str | None,
+    project: str | None,
+    *,
+    json: bool,
+    repository: "Repository | None" = None,
+    backfill: bool = False,
+) -> None:
     from penstock.execution import open_executor
     from penstock_jobs.rewards import runs
+    from penstock_jobs.rewards.definition import DEFAULT, find_definition
+    from penstock_jobs.rewards.due_sessions import SessionFilter
     from penstock_jobs.rewards.report import report_document, show_report
 
+    sessions = SessionFilter(since_us(since) if since else None, project)
+    request = runs.RunRequest(
+        find_definition(definition or DEFAULT), sessions, backfill, repository
+    )
     with (
         open_existing(data) as lake,
         open_executor(lake.settings) as executor,
@@ -255,14 +252,14 @@ def rates(
 
     with open_existing(data) as lake:
         known = definition_known_as(lake.database, definition)
-        found = read_rates(lake, known.version, tenant, since_us(since) if since else None)
-    pair = _pair(found, before, after)
+        checkpoints = read_rates(lake, known.version, tenant, since_us(since) if since else None)
+    pair = _pair(checkpoints, before, after)
     changes = rate_changes(*pair) if pair else []
     if json:
-        documents = [rates_document(checkpoint) for checkpoint in found]
+        documents = [rates_document(checkpoint) for checkpoint in checkpoints]
         show_json({"checkpoints": documents, "changes": changes})
     else:
-        show_rates(found)
+        show_rates(checkpoints)
         if pair:
             say(f"from {pair[0].checkpoint} to {pair[1].checkpoint}:")
         for change in changes:
@@ -272,10 +269,10 @@ def rates(
 
 
 def _pair(
-    found: "list[CheckpointRates]", before: str, after: str
+    checkpoints: "list[CheckpointRates]", before: str, after: str
 ) -> "tuple[CheckpointRates, CheckpointRates] | None":
     """The two checkpoints to compare: the named ones, else the newest and the one before."""
-    named = {each.checkpoint: each for each in found if each.checkpoint is not None}
+    named = {each.checkpoint: each for each in checkpoints if each.checkpoint is not None}
     for name in (before, after):
         if name and name not in named:
             why = f"it has no sessions here; known: {', '.join(named) or 'none'}"

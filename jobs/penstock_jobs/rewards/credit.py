@@ -4,27 +4,33 @@ A chain is one piece of work that went through several sessions, by compactions 
 reward of the definition is put together over the sessions of the chain, as it is put together over
 the turns of a session. What the definition makes of that is the worth of every session of the
 chain, and of every call in them, summaries included. A session that is negative by rule makes its
-whole chain so, but what befell a subagent befell it alone. One that must not be learned from
+whole chain so, but what befell a subagent befell it alone. A session that must not be learned from
 excludes the whole chain: the others continued with what was said in it.
 
 The rows are named `reward`. An outcome that is excluded is censored there: nobody trains on it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine
+from penstock_jobs.rewards.definition import (
+    NAME,
+    Definition,
+    Standing,
+    Term,
+    combine,
+    latest_due,
+)
 from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
-from penstock_jobs.rewards.reward import REWARD_ROWS, RewardRows, State, latest_due
+from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind
 
-_PERSISTENCE = "edit_persistence"
 _STATES: Mapping[str, State] = {
     "scored": "scored",
     "negative_by_rule": "scored",
@@ -72,11 +78,18 @@ def score_bucket(
     places = places or {}
     rows = rewards_of(bucket, definition.terms)
     known = standings(definition, rows, places)
-    decided = outcomes(bucket, known, consents or {}, _limits(definition))
-    decided = share_outcomes(decided, places)
+    # With the definition's horizons: then texts are compared only once.
+    limits = OutcomeLimits()
+    for term in definition.terms:
+        if term.reward.name == "edit_persistence" and isinstance(term.parameters, EditParameters):
+            limits = OutcomeLimits(persistence=term.parameters)
+    decided = share_outcomes(outcomes(bucket, known, consents or {}, limits), places)
     rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls)])
     counted = list(zip(decided, tallies(bucket, decided), strict=True))
-    return ScoredBucket(rewards, counted, _due(rewards))
+    waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
+    first = waiting.group_by("session_id").aggregate([("due_us", "min")])
+    columns = (first[name].to_pylist() for name in ("session_id", "due_us_min"))
+    return ScoredBucket(rewards, counted, dict(zip(*columns, strict=True)))
 
 
 def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
@@ -85,53 +98,33 @@ def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
     return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
 
 
-def _limits(definition: Definition) -> OutcomeLimits:
-    """With the definition's horizons: then texts are compared only once."""
-    for term in definition.terms:
-        if term.reward.name == _PERSISTENCE and isinstance(term.parameters, EditParameters):
-            return OutcomeLimits(persistence=term.parameters)
-    return OutcomeLimits()
-
-
-def _due(rewards: pa.Table) -> dict[str, int]:
-    waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
-    first = waiting.group_by("session_id").aggregate([("due_us", "min")])
-    columns = (first[name].to_pylist() for name in ("session_id", "due_us_min"))
-    return dict(zip(*columns, strict=True))
-
-
 def standings(
     definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
 ) -> dict[str, Standing]:
     """What the definition makes of each session in the rows or places; sessions of a chain have
     one standing together."""
+
+    def chain_of(session: str) -> str:
+        return places[session].chain if session in places else session
+
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    of_sessions = rows.filter(pc.equal(rows["target_kind"], "session"))
+    rows = rows.filter(pc.equal(rows["target_kind"], "session"))
     members: defaultdict[str, set[str]] = defaultdict(set)
-    for session in of_sessions["session_id"].unique().to_pylist():
-        members[_chain(session, places)].add(session)
-    for session, place in places.items():
-        members[place.chain].add(session)
+    for session in [*rows["session_id"].unique().to_pylist(), *places]:
+        members[chain_of(session)].add(session)
+    rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
+    names = ("session_id", "name", "horizon_s", *ChainPart._fields)
+    columns = (rows[name].to_pylist() for name in names)
     parts: defaultdict[str, defaultdict[str, list[ChainPart]]]
     parts = defaultdict(lambda: defaultdict(list))
-    for session, name, horizon_s, *part in _part_rows(of_sessions, horizons):
+    for session, name, horizon_s, *part in zip(*columns, strict=True):
         if horizon_s == horizons[name]:
-            parts[_chain(session, places)][name].append(ChainPart(*part))
-    found: dict[str, Standing] = {}
+            parts[chain_of(session)][name].append(ChainPart(*part))
+    by_session: dict[str, Standing] = {}
     for chain, sessions in members.items():
         standing = combine(definition, {name: together(own) for name, own in parts[chain].items()})
-        found |= dict.fromkeys(sessions, standing)
-    return found
-
-
-def _chain(session: str, places: Mapping[str, ChainMember]) -> str:
-    return places[session].chain if session in places else session
-
-
-def _part_rows(rows: pa.Table, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
-    chosen = rows.filter(pc.is_in(rows["name"], pa.array(names, pa.string())))
-    columns = ("session_id", "name", "horizon_s", *ChainPart._fields)
-    return zip(*(chosen[column].to_pylist() for column in columns), strict=True)
+        by_session |= dict.fromkeys(sessions, standing)
+    return by_session
 
 
 def together(parts: Sequence[ChainPart]) -> Standing:
@@ -154,55 +147,60 @@ def together(parts: Sequence[ChainPart]) -> Standing:
 
 def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]) -> list[Outcome]:
     """The outcomes, where sessions of a chain are negative, or excluded, together."""
-    ruling: dict[str, Outcome] = {}
+    worst: dict[str, Outcome] = {}
     for outcome in decided:
         place = places.get(outcome.session_id)
-        if place is not None and _rules_chain(outcome, place):
-            worst = ruling.get(place.chain, outcome)
-            ruling[place.chain] = min(worst, outcome, key=_mildness)
-    return [_under(ruling, outcome, places.get(outcome.session_id)) for outcome in decided]
-
-
-def _rules_chain(outcome: Outcome, place: ChainMember) -> bool:
-    if outcome.reason == no_train.__name__:
-        return True
-    return outcome.kind == "negative_by_rule" and not place.subagent
+        if place is not None and (
+            outcome.reason == no_train.__name__
+            or (outcome.kind == "negative_by_rule" and not place.subagent)
+        ):
+            worst[place.chain] = min(worst.get(place.chain, outcome), outcome, key=_mildness)
+    shared = []
+    for outcome in decided:
+        place = places.get(outcome.session_id)
+        ruling = worst.get(place.chain) if place else None
+        if ruling and (outcome.kind != "excluded" or ruling.kind == "excluded"):
+            shared.append(
+                replace(ruling, session_id=outcome.session_id, checkpoint=outcome.checkpoint)
+            )
+        else:
+            shared.append(outcome)
+    return shared
 
 
 def _mildness(outcome: Outcome) -> tuple[bool, float]:
     return outcome.kind != "excluded", 0.0 if outcome.value is None else outcome.value
 
 
-def _under(ruling: Mapping[str, Outcome], outcome: Outcome, place: ChainMember | None) -> Outcome:
-    shared = ruling.get(place.chain) if place else None
-    if shared is None or (outcome.kind == "excluded" and shared.kind != "excluded"):
-        return outcome
-    return Outcome(outcome.session_id, shared.kind, shared.reason, shared.value, outcome.checkpoint)
-
-
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
     """A row for each session, and one for each of its model calls."""
     rows = RewardRows(NAME)
-    worths = {outcome.session_id: _worth(outcome) for outcome in decided}
-    for session, worth in worths.items():
-        rows.add(session, ("session", session), **worth)
-    names = ("session_id", "call_id", "event_id", "checkpoint")
-    columns = [model_calls[name].to_pylist() for name in names] if model_calls.num_rows else []
-    for session, call, event, checkpoint in zip(*columns, strict=True):
-        if session in worths:
-            worth = worths[session] | {"checkpoint": checkpoint}
-            rows.add(session, ("model_call", call or event), **worth)
+    targets: list[tuple[str, tuple[TargetKind, str], str | None]] = [
+        (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)
+        for outcome in decided
+    ]
+    if model_calls.num_rows:
+        names = ("session_id", "call_id", "event_id", "checkpoint")
+        columns = (model_calls[name].to_pylist() for name in names)
+        targets += [
+            (session, ("model_call", call or event), checkpoint)
+            for session, call, event, checkpoint in zip(*columns, strict=True)
+        ]
+    by_session = {outcome.session_id: outcome for outcome in decided}
+    for session, target, checkpoint in targets:
+        outcome = by_session.get(session)
+        if outcome is None:
+            continue
+        reason = outcome.without or outcome.reason
+        if outcome.kind in ("negative_by_rule", "excluded"):
+            reason = f"{outcome.kind}: {outcome.reason}"
+        rows.add(
+            session,
+            target,
+            outcome.value,
+            reason,
+            state=_STATES[outcome.kind],
+            due_us=outcome.due_us,
+            checkpoint=checkpoint,
+        )
     return rows.table()
-
-
-def _worth(outcome: Outcome) -> dict[str, Any]:
-    reason = outcome.without or outcome.reason
-    if outcome.kind in ("negative_by_rule", "excluded"):
-        reason = f"{outcome.kind}: {outcome.reason}"
-    return {
-        "value": outcome.value,
-        "state": _STATES[outcome.kind],
-        "reason": reason,
-        "due_us": outcome.due_us,
-        "checkpoint": outcome.checkpoint,
-    }

@@ -1,15 +1,14 @@
 """A definition: which rewards are computed, how, and how they make up the reward of a session.
 
-It is a TOML file; its digest is its version, so that what was computed by one is never taken for
-what was computed by another. The reward of a session is
+It is a TOML file; its digest is its version, so that rows of one are never taken for rows of
+another. The reward of a session is
 
     mean:  Σ weight · clip(value) / Σ |weight|        sum:  Σ weight · clip(value)
 
-over the terms that are scored, clipped at last by the definition's own bounds. A term that is
-pending keeps the session pending. One that is censored or invalid censors the session where the
-definition says so; else the rest counts without it, and the reason names it. Where nothing is
-left, or nothing of what the definition needs, the session is censored. So a session is never worth
-nothing because nobody looked.
+over the terms that are scored, clipped at last by the definition's own bounds. A pending term keeps
+the session pending. A censored or invalid one censors the session where the definition says so;
+else the rest counts without it, and the reason names it. Where nothing is left, or nothing that
+the definition needs, the session is censored. So no session is worth 0 because nobody looked.
 """
 
 import hashlib
@@ -31,9 +30,11 @@ from penstock.toml_document import (
     refuse_unknown,
     table,
     text,
+    texts,
     unknown,
 )
-from penstock_jobs.rewards.reward import Reward, State, all_rewards, latest_due
+from penstock_jobs.rewards.reward import Reward, all_rewards
+from penstock_jobs.rewards.rows import State
 
 DEFAULT = "default"
 _SHIPPED = files("penstock_jobs.rewards") / "definitions"
@@ -41,7 +42,10 @@ _SHIPPED = files("penstock_jobs.rewards") / "definitions"
 NAME = "reward"
 Combine = Literal["mean", "sum"]
 Missing = Literal["leave_out", "censor"]
+Bounds = tuple[float, float] | None
 _VERSION_HEX = 16
+_TOP = ("name", "combine", "clip", "needs_any", "parameters", "reward")
+_TERM = ("name", "version", "weight", "clip", "horizon_s", "missing", "parameters")
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Term:
     reward: Reward
     parameters: Any
     weight: float = 0.0
-    clip: tuple[float, float] | None = None
+    clip: Bounds = None
     #: Which horizon counts in the session's reward; none for rewards that have none.
     horizon_s: int | None = None
     missing: Missing = "leave_out"
@@ -69,17 +73,13 @@ class Definition:
     version: str
     terms: tuple[Term, ...]
     combine: Combine = "mean"
-    clip: tuple[float, float] | None = None
+    clip: Bounds = None
     #: A session of which none of these rewards is scored is censored, whatever the others say.
     needs_any: tuple[str, ...] = ()
     text: str = field(default="", repr=False)
 
     def counted(self) -> list[Term]:
         return [term for term in self.terms if term.weight]
-
-
-_TOP = ("name", "combine", "clip", "needs_any", "parameters", "reward")
-_TERM = ("name", "version", "weight", "clip", "horizon_s", "missing", "parameters")
 
 
 def shipped() -> list[str]:
@@ -103,11 +103,11 @@ def load_definition(path: Path) -> Definition:
 
 def parse_definition(content: str, where: str) -> Definition:
     """Raises InvalidInput, which names the key and the nearest known one."""
-    found = parse_toml(content, where)
-    refuse_unknown(found, _TOP, where)
-    name = text(found, "name", where)
-    shared = table(found, "parameters", where)
-    rows = found.get("reward")
+    document = parse_toml(content, where)
+    refuse_unknown(document, _TOP, where)
+    name = text(document, "name", where)
+    shared = table(document, "parameters", where)
+    rows = document.get("reward")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InvalidInput(what=where, why="it names no reward: [[reward]]")
     terms = tuple(_term(row, shared, where) for row in rows)
@@ -116,14 +116,15 @@ def parse_definition(content: str, where: str) -> Definition:
             raise InvalidInput(what=where, why=f"the reward {reward} stands there twice")
     parameters = {each.name for term in terms for each in fields(term.reward.parameters)}
     refuse_unknown(shared, parameters, f"{where}, parameters")
-    combine = choice(found, "combine", get_args(Combine), "mean", where)
-    clip = _clip(found, where)
-    needs_any = _needs_any(found, terms, where)
-    version = _version(terms, combine, clip, needs_any)
-    definition = Definition(name, version, terms, combine, clip, needs_any, content)
-    if not definition.counted():
+    combine = choice(document, "combine", get_args(Combine), "mean", where)
+    clip = _clip(document, where)
+    counted = [term.reward.name for term in terms if term.weight]
+    if not counted:
         raise InvalidInput(what=where, why="no reward has a weight: nothing makes up the session's")
-    return definition
+    needs_any = tuple(sorted(texts(document, "needs_any", where)))
+    refuse_unknown(needs_any, counted, where)
+    version = _version(terms, combine=combine, clip=clip, needs_any=needs_any)
+    return Definition(name, version, terms, combine, clip, needs_any, content)
 
 
 def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term:
@@ -133,16 +134,24 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
         raise InvalidInput(what=f"The reward {name!r} in {where}", why=unknown(name, known))
     reward, where = known[name], f"{where}, reward {name}"
     refuse_unknown(row, _TERM, where)
-    wanted = row.get("version", reward.version)
-    if wanted != reward.version:
-        why = f"this Penstock computes version {reward.version}, not {wanted}"
+    version = row.get("version", reward.version)
+    if version != reward.version:
+        why = f"this Penstock computes version {reward.version}, not {version}"
         raise InvalidInput(what=where, why=why)
     horizon_s = row.get("horizon_s")
     if horizon_s is not None and (not isinstance(horizon_s, int) or horizon_s < 0):
         raise InvalidInput(what=where, why=f"horizon_s is {horizon_s!r}, not seconds")
+    names = [parameter.name for parameter in fields(reward.parameters)]
+    own = table(row, "parameters", where)
+    refuse_unknown(own, names, where)
+    values = {name: value for name, value in shared.items() if name in names} | dict(own)
+    try:
+        parameters: Any = msgspec.convert(values, reward.parameters)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(what=f"The parameters of {where}", why=str(error)) from error
     return Term(
         reward=reward,
-        parameters=_parameters(reward, row, shared, where),
+        parameters=parameters,
         weight=number(row.get("weight", 0.0), "weight", where),
         clip=_clip(row, where),
         horizon_s=horizon_s,
@@ -150,34 +159,8 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     )
 
 
-def _parameters(
-    reward: Reward, row: Mapping[str, Any], shared: Mapping[str, Any], where: str
-) -> Any:
-    names = [one.name for one in fields(reward.parameters)]
-    own = table(row, "parameters", where)
-    refuse_unknown(own, names, where)
-    given = {name: value for name, value in shared.items() if name in names} | dict(own)
-    try:
-        return msgspec.convert(given, reward.parameters)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(what=f"The parameters of {where}", why=str(error)) from error
-
-
-def _needs_any(found: Mapping[str, Any], terms: Iterable[Term], where: str) -> tuple[str, ...]:
-    names = found.get("needs_any", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidInput(what=where, why=f"needs_any has to be a list of names: {names!r}")
-    refuse_unknown(names, [term.reward.name for term in terms if term.weight], where)
-    return tuple(sorted(names))
-
-
-def _version(
-    terms: Iterable[Term],
-    combine: str,
-    clip: tuple[float, float] | None,
-    needs_any: tuple[str, ...],
-) -> str:
-    """Of what is computed: a comment or an order of keys makes no other version."""
+def _version(terms: Iterable[Term], **others: object) -> str:
+    """The digest of what is computed: comments and the order of keys do not change it."""
     facts = [
         {
             "reward": term.reward.name,
@@ -190,18 +173,17 @@ def _version(
         }
         for term in sorted(terms, key=lambda term: term.reward.name)
     ]
-    whole = {"terms": facts, "combine": combine, "clip": clip, "needs_any": needs_any}
-    content = msgspec.json.encode(whole, order="deterministic")
+    content = msgspec.json.encode({"terms": facts, **others}, order="deterministic")
     return hashlib.sha256(content).hexdigest()[:_VERSION_HEX]
 
 
-def _clip(found: Mapping[str, Any], where: str) -> tuple[float, float] | None:
-    value = found.get("clip")
+def _clip(row: Mapping[str, Any], where: str) -> Bounds:
+    value = row.get("clip")
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != 2:
         raise InvalidInput(what=where, why=f"clip has to be [low, high], and is {value!r}")
-    low, high = (number(one, "clip", where) for one in value)
+    low, high = (number(bound, "clip", where) for bound in value)
     if low > high:
         raise InvalidInput(what=where, why=f"clip has its ends the wrong way round: {value!r}")
     return low, high
@@ -243,18 +225,19 @@ def combine(definition: Definition, standings: Mapping[str, Standing]) -> Standi
         lacking = [name for name in reasons if not needed or name in needed]
         why = "; ".join(sorted(f"{name}: {reasons[name]}" for name in lacking))
         return Standing("censored", reason=why)
-    left_out = f"without {', '.join(sorted(reasons))}" if reasons else None
-    return Standing("scored", _total(definition, scored), left_out)
-
-
-def _total(definition: Definition, scored: list[tuple[Term, float]]) -> float:
     total = sum(term.weight * _clipped(value, term.clip) for term, value in scored)
     if definition.combine == "mean":
         total /= sum(abs(term.weight) for term, _ in scored)
-    return _clipped(total, definition.clip)
+    left_out = f"without {', '.join(sorted(reasons))}" if reasons else None
+    return Standing("scored", _clipped(total, definition.clip), left_out)
 
 
-def _clipped(value: float, bounds: tuple[float, float] | None) -> float:
-    if bounds is None:
-        return value
-    return min(max(value, bounds[0]), bounds[1])
+def _clipped(value: float, bounds: Bounds) -> float:
+    return value if bounds is None else min(max(value, bounds[0]), bounds[1])
+
+
+def latest_due(dues: Iterable[int | None]) -> int | None:
+    """By when a whole is pending no more, from its pending parts: without an event never, if that
+    holds of one of them."""
+    known = list(dues)
+    return None if None in known else max((due for due in known if due is not None), default=None)

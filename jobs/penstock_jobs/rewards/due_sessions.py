@@ -26,8 +26,6 @@ from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
 from penstock_jobs.rewards.tables import reward_definition, reward_due
 
-_DUE_KEY = ("definition_version", "tenant", "session_id")
-
 
 class Progress(NamedTuple):
     """Sessions that changed up to the commit `through_snap` are done."""
@@ -45,8 +43,9 @@ _PROGRESS = [reward_definition.c[name] for name in Progress._fields]
 def begin_run(database: Database, definition: Definition, clock_us: int) -> Progress:
     """The definition is known from now on. `run_at` belongs to this run alone and is later than
     that of any before: what this run computes supersedes what they computed."""
+    table = reward_definition
     with database.write() as connection:
-        insert = insert_of(connection)(reward_definition).values(
+        insert = insert_of(connection)(table).values(
             version=definition.version,
             name=definition.name,
             text=definition.text,
@@ -55,25 +54,18 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
             run_at=0,
         )
         connection.execute(insert.on_conflict_do_nothing())
-        last = reward_definition.c.run_at
-        moved = (
-            sa.update(reward_definition)
-            .where(reward_definition.c.version == definition.version)
-            .values(run_at=sa.case((last >= clock_us, last + 1), else_=clock_us))
-            .returning(*_PROGRESS)
-        )
-        return Progress(*connection.execute(moved).one())
+        run_at = sa.case((table.c.run_at >= clock_us, table.c.run_at + 1), else_=clock_us)
+        own = table.c.version == definition.version
+        update = sa.update(table).where(own).values(run_at=run_at)
+        return Progress(*connection.execute(update.returning(*_PROGRESS)).one())
 
 
 def finish_run(database: Database, version: str, snap: int) -> None:
     """All that changed up to this commit is done."""
     behind = reward_definition.c.through_snap < snap
+    update = sa.update(reward_definition).where(reward_definition.c.version == version, behind)
     with database.write() as connection:
-        connection.execute(
-            sa.update(reward_definition)
-            .where(reward_definition.c.version == version, behind)
-            .values(through_snap=snap)
-        )
+        connection.execute(update.values(through_snap=snap))
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
@@ -95,23 +87,30 @@ def definition_known_as(database: Database, text: str) -> Progress:
 
 def put_due(
     connection: Connection,
-    version: str,
-    computed_at: int,
+    progress: Progress,
     sessions: Iterable[SessionId],
     due: Mapping[SessionId, int],
 ) -> None:
-    """Store when these sessions mature, as computed at a moment; what was computed later stays."""
-    keys = [{"v": version, "t": tenant, "s": session} for tenant, session in sessions]
+    """Store when these sessions mature, as this run computed it; what was computed later stays."""
+    columns = reward_due.c
+    keys = [{"of_tenant": tenant, "session": session} for tenant, session in sessions]
     if keys:
-        own = [
-            reward_due.c[name] == bindparam(key) for name, key in zip(_DUE_KEY, "vts", strict=True)
-        ]
-        older = reward_due.c.computed_at <= computed_at
-        connection.execute(sa.delete(reward_due).where(*own, older), keys)
+        delete = sa.delete(reward_due).where(
+            columns.definition_version == progress.version,
+            columns.tenant == bindparam("of_tenant"),
+            columns.session_id == bindparam("session"),
+            columns.computed_at <= progress.run_at,
+        )
+        connection.execute(delete, keys)
     rows = [
-        dict(zip(_DUE_KEY, (version, *session), strict=True))
-        | {"due_at": moment, "computed_at": computed_at}
-        for session, moment in due.items()
+        {
+            "definition_version": progress.version,
+            "tenant": tenant,
+            "session_id": session,
+            "due_at": due_at,
+            "computed_at": progress.run_at,
+        }
+        for (tenant, session), due_at in due.items()
     ]
     if rows:
         connection.execute(insert_of(connection)(reward_due).on_conflict_do_nothing(), rows)
@@ -147,33 +146,44 @@ class RunPlan:
         return {session: self.places[session] for session in sessions if session in self.places}
 
 
-def plan_run(lake: Lake, pin: Pin, progress: Progress, wanted: SessionFilter) -> RunPlan:
-    """What changed after `progress.through_snap`, or is due. What a run that was cut off has
-    computed already is left out. Raises LakeDamaged."""
-    changes = _changed_sessions(lake, pin, progress.through_snap, wanted)
-    consents = _consent_changes(lake, pin, progress.through_snap)
-    done = _computed_since(lake, pin, progress)
+def plan_run(lake: Lake, pin: Pin, progress: Progress, only: SessionFilter) -> RunPlan:
+    """What changed after `progress.through_snap`, or is due. What an interrupted run has computed
+    already is left out. Raises LakeDamaged."""
+    changes = [
+        _changed_sessions(lake, pin, progress.through_snap, only),
+        _consent_changes(lake, pin, progress.through_snap),
+    ]
+    # What a run that did not come to its end has computed, and from which commit.
+    done: dict[SessionId, int] = {}
+    for file in rewards_at(lake.database, pin.snap, progress.version):
+        if file.lake_snap > progress.through_snap:
+            for session in _sessions_in(lake, [file]):
+                done[session] = max(done.get(session, -1), file.lake_snap)
     changed = {
         session
-        for snaps in (changes, consents)
+        for snaps in changes
         for session, snap in snaps.items()
         if done.get(session, -1) < snap
     }
-    matured = _matured(lake, progress.version, progress.run_at) - changed
+    query = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
+        reward_due.c.definition_version == progress.version, reward_due.c.due_at <= progress.run_at
+    )
+    with lake.database.read() as connection:
+        matured = {SessionId(*row) for row in connection.execute(query)} - changed
     return _whole_chains(lake, changed, matured)
 
 
-def plan_backfill(lake: Lake, pin: Pin, version: str, wanted: SessionFilter) -> RunPlan:
+def plan_backfill(lake: Lake, pin: Pin, version: str, only: SessionFilter) -> RunPlan:
     """All sessions that this definition has never computed. Raises LakeDamaged."""
-    changes = _changed_sessions(lake, pin, -1, wanted)
+    changes = _changed_sessions(lake, pin, -1, only)
     computed = _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
     return _whole_chains(lake, changes.keys() - computed)
 
 
-def plan_all(lake: Lake, pin: Pin, wanted: SessionFilter) -> RunPlan:
+def plan_all(lake: Lake, pin: Pin, only: SessionFilter) -> RunPlan:
     """All sessions: for rewards that also read something outside of the lake, which may have
     changed. Raises LakeDamaged."""
-    return _whole_chains(lake, _changed_sessions(lake, pin, -1, wanted).keys())
+    return _whole_chains(lake, _changed_sessions(lake, pin, -1, only).keys())
 
 
 def _whole_chains(
@@ -183,16 +193,14 @@ def _whole_chains(
     return RunPlan(chains, places, len(changed), len(matured))
 
 
-def _changed_sessions(
-    lake: Lake, pin: Pin, snap: int, wanted: SessionFilter
-) -> dict[SessionId, int]:
+def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> dict[SessionId, int]:
     """The commit that changed each session last, of the commits after `snap`."""
     changes = read_changes(lake.store, pin, snap)
     remember_links(lake.database, changes)
-    if wanted.since_us is not None:
-        changes = changes.filter(pc.greater_equal(changes["last_ts"], wanted.since_us))
-    if wanted.project is not None:
-        changes = changes.filter(pc.equal(changes["project"], wanted.project))
+    if only.since_us is not None:
+        changes = changes.filter(pc.greater_equal(changes["last_ts"], only.since_us))
+    if only.project is not None:
+        changes = changes.filter(pc.equal(changes["project"], only.project))
     return dict(zip(_ids(changes), changes["changed_snap"].to_pylist(), strict=True))
 
 
@@ -204,29 +212,11 @@ def _consent_changes(lake: Lake, pin: Pin, snap: int) -> dict[SessionId, int]:
         return {SessionId(tenant, session): changed for tenant, session, changed in rows}
 
 
-def _matured(lake: Lake, version: str, as_of_us: int) -> set[SessionId]:
-    query = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
-        reward_due.c.definition_version == version, reward_due.c.due_at <= as_of_us
-    )
-    with lake.database.read() as connection:
-        return {SessionId(*row) for row in connection.execute(query)}
-
-
-def _computed_since(lake: Lake, pin: Pin, progress: Progress) -> dict[SessionId, int]:
-    """What a run that did not come to its end has computed, and from which commit."""
-    computed: dict[SessionId, int] = {}
-    for file in rewards_at(lake.database, pin.snap, progress.version):
-        if file.lake_snap > progress.through_snap:
-            for session in _sessions_in(lake, [file]):
-                computed[session] = max(computed.get(session, -1), file.lake_snap)
-    return computed
-
-
 def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:
-    sessions: set[SessionId] = set()
-    for file in files:
-        sessions.update(_ids(read_outcomes(lake.store, file.name, ["tenant", "session_id"])))
-    return sessions
+    columns = ["tenant", "session_id"]
+    return {
+        session for file in files for session in _ids(read_outcomes(lake.store, file.name, columns))
+    }
 
 
 def _ids(rows: pa.Table) -> list[SessionId]:

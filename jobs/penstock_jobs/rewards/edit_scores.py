@@ -17,9 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.reward import REWARD_ROWS, TargetKind
+from penstock_jobs.rewards.rows import REWARD_ROWS, TargetKind
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive
-from penstock_jobs.rewards.texts.similarity import code_units
 from penstock_jobs.rewards.texts.survival import returned
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
@@ -29,7 +28,7 @@ Floats = NDArray[np.float64]
 StateReason = tuple[str, str | None]
 
 _INVALID = ("too_expensive", "nothing_written")
-#: Standings that are always there, by their number.
+#: The first two states, by their number.
 SCORED, PENDING = 0, 1
 #: Where nothing is pending, nothing is due.
 NOT_DUE = np.iinfo(np.int64).min
@@ -42,7 +41,7 @@ class EditScore(NamedTuple):
     reason: str | None = None
 
     @property
-    def standing(self) -> StateReason:
+    def state_reason(self) -> StateReason:
         if self.value is not None:
             return "scored", None
         return "invalid" if self.reason in _INVALID else "censored", self.reason
@@ -64,7 +63,10 @@ def score_edits(
     outcomes need one that definitions have."""
     known = _scored.setdefault(bucket, {})
     if (name, parameters) not in known:
-        known[name, parameters] = _score(name, bucket, parameters, score, size)
+        targets = edit_targets(bucket, parameters)
+        weights = [size(edit) ** parameters.weight_exponent for edit in targets.edits]
+        scores = [score(edit, sighting) for edit, sighting in targets.looks]
+        known[name, parameters] = _reward_rows(name, targets, weights, scores)
     return known[name, parameters]
 
 
@@ -73,16 +75,11 @@ def ink_size(edit: TrackedEdit) -> int:
     return edit.ink_size
 
 
-def units_written(edit: TrackedEdit) -> int:
-    """UTF-16 units of what the edit put in, as the published forms count."""
-    return sum(len(code_units(changed.after)) for changed in edit.ranges)
-
-
 def score_deletion(
     edit: TrackedEdit,
     sighting: Sighting,
     cost: CompareCost,
-    value: Callable[[float, int], EditScore],
+    value: Callable[[TrackedEdit, float, int], EditScore],
 ) -> EditScore:
     """Of an edit that only took away: from how much others brought back, and the agent itself."""
     if sighting.home is None:
@@ -91,54 +88,37 @@ def score_deletion(
         back, own = returned(edit, sighting.home, cost)
     except TooExpensive:
         return EditScore(None, "too_expensive")
-    return value(back, own)
+    return value(edit, back, own)
 
 
-def _score(
-    name: str, bucket: Bucket, parameters: EditParameters, score: Scorer, size: Sizer
+def _reward_rows(
+    name: str, targets: "EditTargets", weights: list[float], scores: list[EditScore]
 ) -> pa.Table:
-    targets = edit_targets(bucket, parameters)
-    weights = [size(edit) ** parameters.weight_exponent for edit in targets.edits]
-    scores = [score(edit, sighting) for edit, sighting in targets.looks]
-    standings = StateReasons.of([*targets.unscored, *(each.standing for each in scores)])
-    edits = _edit_level(targets, weights, scores, standings)
-    files = wholes(edits, targets.files.of, targets.files.count)
-    turns = wholes(edits, targets.turns.of, targets.turns.count)
-    sessions = wholes(turns, targets.sessions.of, targets.sessions.count)
-    return _table(name, targets, standings, [edits, files, turns, sessions])
-
-
-def _edit_level(
-    targets: "EditTargets",
-    weights: list[float],
-    scores: list[EditScore],
-    standings: "StateReasons",
-) -> "TargetScores":
-    """Behind the looks stands, by the number −1, that there is none."""
-    of_looks = [np.nan if each.value is None else each.value for each in scores]
-    look = targets.look
-    number = standings.numbers()
-    why = np.array([number[each] for each in targets.unscored] or [0])[targets.why]
-    answered = np.array([*(number[each.standing] for each in scores), 0])[look]
-    value = np.array([*of_looks, np.nan])[look]
-    weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], look.shape[1], axis=1)
-    return TargetScores(value, np.where(look < 0, why, answered), weight, targets.due_us)
-
-
-def _table(
-    name: str, targets: "EditTargets", standings: "StateReasons", levels: "list[TargetScores]"
-) -> pa.Table:
-    value, standing, weight, due_us = (
-        np.concatenate(columns).ravel() for columns in zip(*levels, strict=True)
+    state_reasons = StateReasons.of([*targets.unscored, *(each.state_reason for each in scores)])
+    number = state_reasons.numbers()
+    # Behind the looks stands, by the number −1, that there is none.
+    values = [np.nan if each.value is None else each.value for each in scores]
+    value = np.array([*values, np.nan])[targets.look]
+    answered = np.array([*(number[each.state_reason] for each in scores), 0])[targets.look]
+    unanswered = np.array([number[each] for each in targets.unscored] or [0])[targets.why]
+    weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], value.shape[1], axis=1)
+    state_reason = np.where(targets.look < 0, unanswered, answered)
+    edits = TargetScores(value, state_reason, weight, targets.due_us)
+    files = wholes(edits, targets.files.of, len(targets.files.ids))
+    turns = wholes(edits, targets.turns.of, len(targets.turns.ids))
+    sessions = wholes(turns, targets.sessions.of, len(targets.sessions.ids))
+    value, state_reason, weight, due_us = (
+        np.concatenate(columns).ravel()
+        for columns in zip(edits, files, turns, sessions, strict=True)
     )
-    numbers = pa.array(standing)
+    numbers = pa.array(state_reason)
     columns = targets.columns | {
         "name": pa.repeat(pa.scalar(name), len(value)),
         "value": pa.array(value, mask=np.isnan(value)),
-        "state": pa.array(standings.states).take(numbers),
-        "reason": pa.array(standings.reasons, pa.string()).take(numbers),
+        "state": pa.array(state_reasons.states).take(numbers),
+        "reason": pa.array(state_reasons.reasons, pa.string()).take(numbers),
         "weight": pa.array(weight),
-        "due_us": pa.array(due_us, mask=standing != PENDING),
+        "due_us": pa.array(due_us, mask=state_reason != PENDING),
     }
     return pa.Table.from_arrays([columns[each] for each in REWARD_ROWS.names], schema=REWARD_ROWS)
 
@@ -155,10 +135,6 @@ class TargetGroup:
     ids: list[str]
     checkpoints: list[str | None]
     of: Numbers
-
-    @property
-    def count(self) -> int:
-        return len(self.ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,26 +166,21 @@ def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
     known = _targets.setdefault(bucket, {})
     terms = parameters.terms()
     if terms not in known:
-        known[terms] = _work_out(bucket, parameters)
+        tracked = [
+            (trail.session_id, edit) for trail in bucket.trails(parameters) for edit in trail.edits
+        ]
+        edits = [edit for _, edit in tracked]
+        sessions = [session for session, _ in tracked]
+        checkpoints = [edit.checkpoint for edit in edits]
+        ids = [edit.target_id for edit in edits]
+        each = TargetGroup("edit", sessions, ids, checkpoints, np.arange(len(edits)))
+        files = _grouped("file", sessions, [edit.path or "" for edit in edits], checkpoints)
+        turns = _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints)
+        whole = _grouped("session", turns.sessions, turns.sessions, turns.checkpoints)
+        columns = _columns([each, files, turns, whole], parameters.horizons_s)
+        looks = _looks(edits, len(parameters.horizons_s))
+        known[terms] = EditTargets(edits, *looks, files, turns, whole, columns)
     return known[terms]
-
-
-def _work_out(bucket: Bucket, parameters: EditParameters) -> EditTargets:
-    tracked = [
-        (trail.session_id, edit) for trail in bucket.trails(parameters) for edit in trail.edits
-    ]
-    edits = [edit for _, edit in tracked]
-    sessions = [session for session, _ in tracked]
-    checkpoints = [edit.checkpoint for edit in edits]
-    ids = [edit.target_id for edit in edits]
-    each = TargetGroup("edit", sessions, ids, checkpoints, np.arange(len(edits)))
-    files = _grouped("file", sessions, [edit.path or "" for edit in edits], checkpoints)
-    turns = _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints)
-    whole = _grouped("session", turns.sessions, turns.sessions, turns.checkpoints)
-    columns = _columns([each, files, turns, whole], parameters.horizons_s)
-    return EditTargets(
-        edits, *_looks(edits, len(parameters.horizons_s)), files, turns, whole, columns
-    )
 
 
 def _looks(
@@ -254,7 +225,7 @@ def _columns(groups: Sequence[TargetGroup], horizons_s: Sequence[int]) -> dict[s
         array = pa.array(list(values), REWARD_ROWS.field(name).type)
         return array.take(pa.array(np.repeat(np.arange(len(array)), len(horizons_s))))
 
-    count = sum(group.count for group in groups)
+    count = sum(len(group.ids) for group in groups)
     rows = {
         "session_id": (session for group in groups for session in group.sessions),
         "target_kind": (group.kind for group in groups for _ in group.ids),
@@ -276,9 +247,9 @@ class StateReasons(NamedTuple):
     reasons: list[str | None]
 
     @classmethod
-    def of(cls, standings: Sequence[StateReason]) -> "StateReasons":
+    def of(cls, state_reasons: Sequence[StateReason]) -> "StateReasons":
         first: list[StateReason] = [("scored", None), ("pending", None)]
-        rest = sorted(set(standings).difference(first), key=str)
+        rest = sorted(set(state_reasons).difference(first), key=str)
         states, reasons = zip(*first, *rest, strict=True)
         return cls(list(states), list(reasons))
 
@@ -292,7 +263,7 @@ class TargetScores(NamedTuple):
     #: NaN where there is none.
     value: Floats
     #: The number of the state and reason.
-    standing: Numbers
+    state_reason: Numbers
     weight: Floats
     #: By when it is pending no more; else NOT_DUE.
     due_us: Numbers
@@ -304,10 +275,9 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
     horizons = parts.value.shape[1]
     size = count * horizons
     place = (of[:, np.newaxis] * horizons + np.arange(horizons)).ravel()
-    value, standing = parts.value.ravel(), parts.standing.ravel()
+    value, state_reason = parts.value.ravel(), parts.state_reason.ravel()
     weight, due_us = parts.weight.ravel(), parts.due_us.ravel()
-
-    scored = standing == SCORED
+    scored = state_reason == SCORED
     counted = np.where(scored, weight, 0.0)
     worth = np.where(scored, value, 0.0)
     all_weight = np.bincount(place, weight, size)
@@ -319,31 +289,31 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
     latest = np.full(size, NOT_DUE)
     np.maximum.at(latest, place, due_us)
 
-    waits = np.bincount(place, standing == PENDING, size) > 0
+    waits = np.bincount(place, state_reason == PENDING, size) > 0
     is_scored = (scored_parts > 0) & ~waits
-    other = np.where(waits, PENDING, _commonest(place, standing, size))
-    whole = TargetScores(
+    other = np.where(waits, PENDING, _commonest(place, state_reason, size))
+    combined = (
         np.where(is_scored, np.where(scored_weight != 0, mean, plain), np.nan),
         np.where(is_scored, SCORED, other),
         np.where(is_scored, scored_weight, all_weight),
         latest,
     )
+    # A whole of one part is that part.
     alone = np.bincount(place, minlength=size) == 1
     only = np.zeros(size, np.int64)
     only[place] = np.arange(len(place))
-    flat = (value, standing, weight, due_us)
     columns = [
-        np.where(alone, part[only], one).reshape(count, horizons)
-        for part, one in zip(flat, whole, strict=True)
+        np.where(alone, part[only], whole).reshape(count, horizons)
+        for part, whole in zip((value, state_reason, weight, due_us), combined, strict=True)
     ]
     return TargetScores(*columns)
 
 
-def _commonest(place: Numbers, standing: Numbers, size: int) -> Numbers:
-    """Of the standings without a value."""
-    numbers = int(standing.max(initial=PENDING)) + 1
-    counts = np.bincount(place * numbers + standing, minlength=size * numbers)
+def _commonest(place: Numbers, state_reason: Numbers, size: int) -> Numbers:
+    """Of the states without a value."""
+    numbers = int(state_reason.max(initial=PENDING)) + 1
+    counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
     counts = counts.reshape(size, numbers)
     counts[:, : PENDING + 1] = 0
-    found: Numbers = counts.argmax(axis=1)
-    return found
+    commonest: Numbers = counts.argmax(axis=1)
+    return commonest

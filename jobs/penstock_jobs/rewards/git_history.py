@@ -19,7 +19,7 @@ back.
 
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,10 +110,8 @@ def history_events(
     sessions: dict[str, set[str]] = {}
     for session, _, path in edits:
         sessions.setdefault(session, set()).add(path)
-    matcher = _PathMatcher(paths, commits, repository.directory)
-    followed = {
-        session: _FollowedFiles(matcher.matched(names)) for session, names in sessions.items()
-    }
+    match = _path_matcher(paths, commits, repository.directory)
+    followed = {session: _FollowedFiles(match(names)) for session, names in sessions.items()}
     moments: list[tuple[int, int, int, Any]] = [
         (commit.ts_us, _COMMIT, number, commit) for number, commit in enumerate(commits)
     ]
@@ -127,49 +125,38 @@ def history_events(
         if session in followed
     ]
     moments.sort(key=lambda moment: moment[:3])
-    commit_events = list(_commit_events(moments, followed))
-    texts = _texts(repository, (blob for event in commit_events for blob in event.blobs))
+    events = list(_commit_events(moments, followed))
+    texts = _texts(repository, {file.blob for *_, files in events for file in files})
     rows = []
-    for number, event in enumerate(commit_events, start=_SEQ_FIRST):
-        row = event.row(texts, repository.branch)
-        if row is not None:
-            rows.append({**row, "seq": number})
+    for number, (session, ts_us, commit, files) in enumerate(events, start=_SEQ_FIRST):
+        known = [file for file in files if file.blob is None or file.blob in texts]
+        if known:
+            entries = [_file_entry(file, texts) for file in known]
+            payload = {"commit": commit, "branch": repository.branch, "files": entries}
+            rows.append(
+                {
+                    "session_id": session,
+                    "ts": ts_us,
+                    "seq": number,
+                    "type": "vcs_commit",
+                    "event_id": f"git-{commit}-{ts_us}",
+                    "payload": msgspec.json.encode(payload).decode(),
+                }
+            )
     return pa.Table.from_pylist(rows, schema=_EVENTS)
+
+
+def _file_entry(file: ChangedFile, texts: Mapping[str, str]) -> dict[str, object]:
+    if file.blob is None:
+        return {"path": file.path, "deleted": True}
+    renamed = {} if file.renamed_from is None else {"renamed_from": file.renamed_from}
+    return {"path": file.path, "text": texts[file.blob], **renamed}
 
 
 # Following files
 
-
-class _CommitEvent(NamedTuple):
-    """What the branch says to a session at a moment."""
-
-    session: str
-    ts_us: int
-    commit: str
-    files: tuple[ChangedFile, ...]
-
-    @property
-    def blobs(self) -> list[str]:
-        return [file.blob for file in self.files if file.blob is not None]
-
-    def row(self, texts: Mapping[str, str], branch: str) -> dict[str, Any] | None:
-        files: list[dict[str, Any]] = []
-        for path, blob, renamed_from in self.files:
-            if blob is None:
-                files.append({"path": path, "deleted": True})
-            elif blob in texts:
-                more = {} if renamed_from is None else {"renamed_from": renamed_from}
-                files.append({"path": path, "text": texts[blob], **more})
-        if not files:
-            return None
-        payload = {"commit": self.commit, "branch": branch, "files": files}
-        return {
-            "session_id": self.session,
-            "ts": self.ts_us,
-            "type": "vcs_commit",
-            "event_id": f"git-{self.commit}-{self.ts_us}",
-            "payload": msgspec.json.encode(payload).decode(),
-        }
+#: What the branch says to a session at a moment: session, moment, commit, files.
+_CommitEvent = tuple[str, int, str, tuple[ChangedFile, ...]]
 
 
 @dataclass(eq=False)
@@ -185,76 +172,63 @@ class _FollowedFiles:
     #: The session's path → the commit that says what the file is, as long as nothing later does.
     latest: dict[str, tuple[str, str | None]] = field(default_factory=dict)
 
-    def touched(self, path: str) -> None:
-        """An edit or an observation, of which the branch knows nothing."""
-        self.latest.pop(path, None)
-
     def edited(self, path: str) -> None:
-        self.touched(path)
+        self.latest.pop(path, None)
         if path in self.matched:
             self.names.setdefault(self.matched[path], path)
             self.renamed[path] = path
 
     def committed(self, commit: Commit) -> Iterator[ChangedFile]:
         # Renames first: what a commit puts at the old path is another file.
-        for change in sorted(commit.changed, key=lambda one: one.renamed_from is None):
-            name = self.names.get(change.path)
+        for change in sorted(commit.changed, key=lambda change: change.renamed_from is None):
+            known = self.names.get(change.path)
             old = change.renamed_from
             if old is not None and old in self.names:
-                yield from self._rename(commit.name, change, self.names.pop(old), name)
-            elif name is not None:
+                before = self.names.pop(old)
+                name = known or _new_name(before, old, change.path)
+                self.names[change.path] = name
+                for path, now in self.renamed.items():
+                    if now == before:
+                        self.renamed[path] = name
+                self.latest.pop(before, None)
                 self.latest[name] = (commit.name, change.blob)
-                yield ChangedFile(name, change.blob)
-
-    def _rename(
-        self, commit: str, change: ChangedFile, before: str, known: str | None
-    ) -> Iterator[ChangedFile]:
-        name = known or _renamed(before, str(change.renamed_from), change.path)
-        self.names[change.path] = name
-        for path, now in self.renamed.items():
-            if now == before:
-                self.renamed[path] = name
-        self.latest.pop(before, None)
-        self.latest[name] = (commit, change.blob)
-        if known is None:
-            yield ChangedFile(name, change.blob, before)
-        else:
-            yield ChangedFile(before, None)
-            yield ChangedFile(name, change.blob)
-
-    def standing(self, path: str) -> tuple[str, ChangedFile] | None:
-        """What the branch says about the file, if nothing has happened to it since."""
-        now = self.renamed.get(path, path)
-        if now not in self.latest:
-            return None
-        commit, blob = self.latest[now]
-        return commit, ChangedFile(now, blob)
+                if known is None:
+                    yield ChangedFile(name, change.blob, before)
+                else:
+                    yield ChangedFile(before, None)
+                    yield ChangedFile(name, change.blob)
+            elif known is not None:
+                self.latest[known] = (commit.name, change.blob)
+                yield ChangedFile(known, change.blob)
 
 
 def _commit_events(
     moments: Iterable[tuple[int, int, int, Any]], followed: Mapping[str, _FollowedFiles]
 ) -> Iterator[_CommitEvent]:
-    said: set[tuple[str, int, str]] = set()
-    for ts, kind, _, happened in moments:
+    answered: set[tuple[str, int, str]] = set()
+    for ts, kind, _, subject in moments:
         if kind == _COMMIT:
             for session, files in followed.items():
-                entries = tuple(files.committed(happened))
-                if entries:
-                    yield _CommitEvent(session, ts, happened.name, entries)
+                changed = tuple(files.committed(subject))
+                if changed:
+                    yield session, ts, subject.name, changed
             continue
-        session, path = happened
+        session, path = subject
+        files = followed[session]
         if kind == _EDIT:
-            followed[session].edited(path)
+            files.edited(path)
         elif kind == _LOOK:
-            followed[session].touched(path)
+            files.latest.pop(path, None)  # the branch knows nothing of what was seen
         else:
-            standing = followed[session].standing(path)
-            if standing is not None and (session, ts, standing[1].path) not in said:
-                said.add((session, ts, standing[1].path))
-                yield _CommitEvent(session, ts, standing[0], (standing[1],))
+            # What the branch says about the file, if nothing has happened to it since.
+            name = files.renamed.get(path, path)
+            if name in files.latest and (session, ts, name) not in answered:
+                answered.add((session, ts, name))
+                commit, blob = files.latest[name]
+                yield session, ts, commit, (ChangedFile(name, blob),)
 
 
-def _renamed(name: str, old: str, new: str) -> str:
+def _new_name(name: str, old: str, new: str) -> str:
     """What the session would call the new path, by how it called the old one."""
     plain = _plain(name)
     if plain.endswith(old):
@@ -267,46 +241,43 @@ def _plain(path: str) -> str:
     return path.replace("\\", "/").removeprefix("./")
 
 
-class _PathMatcher:
-    """Which of a repository's paths the paths of a session are."""
+def _path_matcher(
+    before: Iterable[str], commits: Iterable[Commit], directory: Path
+) -> Callable[[Iterable[str]], dict[str, str]]:
+    """Which of a repository's paths the paths of a session are, without those that are no file of
+    the repository for certain. `before` are the paths that were there before the commits."""
+    first = set(before)
+    every = first | {file.path for commit in commits for file in commit.changed}
+    root = directory.resolve().as_posix().removesuffix("/") + "/"
+    by_name: dict[str, list[str]] = {}
+    for path in every:
+        by_name.setdefault(path.rpartition("/")[2], []).append(path)
 
-    def __init__(self, first: Iterable[str], commits: Iterable[Commit], directory: Path) -> None:
-        self._first = set(first)
-        self._all = self._first | {file.path for commit in commits for file in commit.changed}
-        self._root = directory.resolve().as_posix().removesuffix("/") + "/"
-        self._by_name: dict[str, list[str]] = {}
-        for path in self._all:
-            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
-
-    def matched(self, paths: Iterable[str]) -> dict[str, str]:
-        """By the session's path; without those that are no file of the repository for certain."""
-        by_path: dict[str, list[str]] = {}
-        for name in sorted(paths):
-            path = self._match(name)
-            if path is not None:
-                by_path.setdefault(path, []).append(name)
-        found = {}
-        for path, names in by_path.items():
-            spelled = [name for name in names if self._spelled(name) == path]
-            chosen = names if len(names) == 1 else spelled
-            if len(chosen) == 1:
-                found[chosen[0]] = path
-        return found
-
-    def _spelled(self, name: str) -> str:
-        return _plain(name).removeprefix(self._root)
-
-    def _match(self, name: str) -> str | None:
-        path = self._spelled(name)
-        if path in self._all:
+    def repository_path(path: str) -> str | None:
+        if path in every:
             return path
-        same = self._by_name.get(path.rpartition("/")[2], [])
+        same = by_name.get(path.rpartition("/")[2], [])
         shorter = [candidate for candidate in same if path.endswith("/" + candidate)]
         if shorter:
             return max(shorter, key=len)
         longer = [candidate for candidate in same if candidate.endswith("/" + path)]
-        first = [candidate for candidate in longer if candidate in self._first] or longer
-        return first[0] if len(first) == 1 else None
+        likely = [candidate for candidate in longer if candidate in first] or longer
+        return likely[0] if len(likely) == 1 else None
+
+    def match(names: Iterable[str]) -> dict[str, str]:
+        spelled = {name: _plain(name).removeprefix(root) for name in sorted(names)}
+        names_of: dict[str, list[str]] = {}
+        for name, path in spelled.items():
+            if (known := repository_path(path)) is not None:
+                names_of.setdefault(known, []).append(name)
+        matched = {}
+        for path, own in names_of.items():
+            chosen = own if len(own) == 1 else [name for name in own if spelled[name] == path]
+            if len(chosen) == 1:
+                matched[chosen[0]] = path
+        return matched
+
+    return match
 
 
 # Running git
@@ -324,15 +295,12 @@ def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[
         _RENAMES, stdin=pairs.encode(),
     )  # fmt: skip
     changed = _changes(raw, {commit.name for commit in later})
-    before = []
-    if later[0].parent is not None:
-        names = _git(
-            repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", later[0].parent
-        )
+    before: list[str] = []
+    if (parent := later[0].parent) is not None:
+        names = _git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", parent)
         before = [os.fsdecode(name) for name in names.split(b"\0") if name]
-    return [
-        commit._replace(changed=tuple(changed.get(commit.name, ()))) for commit in later
-    ], before
+    with_files = [each._replace(changed=tuple(changed.get(each.name, ()))) for each in later]
+    return with_files, before
 
 
 def _walk(repository: Repository) -> list[Commit]:
@@ -355,15 +323,15 @@ def _walk(repository: Repository) -> list[Commit]:
 
 def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
     """What `git diff-tree -z --stdin` said, by commit."""
-    found: dict[str, list[ChangedFile]] = {}
+    by_commit: dict[str, list[ChangedFile]] = {}
     fields = iter(raw.split(b"\0"))
-    here: list[ChangedFile] = []
+    changed: list[ChangedFile] = []
     for part in fields:
         if not part.startswith(b":"):
             # The name of a commit stands before its files.
             name = part.decode("ascii", "replace").strip()
             if name in names:
-                here = found.setdefault(name, [])
+                changed = by_commit.setdefault(name, [])
             continue
         _, mode, _, blob, status = part[1:].decode().split(" ")
         path = os.fsdecode(next(fields))
@@ -371,30 +339,29 @@ def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
         if status[0] in "RC":
             path, old = os.fsdecode(next(fields)), path if status[0] == "R" else None
         if status[0] == "D":
-            here.append(ChangedFile(path, None))
+            changed.append(ChangedFile(path, None))
         else:
-            here.append(ChangedFile(path, blob if mode in _REGULAR else _NO_TEXT, old))
-    return found
+            changed.append(ChangedFile(path, blob if mode in _REGULAR else _NO_TEXT, old))
+    return by_commit
 
 
-def _texts(repository: Repository, blobs: Iterable[str]) -> dict[str, str]:
+def _texts(repository: Repository, blobs: Iterable[str | None]) -> dict[str, str]:
     """By blob; without what is no text."""
-    wanted = sorted(set(blobs) - {_NO_TEXT})
-    if not wanted:
+    names = sorted(blob for blob in set(blobs) if blob)
+    if not names:
         return {}
-    got = _git(
-        repository, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in wanted).encode()
-    )
+    stdin = "".join(f"{blob}\n" for blob in names).encode()
+    printed = _git(repository, "cat-file", "--batch", stdin=stdin)
     texts = {}
     at = 0
-    for blob in wanted:
-        end = got.index(b"\n", at)
-        _, *rest = got[at:end].split(b" ")
+    for blob in names:
+        end = printed.index(b"\n", at)
+        _, *kind_and_size = printed[at:end].split(b" ")
         at = end + 1
-        if rest[0] != b"blob":
+        if kind_and_size[0] != b"blob":
             continue
-        size = int(rest[1])
-        content = got[at : at + size]
+        size = int(kind_and_size[1])
+        content = printed[at : at + size]
         at += size + 1
         if b"\0" not in content:
             with suppress(UnicodeDecodeError):
@@ -404,14 +371,14 @@ def _texts(repository: Repository, blobs: Iterable[str]) -> dict[str, str]:
 
 def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
     """What git printed. Raises InvalidInput with what it said instead."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     what = f"the repository {repository.directory}"
     try:
         done = subprocess.run(
             ["git", "-C", str(repository.directory), *arguments],
             input=stdin,
             capture_output=True,
-            env={**kept, **_ENVIRONMENT},
+            env=environment | _ENVIRONMENT,
             timeout=repository.seconds_max,
             check=False,
         )
@@ -422,8 +389,8 @@ def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
         why = f"git {arguments[0]} did not end within {repository.seconds_max:g} seconds"
         raise InvalidInput(what=what, why=why) from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().replace("\n", " ")
-        why = f"git {arguments[0]} said: {said or f'exit status {done.returncode}'}"
+        message = done.stderr.decode(errors="replace").strip().replace("\n", " ")
+        why = f"git {arguments[0]} said: {message or f'exit status {done.returncode}'}"
         raise InvalidInput(what=what, why=why.rstrip("."))
     return done.stdout
 

@@ -5,8 +5,8 @@ expected to fail, because such sessions were dropped. So every session of a buck
 outcome, with a reason. RULES are asked in their order, and the first that holds decides; where
 none does, the outcome is the standing of the session's reward.
 
-What more events could still change is not decided while the session is open: it is `pending`,
-`still_open`. Events after the bucket's `as_of_us` are not looked at.
+A rule that more events could still change does not decide while the session is open: the session
+is `pending`, `still_open`. Events after the bucket's `as_of_us` are not looked at.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters
 from penstock_jobs.rewards.definition import UNKNOWN, Standing
-from penstock_jobs.rewards.measures.edit_persistence import edit_persistence
+from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.texts.trail import SECOND
 
 Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
@@ -175,19 +175,24 @@ def _facts(
     limits: OutcomeLimits,
 ) -> dict[str, RuleFacts]:
     latest = {name: _latest(_moments(table)) for name, table in tables.items()}
-    asked, edited = latest["user_messages"], latest["edits"]
+    messages, edits = latest["user_messages"], latest["edits"]
     acted = {session for name in _BY_AGENT for session in latest[name]}
     ends, stops = _ends_and_stops(tables["events"])
     calls = _calls(tables["tool_calls"])
-    refused = _refused(bucket) | {one for one, consent in consents.items() if consent == "no_train"}
-    stopped = {session for session, at in stops.items() if at > asked.get(session, _BEFORE_ALL)}
-    kept = _may_be_kept(bucket, limits) if stopped & edited.keys() else set()
+    whole_tables = [getattr(bucket, name) for name in TABLES]
+    # Also after `as_of_us`: consent does not wait.
+    refused = {session for session, consent in consents.items() if consent == "no_train"}
+    for table in whole_tables:
+        if table.num_rows and "consent" in table.column_names:
+            refused.update(_sessions(table.filter(pc.equal(table["consent"], "no_train"))))
+    stopped = {session for session, at in stops.items() if at > messages.get(session, _BEFORE_ALL)}
+    kept = _may_be_kept(bucket, limits) if stopped & edits.keys() else set()
     facts = {}
-    for session in {one for name in TABLES for one in _sessions(getattr(bucket, name))}:
+    for session in {session for table in whole_tables for session in _sessions(table)}:
         moments = [of_table[session][0] for of_table in latest.values() if session in of_table]
         quiet_at_us = max(moments) + round(limits.quiet_s * SECOND) if moments else None
         quiet = quiet_at_us is not None and quiet_at_us <= bucket.as_of_us
-        ended = ends.get(session, _BEFORE_ALL) > asked.get(session, _BEFORE_ALL)
+        ended = ends.get(session, _BEFORE_ALL) > messages.get(session, _BEFORE_ALL)
         own_calls = calls.get(session, [])
         last_call = own_calls[-1][0] if own_calls else _BEFORE_ALL
         facts[session] = RuleFacts(
@@ -195,7 +200,7 @@ def _facts(
             over=ended or quiet,
             acted=session in acted,
             calls=tuple(invalid for _, invalid in own_calls),
-            edited_after_last_call=edited.get(session, _BEFORE_ALL) > last_call,
+            edited_after_last_call=edits.get(session, _BEFORE_ALL) > last_call,
             stopped=session in stopped,
             may_be_kept=session in kept,
             quiet_at_us=quiet_at_us,
@@ -204,23 +209,23 @@ def _facts(
 
 
 def _may_be_kept(bucket: Bucket, limits: OutcomeLimits) -> set[str]:
-    """The sessions of which an edit may still be there."""
+    """The sessions with an edit that may still be there: it is at the latest horizon at which
+    anybody knows, or nobody does. At 0 s everything is there: that says nothing."""
     rows = edit_persistence(bucket, limits.persistence)
-    rows = rows.filter(pc.equal(rows["target_kind"], "edit"))
+    rows = rows.filter(pc.equal(rows["target_kind"], "edit")).sort_by("horizon_s")
     by_edit: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         by_edit.setdefault((row["session_id"], row["target_id"]), []).append(row)
-    return {session for (session, _), own in by_edit.items() if _is_there(own, limits.kept_min)}
-
-
-def _is_there(rows: Iterable[dict[str, Any]], kept_min: float) -> bool:
-    """At the latest horizon at which anybody knows; where nobody does, it may be. At 0 s
-    everything is there: that says nothing."""
-    rows = sorted(rows, key=lambda row: row["horizon_s"])
-    values = [row["value"] for row in rows if row["horizon_s"] and row["value"] is not None]
-    if values:
-        return bool(values[-1] > kept_min)
-    return not all(row["reason"] in _NOT_THERE for row in rows)
+    sessions = set()
+    for (session, _), own in by_edit.items():
+        values = [row["value"] for row in own if row["horizon_s"] and row["value"] is not None]
+        if values:
+            kept = values[-1] > limits.kept_min
+        else:
+            kept = not all(row["reason"] in _NOT_THERE for row in own)
+        if kept:
+            sessions.add(session)
+    return sessions
 
 
 def _calls(tool_calls: pa.Table) -> dict[str, list[tuple[Moment, bool]]]:
@@ -237,15 +242,14 @@ def _ends_and_stops(events: pa.Table) -> tuple[dict[str, Moment], dict[str, Mome
     """When each session ended, and when the user stopped it."""
     if not events.num_rows:
         return {}, {}
-    chosen = events.filter(pc.is_in(events["type"], pa.array(["session_end", "interrupt"])))
-    kinds, payloads = chosen["type"].to_pylist(), chosen["payload"].to_pylist()
-    rows = list(zip(_moments(chosen), kinds, payloads, strict=True))
-    ends = (mark for mark, kind, _ in rows if kind == "session_end")
-    stops = (
-        mark
-        for mark, kind, payload in rows
-        if kind == "interrupt" or _reason_of(payload) == "user_stop"
-    )
+    events = events.filter(pc.is_in(events["type"], pa.array(["session_end", "interrupt"])))
+    ends, stops = [], []
+    columns = (_moments(events), events["type"].to_pylist(), events["payload"].to_pylist())
+    for moment, kind, payload in zip(*columns, strict=True):
+        if kind == "session_end":
+            ends.append(moment)
+        if kind == "interrupt" or _reason_of(payload) == "user_stop":
+            stops.append(moment)
     return _latest(ends), _latest(stops)
 
 
@@ -254,16 +258,6 @@ def _reason_of(payload: str) -> object:
         return msgspec.json.decode(payload).get("reason")
     except (msgspec.DecodeError, AttributeError):
         return None
-
-
-def _refused(bucket: Bucket) -> set[str]:
-    """Sessions with a row that says `no_train`, also after `as_of_us`: consent does not wait."""
-    refused: set[str] = set()
-    for name in TABLES:
-        table = getattr(bucket, name)
-        if table.num_rows and "consent" in table.column_names:
-            refused.update(_sessions(table.filter(pc.equal(table["consent"], "no_train"))))
-    return refused
 
 
 def _checkpoints(tables: Mapping[str, pa.Table]) -> dict[str, str]:

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.measures.asked_instead import asks
+from penstock_jobs.rewards.measures.turns import asks
 from penstock_jobs.rewards.outcomes import Kind, Outcome
-from penstock_jobs.rewards.turn_scores import turn_facts
+from penstock_jobs.rewards.turn_scores import Turn, turn_facts
 
 Values = NDArray[np.float64]
 Verdict = Literal["moved", "steady", "unknown"]
@@ -135,18 +135,14 @@ class RateChange:
 def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
     """One for each outcome. Counted are turns in which the user asked for something, and those
     that the agent began by itself."""
-    turns: dict[str, list[Row]] = {}
-    for row in turn_facts(bucket):
-        turns.setdefault(row["session_id"], []).append(row)
-    return [_tally(outcome, turns.get(outcome.session_id, [])) for outcome in outcomes]
+    turns_of: defaultdict[str, list[Turn]] = defaultdict(list)
+    for turn in turn_facts(bucket):
+        if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]:
+            turns_of[turn["session_id"]].append(turn)
+    return [_tally(outcome, turns_of[outcome.session_id]) for outcome in outcomes]
 
 
-def _tally(outcome: Outcome, turns: list[Row]) -> Tally:
-    turns = [
-        turn
-        for turn in turns
-        if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]
-    ]
+def _tally(outcome: Outcome, turns: list[Turn]) -> Tally:
     answered = [turn for turn in turns if turn["edits"] or turn["final_text"] is not None]
     return Tally(
         outcome.checkpoint,
@@ -194,9 +190,9 @@ def _query(
 
 def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRates]:
     """By checkpoint; every tally is in one."""
-    by_checkpoint: dict[str | None, list[Tally]] = {}
+    by_checkpoint: defaultdict[str | None, list[Tally]] = defaultdict(list)
     for tally in sessions:
-        by_checkpoint.setdefault(tally.checkpoint, []).append(tally)
+        by_checkpoint[tally.checkpoint].append(tally)
     return {
         checkpoint: CheckpointRates(
             checkpoint,
@@ -209,7 +205,7 @@ def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRa
 
 
 def _rate(shares: Iterable[Share]) -> Rate:
-    known = [share for share in shares if share.of]
+    known = [(hits, of) for hits, of in shares if of]
     values = np.array([hits / of for hits, of in known], np.float64)
     return Rate(sum(hits for hits, _ in known), sum(of for _, of in known), values)
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import unified_diff
 from textwrap import shorten
 from typing import Any
@@ -13,7 +13,7 @@ from penstock.terminal.output import say, show_table, time_of
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.credit import ChainMember, rewards_of, score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition, Term
-from penstock_jobs.rewards.followups.evaluation import Evaluation, Quality
+from penstock_jobs.rewards.followups.evaluation import Evaluation
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind
@@ -35,6 +35,11 @@ Row = dict[str, Any]
 
 def report_document(report: RewardRunReport) -> dict[str, Any]:
     """For programs: every count."""
+
+    def counts(items: Iterable[tuple[RowKind | OutcomeKind, int]]) -> list[Row]:
+        ordered = sorted(items, key=lambda item: tuple(map(str, item[0])))
+        return [{**kind._asdict(), "count": count} for kind, count in ordered]
+
     return {
         "definition": report.definition,
         "version": report.version,
@@ -43,14 +48,9 @@ def report_document(report: RewardRunReport) -> dict[str, Any]:
         "changed": report.changed,
         "matured": report.matured,
         "events": report.events,
-        "rewards": _counts(report.rows.items()),
-        "outcomes": _counts(report.outcomes.items()),
+        "rewards": counts(report.rows.items()),
+        "outcomes": counts(report.outcomes.items()),
     }
-
-
-def _counts(counts: Iterable[tuple[RowKind | OutcomeKind, int]]) -> list[Row]:
-    ordered = sorted(counts, key=lambda item: tuple(map(str, item[0])))
-    return [{**kind._asdict(), "count": count} for kind, count in ordered]
 
 
 def show_report(report: RewardRunReport) -> None:
@@ -62,7 +62,15 @@ def show_report(report: RewardRunReport) -> None:
     if report.rows:
         show_table(["reward", "of each", *_STATES, "why"], list(_reward_lines(report.rows)))
         say("")
-        show_table(["outcome", "sessions", "why"], list(_outcome_lines(report.outcomes)))
+        reasons: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
+        for (outcome, reason), count in report.outcomes.items():
+            reasons[outcome][reason] += count
+        lines = [
+            [outcome, reasons[outcome].total(), _reasons(reasons[outcome])]
+            for outcome in _OUTCOMES
+            if outcome in reasons
+        ]
+        show_table(["outcome", "sessions", "why"], lines)
 
 
 def _reward_lines(rows: Mapping[RowKind, int]) -> Iterable[list[object]]:
@@ -81,15 +89,6 @@ def _reward_lines(rows: Mapping[RowKind, int]) -> Iterable[list[object]]:
         yield [name, kind, *(states[state] or "" for state in _STATES), _reasons(reasons)]
 
 
-def _outcome_lines(outcomes: Mapping[OutcomeKind, int]) -> Iterable[list[object]]:
-    reasons: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
-    for (outcome, reason), count in outcomes.items():
-        reasons[outcome][reason] += count
-    for outcome in _OUTCOMES:
-        if outcome in reasons:
-            yield [outcome, reasons[outcome].total(), _reasons(reasons[outcome])]
-
-
 def _reasons(counts: Counter[str | None]) -> str:
     known = [(reason, count) for reason, count in counts.most_common() if reason]
     shown = [
@@ -106,16 +105,16 @@ def _reasons(counts: Counter[str | None]) -> str:
 
 def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
     columns = ["checkpoint", "sessions", *(checkpoints[0].rates if checkpoints else ())]
-    names = [each.checkpoint or "(several, or none)" for each in checkpoints]
+    named = [(each.checkpoint or "(several, or none)", each) for each in checkpoints]
     rows = [
         [name, each.sessions, *(short(rate.value) for rate in each.rates.values())]
-        for name, each in zip(names, checkpoints, strict=True)
+        for name, each in named
     ]
     show_table(columns, rows)
     say("")
     reasons = [
         [name, kind, reason or "", count]
-        for name, each in zip(names, checkpoints, strict=True)
+        for name, each in named
         for (kind, reason), count in sorted(each.outcomes.items(), key=lambda item: -item[1])
     ]
     show_table(["checkpoint", "outcome", "why", "sessions"], reasons)
@@ -169,6 +168,10 @@ def show_session(session: str, bucket: Bucket, rows: Sequence[Row]) -> None:
     _show_rewards(rows, "session")
 
 
+def _targets(rows: Iterable[Row], kind: str) -> list[str]:
+    return list(dict.fromkeys(row["target_id"] for row in rows if row["target_kind"] == kind))
+
+
 def _show_text(edit: str, row: Row) -> None:
     _say(f"edit {edit}: {row['path']}")
     before, after = row["before"] or "", row["after"] or ""
@@ -205,10 +208,6 @@ def _duration(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def _targets(rows: Iterable[Row], kind: str) -> Iterator[str]:
-    yield from dict.fromkeys(row["target_id"] for row in rows if row["target_kind"] == kind)
-
-
 def _say(text: str) -> None:
     """A line without what moves a terminal's cursor: ids and paths are as producers sent them."""
     sys.stdout.write("".join(char if char.isprintable() else " " for char in text) + "\n")
@@ -222,24 +221,20 @@ def show_evaluation(name: str, evaluation: Evaluation) -> None:
         f"{name}: {evaluation.examples} examples, {evaluation.accuracy:.0%} of the labels found; "
         f"calibration error of dissatisfied {evaluation.dissatisfied_calibration_error:.2f}"
     )
-    qualities: list[tuple[str, Quality]] = [("dissatisfied", evaluation.dissatisfied)]
-    qualities += evaluation.labels.items()
-    show_table(
-        ["label", "precision", "recall", "F1", "examples"],
-        [
-            [label, *map(_share, (each.precision, each.recall, each.f1)), each.support]
-            for label, each in qualities
-        ],
-    )
-    _say("")
-    columns = ["dissatisfied, as the judge sees it", "on average", "it was", "examples"]
-    bins: list[list[object]] = [
-        [f"{low:.1f} to {high:.1f}", _share(each.predicted), _share(each.observed), each.count]
-        for each in evaluation.dissatisfied_reliability
-        for low, high in [(each.low, each.high)]
-        if each.count
+    qualities = [("dissatisfied", evaluation.dissatisfied), *evaluation.labels.items()]
+    shares = [
+        [label, *map(_share, (each.precision, each.recall, each.f1)), each.support]
+        for label, each in qualities
     ]
-    show_table(columns, bins)
+    show_table(["label", "precision", "recall", "F1", "examples"], shares)
+    _say("")
+    bins = [
+        [f"{each.low:.1f} to {each.high:.1f}", _share(each.predicted), _share(each.observed),
+         each.count]
+        for each in evaluation.dissatisfied_reliability
+        if each.count
+    ]  # fmt: skip
+    show_table(["dissatisfied, as the judge sees it", "on average", "it was", "examples"], bins)
     _say("")
 
 

@@ -1,7 +1,7 @@
-"""What a reward is, the rows that it gives, and the list of all rewards.
+"""What a reward is, and the list of all rewards.
 
-Each reward is a module of `penstock_jobs.rewards.measures` that says `REWARD = Reward(…)`, or an
-entry point of the group `penstock.rewards` that names one.
+A module of `penstock_jobs.rewards.measures` lists its rewards in REWARDS; an entry point of the
+group `penstock.rewards` names one `Reward`.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from inspect import cleandoc, getmodule
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,27 +19,6 @@ from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket, Columns
 
-State = Literal["pending", "scored", "censored", "invalid"]
-TargetKind = Literal["edit", "file", "turn", "session", "model_call"]
-
-#: `due_us` is of pending rows: by that moment, in microseconds since 1970, the row will be pending
-#: no more, even if no new event comes. A pending row without it waits for an event. On a censored
-#: row it is when to compute the session again, because a later run may know more.
-REWARD_ROWS = pa.schema(
-    [
-        pa.field("session_id", pa.string(), nullable=False),
-        pa.field("target_kind", pa.string(), nullable=False),
-        pa.field("target_id", pa.string(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("horizon_s", pa.int32()),
-        pa.field("value", pa.float64()),
-        pa.field("state", pa.string(), nullable=False),
-        pa.field("reason", pa.string()),
-        pa.field("weight", pa.float64(), nullable=False),
-        pa.field("due_us", pa.int64()),
-        pa.field("checkpoint", pa.string()),
-    ]
-)
 #: What of each view the rewards that come with Penstock read, and the outcomes.
 _READ: dict[str, tuple[str, ...]] = {
     "edits": ("event_id", "checkpoint", "edit_id", "path", "before", "after"),
@@ -59,7 +38,7 @@ _READ: dict[str, tuple[str, ...]] = {
     "events": ("event_id", "type", "payload"),
 }  # fmt: skip
 _READ_FROM_ALL = ("session_id", "ts", "seq", "consent")
-_MODULES = "penstock_jobs.rewards.measures"
+_MEASURES = "penstock_jobs.rewards.measures"
 _GROUP = "penstock.rewards"
 
 
@@ -83,27 +62,28 @@ class Reward:
     check: Callable[[Any, Settings], None] | None = None
 
     def page(self) -> str:
-        """What it measures, its formula, its states, and how it can be gamed."""
-        module = getmodule(self.compute)
-        return cleandoc((module and module.__doc__) or "")
+        """What it measures, its formula, its states, and how it can be gamed: the docstring of
+        `compute`, or of its module if the function's does not begin with the reward's name."""
+        page = self.compute.__doc__ or ""
+        if not page.startswith(f"{self.name}: "):
+            module = getmodule(self.compute)
+            page = (module and module.__doc__) or ""
+        return cleandoc(page)
 
 
 @cache
 def all_rewards() -> dict[str, Reward]:
     """By name. Raises InvalidInput where two have one name."""
+    package = importlib.import_module(_MEASURES)
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    modules = [importlib.import_module(f"{_MEASURES}.{name}") for name in names]
+    shipped = [reward for module in modules for reward in module.REWARDS]
     rewards: dict[str, Reward] = {}
-    for reward in [*_shipped(), *(entry.load() for entry in entry_points(group=_GROUP))]:
+    for reward in [*shipped, *(entry.load() for entry in entry_points(group=_GROUP))]:
         if reward.name in rewards:
             raise InvalidInput(what=f"The reward {reward.name}", why="two modules define it")
         rewards[reward.name] = reward
     return dict(sorted(rewards.items()))
-
-
-def _shipped() -> list[Reward]:
-    package = importlib.import_module(_MODULES)
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    modules = [importlib.import_module(f"{_MODULES}.{name}") for name in names]
-    return [module.REWARD for module in modules if hasattr(module, "REWARD")]
 
 
 def columns_of(rewards: Iterable[Reward]) -> Columns | None:
@@ -112,51 +92,3 @@ def columns_of(rewards: Iterable[Reward]) -> Columns | None:
     if all(reward.compute.__module__.startswith("penstock_jobs.") for reward in rewards):
         return {name: (*_READ_FROM_ALL, *columns) for name, columns in _READ.items()}
     return None
-
-
-def latest_due(dues: Iterable[int | None]) -> int | None:
-    """By when a whole is pending no more, from its pending parts: without an event never, if that
-    holds of one of them."""
-    latest: int | None = None
-    for due in dues:
-        if due is None:
-            return None
-        latest = due if latest is None else max(latest, due)
-    return latest
-
-
-class RewardRows:
-    """The rows of a reward without horizons."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._rows: list[tuple[Any, ...]] = []
-
-    def add(
-        self,
-        session: str,
-        target: tuple[TargetKind, str],
-        *,
-        value: float | None,
-        state: State | None = None,
-        reason: str | None = None,
-        weight: float = 1.0,
-        due_us: int | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Without a state it is scored, or censored for a reason."""
-        state = state or ("censored" if value is None else "scored")
-        self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
-
-    def table(self) -> pa.Table:
-        names = [name for name in REWARD_ROWS.names if name not in ("name", "horizon_s")]
-        values = list(zip(*self._rows, strict=True)) or [()] * len(names)
-        columns = {
-            name: pa.array(column, REWARD_ROWS.field(name).type)
-            for name, column in zip(names, values, strict=True)
-        }
-        columns["name"] = pa.repeat(self._name, len(self._rows))
-        columns["horizon_s"] = pa.nulls(len(self._rows), pa.int32())
-        return pa.Table.from_arrays(
-            [columns[name] for name in REWARD_ROWS.names], schema=REWARD_ROWS
-        )

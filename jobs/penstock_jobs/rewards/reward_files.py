@@ -2,13 +2,14 @@
 
 A file holds the rewards of some sessions by one definition as of one moment, and beside it lies a
 file with one row a session: its outcome. A session that is computed again is in a later file
-too; which of its rows count is decided when they are read, by `computed_at`.
+too; which of its rows count is decided when they are read, by `computed_at`. Small files are merged
+so that a query opens few; the rows stay as they are.
 """
 
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,77 +17,28 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.lake.catalog import visible_at
-from penstock.lake.commit import NO_PARTITION, announce_file, next_snap, withdraw_intent
+from penstock.lake.catalog import pinned, visible_at
+from penstock.lake.commits import NO_PARTITION, announce_file, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, FileLost
+from penstock.lake.lake import Lake
+from penstock.lake.merges import Merger, choose_groups, merge_each
 from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.storage import ObjectStore
+from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 from penstock_jobs.rewards.tables import reward_file
 
 REWARDS, MERGE_REWARDS = "rewards", "merge_rewards"
 _ROW_GROUP_ROWS = 100_000
-_TIME = pa.timestamp("us", tz="UTC")
-
-
-def _field(name: str, kind: pa.DataType, *, nullable: bool = True) -> pa.Field:
-    return pa.field(name, kind, nullable=nullable)
-
-
-_COMPUTED = [
-    _field("definition", pa.string(), nullable=False),
-    _field("definition_version", pa.string(), nullable=False),
-    _field("computed_at", _TIME, nullable=False),
-]
-REWARD_FILE_ROWS = pa.schema(
-    [
-        _field("tenant", pa.string(), nullable=False),
-        _field("session_id", pa.string(), nullable=False),
-        _field("target_kind", pa.string(), nullable=False),
-        _field("target_id", pa.string(), nullable=False),
-        _field("name", pa.string(), nullable=False),
-        _field("horizon_s", pa.int32()),
-        _field("value", pa.float64()),
-        _field("state", pa.string(), nullable=False),
-        _field("reason", pa.string()),
-        _field("weight", pa.float64(), nullable=False),
-        _field("due_at", _TIME),
-        _field("checkpoint", pa.string()),
-        *_COMPUTED,
-    ]
-)
-OUTCOME_FILE_ROWS = pa.schema(
-    [
-        _field("tenant", pa.string(), nullable=False),
-        _field("session_id", pa.string(), nullable=False),
-        _field("outcome", pa.string(), nullable=False),
-        _field("reason", pa.string()),
-        _field("value", pa.float64()),
-        _field("checkpoint", pa.string()),
-        _field("chain", pa.string(), nullable=False),
-        _field("first_ts", _TIME, nullable=False),
-        _field("last_ts", _TIME, nullable=False),
-        _field("turns", pa.int32(), nullable=False),
-        _field("edited_turns", pa.int32(), nullable=False),
-        _field("answered_turns", pa.int32(), nullable=False),
-        _field("asking_turns", pa.int32(), nullable=False),
-        _field("tool_calls", pa.int32(), nullable=False),
-        _field("invalid_tool_calls", pa.int32(), nullable=False),
-        _field("due_at", _TIME),
-        *_COMPUTED,
-    ]
-)
-_ORDERS = {
-    REWARD_FILE_ROWS: [
-        *("tenant", "session_id", "computed_at"),
-        *("target_kind", "target_id", "name", "horizon_s"),
-    ],
-    OUTCOME_FILE_ROWS: ["tenant", "session_id", "computed_at"],
-}
+#: Rows of a merged file.
+_FILE_ROWS_MAX = 1_000_000
+_OUTCOME_ORDER = ["tenant", "session_id", "computed_at"]
+_REWARD_ORDER = [*_OUTCOME_ORDER, "target_kind", "target_id", "name", "horizon_s"]
 
 
 @dataclass(frozen=True)
 class RewardFile:
-    """What a finished file of rewards is, as the metadata database will know it."""
+    """A finished file of rewards, as the metadata database will know it."""
 
     name: str
     definition_version: str
@@ -100,58 +52,43 @@ class RewardFile:
     lake_snap: int
 
 
-class MadeBy(NamedTuple):
-    """A definition's version, and the newest commit that it saw."""
-
-    version: str
-    lake_snap: int
-
-
-def outcomes_name(name: str) -> str:
-    """The file of outcomes beside a file of rewards."""
-    return sessions_name(name)
-
-
 def write_rewards(
-    database: Database,
-    store: ObjectStore,
-    made_by: MadeBy,
-    *,
-    rewards: pa.Table,
-    outcomes: pa.Table,
+    lake: Lake, version: str, lake_snap: int, *, rewards: pa.Table, outcomes: pa.Table
 ) -> RewardFile:
     """Both files, sorted; no query sees them before `add_rewards`."""
-    name = f"rewards/{made_by.version}/{uuid.uuid4().hex[:16]}.parquet"
-    announce_file(database, name, NO_PARTITION, owner=uuid.uuid4().hex)
-    written = _write(store, name, rewards, REWARD_FILE_ROWS)
-    beside = _write(store, outcomes_name(name), outcomes, OUTCOME_FILE_ROWS)
+    name = f"rewards/{version}/{uuid.uuid4().hex[:16]}.parquet"
+    announce_file(lake.database, name, NO_PARTITION, owner=uuid.uuid4().hex)
+    written = _write(lake.store, name, rewards.cast(REWARD_FILE_ROWS), _REWARD_ORDER)
+    beside = _write(
+        lake.store, sessions_name(name), outcomes.cast(OUTCOME_FILE_ROWS), _OUTCOME_ORDER
+    )
     return RewardFile(
         name=name,
-        definition_version=made_by.version,
+        definition_version=version,
         rows=rewards.num_rows,
         bytes=written.size,
         sha256=written.digest.hexdigest(),
         sessions=outcomes.num_rows,
         sessions_bytes=beside.size,
         sessions_sha256=beside.digest.hexdigest(),
-        lake_snap=made_by.lake_snap,
+        lake_snap=lake_snap,
     )
 
 
-def _write(store: ObjectStore, name: str, rows: pa.Table, schema: pa.Schema) -> DigestingFile:
-    order = [(column, "ascending") for column in _ORDERS[schema]]
+def _write(store: ObjectStore, name: str, rows: pa.Table, columns: Sequence[str]) -> DigestingFile:
+    order = [(column, "ascending") for column in columns]
     with store.create(name) as file:
         sink = DigestingFile(file)
         with pq.ParquetWriter(
             pa.PythonFile(sink, mode="w"),
-            schema,
+            rows.schema,
             compression="zstd",
             compression_level=ZSTD_LEVEL,
             write_page_index=True,
             write_page_checksum=True,
-            sorting_columns=pq.SortingColumn.from_ordering(schema, order),
+            sorting_columns=pq.SortingColumn.from_ordering(rows.schema, order),
         ) as writer:
-            writer.write_table(rows.cast(schema).sort_by(order), row_group_size=_ROW_GROUP_ROWS)
+            writer.write_table(rows.sort_by(order), row_group_size=_ROW_GROUP_ROWS)
     return sink
 
 
@@ -163,7 +100,7 @@ def read_rewards(store: ObjectStore, name: str) -> pa.Table:
 
 def read_outcomes(store: ObjectStore, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Raises LakeDamaged, FileNotFoundError."""
-    with open_segment(store, outcomes_name(name)) as file:
+    with open_segment(store, sessions_name(name)) as file:
         return file.read(columns)
 
 
@@ -176,17 +113,6 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
     return snap
 
 
-def replace_rewards(connection: Connection, names: Sequence[str], merged: RewardFile) -> None:
-    """Put one file in the place of others, with the same rows. Raises CompactionConflict where
-    another merge was faster, FileLost."""
-    snap = next_snap(connection, MERGE_REWARDS)
-    live = reward_file.c.name.in_(names) & reward_file.c.removed_snap.is_(None)
-    replaced = connection.execute(sa.update(reward_file).where(live).values(removed_snap=snap))
-    if replaced.rowcount != len(names):
-        raise CompactionConflict
-    add_rewards(connection, merged, snap)
-
-
 def rewards_at(database: Database, snap: int, version: str | None = None) -> list[RewardFile]:
     """The files that a reader at `snap` sees, of one definition or of all."""
     columns = [reward_file.c[name] for name in RewardFile.__dataclass_fields__]
@@ -195,3 +121,42 @@ def rewards_at(database: Database, snap: int, version: str | None = None) -> lis
         query = query.where(reward_file.c.definition_version == version)
     with database.read() as connection:
         return [RewardFile(*row) for row in connection.execute(query)]
+
+
+# Merging small files
+
+
+def merge_small(lake: Lake, version: str) -> None:
+    """Merge the files of a definition that are worth it. Raises LakeDamaged, FileLost, what the
+    store raises."""
+    with pinned(lake.database, None, renewed=True) as pin:
+        groups = choose_groups(
+            rewards_at(lake.database, pin.snap, version),
+            attrgetter("rows"),
+            _FILE_ROWS_MAX,
+            lake.settings.room(LakeSettings).compaction_segments_min,
+        )
+        for _ in merge_each(lake, Merger(write_merged, replace_merged), groups):
+            pass
+
+
+def write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
+    return write_rewards(
+        lake,
+        group[0].definition_version,
+        min(file.lake_snap for file in group),
+        rewards=pa.concat_tables([read_rewards(lake.store, file.name) for file in group]),
+        outcomes=pa.concat_tables([read_outcomes(lake.store, file.name) for file in group]),
+    )
+
+
+def replace_merged(connection: Connection, group: Sequence[RewardFile], merged: RewardFile) -> None:
+    """Put one file in the place of others, with the same rows. Raises CompactionConflict where
+    another merge was faster, FileLost."""
+    snap = next_snap(connection, MERGE_REWARDS)
+    names = [file.name for file in group]
+    live = reward_file.c.name.in_(names) & reward_file.c.removed_snap.is_(None)
+    replaced = connection.execute(sa.update(reward_file).where(live).values(removed_snap=snap))
+    if replaced.rowcount != len(names):
+        raise CompactionConflict
+    add_rewards(connection, merged, snap)

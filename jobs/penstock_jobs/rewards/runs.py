@@ -1,8 +1,8 @@
 """A run of a definition over the lake: buckets on the executor, each result committed once.
 
 A worker reads a bucket of sessions, scores it and writes a file of rewards. The file is committed
-together with the moments when its sessions mature. A run that is cut off leaves what it committed,
-and the next does only the rest. Two runs at once do some work twice and harm nothing: of two
+together with the moments when its sessions mature. An interrupted run leaves what it committed, and
+the next does only the rest. Two runs at once do some work twice and harm nothing: of two
 computations of a session the one as of a later moment counts.
 """
 
@@ -20,16 +20,14 @@ import pyarrow.compute as pc
 from penstock.clock import SystemClock
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
-from penstock.lake.catalog import Pin, pinned
+from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
 from penstock_jobs.rewards.credit import ChainMember, ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.due_sessions import (
     Progress,
-    RunPlan,
     SessionFilter,
     begin_run,
     finish_run,
@@ -38,21 +36,14 @@ from penstock_jobs.rewards.due_sessions import (
     plan_run,
     put_due,
 )
-from penstock_jobs.rewards.file_merges import merge_small
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.git_history import Repository, with_history
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward import columns_of
-from penstock_jobs.rewards.reward_files import (
-    OUTCOME_FILE_ROWS,
-    REWARD_FILE_ROWS,
-    MadeBy,
-    RewardFile,
-    add_rewards,
-    write_rewards,
-)
-from penstock_jobs.rewards.settings import RewardSettings
+from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
+from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
+from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 
 @dataclass(frozen=True)
@@ -100,12 +91,6 @@ class RewardRunReport:
     rows: Counter[RowKind] = field(default_factory=Counter)
     outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
 
-    def add(self, result: "BucketResult") -> None:
-        self.events += result.events
-        self.buckets += 1
-        self.rows += result.rows
-        self.outcomes += result.outcomes
-
 
 #: Called after each bucket with the number of sessions that are done, and of all.
 Follow = Callable[[int, int], None]
@@ -124,12 +109,15 @@ def run(
     check_judge(request.definition, lake.settings)
     definition = _with_repository(request)
     clock_us = SystemClock().now_us() if now_us is None else now_us
-    bucket_bytes = lake.settings.room(RewardSettings).rewards_bucket_bytes_target
-    with pinned(
-        lake.database, None, lake.settings.room(LakeSettings).reader_lease_seconds, renewed=True
-    ) as pin:
+    bucket_bytes = reward_bucket_bytes(lake.settings)
+    with pinned(lake.database, None, renewed=True) as pin:
         progress = begin_run(lake.database, definition, clock_us)
-        plan = _plan(lake, pin, progress, request)
+        if request.backfill:
+            plan = plan_backfill(lake, pin, progress.version, request.sessions)
+        elif request.repository is not None:
+            plan = plan_all(lake, pin, request.sessions)
+        else:
+            plan = plan_run(lake, pin, progress, request.sessions)
         report = RewardRunReport(
             definition.name,
             definition.version,
@@ -144,9 +132,13 @@ def run(
         )
         done = 0
         for finished in executor.run(compute_bucket, tasks):
-            commit(lake, finished.task, finished.result)
-            report.add(finished.result)
-            done += len(finished.task.bucket.sessions or ())
+            task, result = finished.task, finished.result
+            commit(lake, task, result)
+            report.events += result.events
+            report.buckets += 1
+            report.rows += result.rows
+            report.outcomes += result.outcomes
+            done += len(task.bucket.sessions or ())
             follow(done, plan.sessions)
         if not request.backfill:
             finish_run(lake.database, definition.version, pin.snap)
@@ -157,18 +149,9 @@ def run(
 def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
     """One transaction. Raises FileLost."""
     with lake.database.write() as connection:
-        version, run_at = task.progress.version, task.progress.run_at
-        put_due(connection, version, run_at, task.bucket.sessions or (), result.due_us)
+        put_due(connection, task.progress, task.bucket.sessions or (), result.due_us)
         if result.file is not None:
             add_rewards(connection, result.file)  # the last: from here on other commits wait
-
-
-def _plan(lake: Lake, pin: Pin, progress: Progress, request: RunRequest) -> RunPlan:
-    if request.backfill:
-        return plan_backfill(lake, pin, progress.version, request.sessions)
-    if request.repository is not None:
-        return plan_all(lake, pin, request.sessions)
-    return plan_run(lake, pin, progress, request.sessions)
 
 
 def _with_repository(request: RunRequest) -> Definition:
@@ -217,14 +200,22 @@ def compute_bucket(task: BucketTask) -> BucketResult:
             )
             for tenant in events["tenant"].unique().to_pylist()
         }
-        due_us = _due(scored, later(events, task.progress.run_at))
-        file = _write(lake, task, scored, due_us=due_us, spans=_spans(events)) if scored else None
-    outcomes = Counter(
-        OutcomeKind(outcome.kind, outcome.reason)
-        for bucket in scored.values()
-        for outcome, _ in bucket.outcomes
-    )
-    rows = _count_rows(bucket.rewards for bucket in scored.values())
+        due_us = {
+            SessionId(tenant, session): moment
+            for tenant, bucket in scored.items()
+            for session, moment in bucket.due_us.items()
+        }
+        for key, moment in later(events, task.progress.run_at).items():
+            due_us[key] = min(due_us.get(key, moment), moment)
+        file = _write(lake, task, scored, events, due_us) if scored else None
+    rows: Counter[RowKind] = Counter()
+    outcomes: Counter[OutcomeKind] = Counter()
+    for bucket in scored.values():
+        outcomes.update(OutcomeKind(each.kind, each.reason) for each, _ in bucket.outcomes)
+        groups = bucket.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
+        columns = (groups[name].to_pylist() for name in (*RowKind._fields, "count_all"))
+        for *kind, count in zip(*columns, strict=True):
+            rows[RowKind(*kind)] += count
     return BucketResult(file, due_us, events.num_rows, rows, outcomes)
 
 
@@ -249,7 +240,10 @@ def _score_tenant(
     bucket = as_bucket(events, tenant, task.progress.run_at, columns)
     bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run_name))
     if task.repository is not None:
-        bucket = with_history(bucket, task.repository, horizons_s=_horizons(definition))
+        parameters = [term.parameters for term in definition.terms]
+        of_edits = [each for each in parameters if isinstance(each, EditParameters)]
+        horizons_s = sorted({horizon for each in of_edits for horizon in each.horizons_s})
+        bucket = with_history(bucket, task.repository, horizons_s=horizons_s)
     consents = {
         known.session_id: known.consent for known in task.bucket.consents if known.tenant == tenant
     }
@@ -259,120 +253,59 @@ def _score_tenant(
         if session.tenant == tenant
     }
     scored = score_bucket(bucket, definition, places=places, consents=consents)
-    return replace(scored, outcomes=[*scored.outcomes, *_without_agent(events, scored)])
-
-
-def _without_agent(events: pa.Table, scored: ScoredBucket) -> Iterator[tuple[Outcome, Tally]]:
-    """Sessions in which no rule finds an event to look at. They have an outcome too."""
+    # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
-    for session in events["session_id"].unique().to_pylist():
-        if session not in decided:
-            outcome = Outcome(session, "excluded", "no_agent")
-            yield outcome, Tally(None, outcome.kind, outcome.reason)
-
-
-def _horizons(definition: Definition) -> tuple[int, ...]:
-    parameters = [term.parameters for term in definition.terms]
-    of_edits = [each for each in parameters if isinstance(each, EditParameters)]
-    return tuple(sorted({horizon for each in of_edits for horizon in each.horizons_s}))
-
-
-def _due(
-    scored: Mapping[str, ScoredBucket], first_later: Mapping[SessionId, int]
-) -> dict[SessionId, int]:
-    due_us = {
-        SessionId(tenant, session): moment
-        for tenant, bucket in scored.items()
-        for session, moment in bucket.due_us.items()
-    }
-    for session, moment in first_later.items():
-        due_us[session] = min(due_us.get(session, moment), moment)
-    return due_us
-
-
-def _count_rows(tables: Iterator[pa.Table]) -> Counter[RowKind]:
-    counts: Counter[RowKind] = Counter()
-    for table in tables:
-        groups = table.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
-        columns = (groups[name].to_pylist() for name in (*RowKind._fields, "count_all"))
-        for *kind, count in zip(*columns, strict=True):
-            counts[RowKind(*kind)] += count
-    return counts
-
-
-# The rows of the lake's files
-
-
-_SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
-
-
-class SessionSpan(NamedTuple):
-    """The moments of a session's first and last event, in microseconds."""
-
-    first_us: int
-    last_us: int
-
-
-def _spans(events: pa.Table) -> dict[SessionId, SessionSpan]:
-    spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
-    sessions = (spans[name].to_pylist() for name in ("tenant", "session_id"))
-    times = (spans[name].cast(pa.int64()).to_pylist() for name in ("ts_min", "ts_max"))
-    return {
-        SessionId(tenant, session): SessionSpan(first, last)
-        for tenant, session, first, last in zip(*sessions, *times, strict=True)
-    }
+    without_agent = [
+        (Outcome(session, "excluded", "no_agent"), Tally(None, "excluded", "no_agent"))
+        for session in events["session_id"].unique().to_pylist()
+        if session not in decided
+    ]
+    return replace(scored, outcomes=[*scored.outcomes, *without_agent])
 
 
 def _write(
     lake: Lake,
     task: BucketTask,
     scored: Mapping[str, ScoredBucket],
-    *,
+    events: pa.Table,
     due_us: Mapping[SessionId, int],
-    spans: Mapping[SessionId, SessionSpan],
 ) -> RewardFile:
+    spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
+    keys = zip(spans["tenant"].to_pylist(), spans["session_id"].to_pylist(), strict=True)
+    times = (spans[name].cast(pa.int64()).to_pylist() for name in ("ts_min", "ts_max"))
+    session_spans = {
+        SessionId(*key): {"first_ts": first, "last_ts": last}
+        for key, first, last in zip(keys, *times, strict=True)
+    }
     rewards, outcomes = [], []
     for tenant, bucket in scored.items():
         names = ["due_at" if name == "due_us" else name for name in bucket.rewards.column_names]
-        rows = bucket.rewards.rename_columns(names)
-        rewards.append(_stored(rows, REWARD_FILE_ROWS, tenant, task.progress))
-        rows = _outcome_rows(bucket, tenant, task.places, due_us=due_us, spans=spans)
-        outcomes.append(_stored(rows, OUTCOME_FILE_ROWS, tenant, task.progress))
+        rewards.append(
+            _stored(bucket.rewards.rename_columns(names), REWARD_FILE_ROWS, tenant, task.progress)
+        )
+        rows = []
+        for outcome, tally in bucket.outcomes:
+            key = SessionId(tenant, outcome.session_id)
+            row = {
+                "session_id": outcome.session_id,
+                "value": outcome.value,
+                "chain": task.places[key].chain if key in task.places else outcome.session_id,
+                "due_at": due_us.get(key),  # when any of its rewards is
+            }
+            rows.append(tally._asdict() | session_spans[key] | row)
+        own = [column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL]
+        table = pa.Table.from_pylist(rows, pa.schema(own))
+        outcomes.append(_stored(table, OUTCOME_FILE_ROWS, tenant, task.progress))
     return write_rewards(
-        lake.database,
-        lake.store,
-        MadeBy(task.progress.version, task.bucket.snap),
+        lake,
+        task.progress.version,
+        task.bucket.snap,
         rewards=pa.concat_tables(rewards),
         outcomes=pa.concat_tables(outcomes),
     )
 
 
-def _outcome_rows(
-    bucket: ScoredBucket,
-    tenant: str,
-    places: Mapping[SessionId, ChainMember],
-    *,
-    due_us: Mapping[SessionId, int],
-    spans: Mapping[SessionId, SessionSpan],
-) -> pa.Table:
-    """A row a session. It is due when any of its rewards is."""
-    rows = []
-    for outcome, tally in bucket.outcomes:
-        session = SessionId(tenant, outcome.session_id)
-        first_us, last_us = spans[session]
-        rows.append(
-            {
-                **tally._asdict(),
-                "session_id": session.session_id,
-                "value": outcome.value,
-                "chain": places[session].chain if session in places else session.session_id,
-                "first_ts": first_us,
-                "last_ts": last_us,
-                "due_at": due_us.get(session),
-            }
-        )
-    schema = pa.schema([column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL])
-    return pa.Table.from_pylist(rows, schema)
+_SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
 
 
 def _stored(rows: pa.Table, schema: pa.Schema, tenant: str, progress: Progress) -> pa.Table:

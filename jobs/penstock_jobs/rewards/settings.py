@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.settings import MIB, RoomSettings, setting
+from penstock.lake.settings import LakeSettings
+from penstock.settings import RoomSettings, Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,24 +13,19 @@ class RewardSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "judge_attempts_max", "rewards_file_rows_max",
+        "rewards_bucket_bytes_target",
     })  # fmt: skip
 
-    rewards_bucket_bytes_target: int = setting(
-        8 * MIB,
-        "bytes of segments whose sessions' rewards are computed at once",
-        "Lower it when workers run out of memory.",
-        minimum=1,
-    )
     judge_url: str = setting(
         "",
-        "OpenAI-compatible address that judges follow-ups, up to /v1; empty: none is asked",
-        "Set it when a model shall judge what users wrote next.",
+        "OpenAI-compatible address of the judge of follow-ups, up to /v1",
+        "Set it when a language model shall judge.",
         needs="judge_model",
     )
     judge_model: str = setting(
         "",
         "model that is asked there",
-        "Set it together with judge_url.",
+        "Set it with judge_url.",
     )
     judge_key: str = setting(
         "",
@@ -39,20 +35,20 @@ class RewardSettings(RoomSettings):
     )
     judge_requests_max: int = setting(
         10_000,
-        "requests to the judge in one run of rewards, tries included",
+        "requests to the judge in a run of rewards",
         "Set it to what a run may cost.",
         minimum=0,
     )
     judge_tokens_max: int = setting(
         10_000_000,
-        "tokens of questions and answers in one run of rewards",
+        "tokens of questions and answers in a run",
         "Set it to what a run may cost.",
         minimum=0,
     )
     judge_inflight_max: int = setting(
         8,
         "requests of a process to the judge at the same time",
-        "Raise it for a server that answers many at once; lower it when it refuses some.",
+        "Raise it for a server that answers many at once.",
         minimum=1,
     )
     judge_seconds_max: float = setting(
@@ -63,7 +59,13 @@ class RewardSettings(RoomSettings):
     )
     judge_message_chars_max: int = setting(
         8_000,
-        "characters of a message that the judge is shown; its middle is left out",
+        "characters of a message that the judge is shown",
         "Lower it for a model with a short context.",
         minimum=100,
     )
+
+
+def reward_bucket_bytes(settings: Settings) -> int:
+    """Bytes of segments whose sessions' rewards are computed at once. Rewards need several times
+    the memory that other jobs need for the same bytes."""
+    return settings.room(LakeSettings).bucket_bytes_target // 8

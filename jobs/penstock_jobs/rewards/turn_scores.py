@@ -1,7 +1,8 @@
 """What happened in each turn, counted once for all rewards that need no texts, and the rows of a
 reward that is scored turn by turn."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import wraps
 from importlib.resources import files
 from itertools import groupby
 from operator import itemgetter
@@ -12,17 +13,19 @@ import duckdb
 import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.reward import RewardRows
+from penstock_jobs.rewards.reward import NoParameters, Reward
+from penstock_jobs.rewards.rows import RewardRows
 
-_SQL = files("penstock_jobs.rewards").joinpath("turn_facts.sql").read_text(encoding="utf-8")
 _TABLES = ("turns", "model_calls", "tool_calls", "edits", "feedback", "events")
 #: Tools that run commands, under the names that agents give them.
 TERMINAL_TOOLS = (
     "bash", "shell", "terminal", "run_terminal_cmd", "run_terminal_command", "execute_bash",
     "run_command", "exec", "exec_command", "local_shell", "powershell",
 )  # fmt: skip
+#: A row of turn_facts.sql.
+Turn = dict[str, Any]
 
-_counted: WeakKeyDictionary[Bucket, list[dict[str, Any]]] = WeakKeyDictionary()
+_facts: WeakKeyDictionary[Bucket, list[Turn]] = WeakKeyDictionary()
 
 
 class TurnScore(NamedTuple):
@@ -34,7 +37,7 @@ class TurnScore(NamedTuple):
 
 
 #: None where the reward has nothing to say of such a turn.
-TurnScorer = Callable[[dict[str, Any]], TurnScore | None]
+TurnScorer = Callable[[Turn], TurnScore | None]
 #: A session from its turns, of which there is one at least.
 Whole = Callable[[list[TurnScore]], TurnScore]
 
@@ -43,11 +46,11 @@ def mean(scores: list[TurnScore]) -> TurnScore:
     """Weighted, of the turns that have a value; else the reason of the last turn."""
     weight = total = 0.0
     known = False
-    for value, _, each in scores:
+    for value, _, turn_weight in scores:
         if value is not None:
             known = True
-            weight += each
-            total += each * value
+            weight += turn_weight
+            total += turn_weight * value
     if not known:
         return TurnScore(None, scores[-1].reason, sum(score.weight for score in scores))
     return TurnScore(total / weight if weight else 0.0, None, weight)
@@ -57,48 +60,45 @@ def last(scores: list[TurnScore]) -> TurnScore:
     return scores[-1]
 
 
+def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
+    """A reward without parameters that has the name and the page of the function that scores a
+    turn."""
+    name = score.__name__
+
+    @wraps(score)
+    def compute(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
+        return score_turns(name, bucket, score, whole)
+
+    return Reward(name, 1, compute)
+
+
 def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mean) -> pa.Table:
     """The reward of all turns of a bucket, and of their sessions."""
     rows = RewardRows(name)
     for session, turns in groupby(turn_facts(bucket), key=itemgetter("session_id")):
         scored = [(turn, own) for turn in turns if (own := score(turn)) is not None]
         for turn, (value, reason, weight) in scored:
-            rows.add(
-                session,
-                ("turn", str(turn["turn"])),
-                value=value,
-                reason=reason,
-                weight=weight,
-                checkpoint=turn["checkpoint"],
-            )
+            number, checkpoint = str(turn["turn"]), turn["checkpoint"]
+            rows.add(session, ("turn", number), value, reason, weight=weight, checkpoint=checkpoint)
         if scored:
             value, reason, weight = whole([own for _, own in scored])
             checkpoints = {turn["checkpoint"] for turn, _ in scored}
-            rows.add(
-                session,
-                ("session", session),
-                value=value,
-                reason=reason,
-                weight=weight,
-                checkpoint=checkpoints.pop() if len(checkpoints) == 1 else None,
-            )
+            common = checkpoints.pop() if len(checkpoints) == 1 else None
+            rows.add(session, ("session", session), value, reason, weight=weight, checkpoint=common)
     return rows.table()
 
 
-def turn_facts(bucket: Bucket) -> list[dict[str, Any]]:
-    """The rows of turn_facts.sql."""
-    if bucket not in _counted:
-        _counted[bucket] = list(_count(bucket))
-    return _counted[bucket]
-
-
-def _count(bucket: Bucket) -> Iterator[dict[str, Any]]:
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for name in _TABLES:
-            connection.register(f"bucket_{name}", getattr(bucket, name))
-        counted = connection.sql(_SQL, params={"terminal_tools": list(TERMINAL_TOOLS)})
-        table = counted.to_arrow_table()
-    columns = (column.to_pylist() for column in table.columns)
-    for row in zip(*columns, strict=True):
-        yield dict(zip(table.column_names, row, strict=True))
+def turn_facts(bucket: Bucket) -> list[Turn]:
+    """The rows of turn_facts.sql, counted once for all rewards."""
+    if bucket not in _facts:
+        sql = files("penstock_jobs.rewards").joinpath("turn_facts.sql").read_text(encoding="utf-8")
+        with duckdb.connect(config={"threads": 1}) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            for name in _TABLES:
+                connection.register(f"bucket_{name}", getattr(bucket, name))
+            facts = connection.sql(sql, params={"terminal_tools": list(TERMINAL_TOOLS)})
+            table = facts.to_arrow_table()
+        columns = (column.to_pylist() for column in table.columns)
+        names = table.column_names
+        _facts[bucket] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return _facts[bucket]

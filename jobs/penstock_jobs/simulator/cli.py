@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -15,15 +14,14 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json
-from penstock.terminal.progress import progress_of
 from penstock_jobs.simulator.delivery import (
-    Delivery,
     FileSink,
     HttpSink,
     KafkaSink,
-    SendRate,
     Sink,
+    batches,
     deliver,
 )
 from penstock_jobs.simulator.policy import POLICIES, read_policy
@@ -40,75 +38,51 @@ from penstock_jobs.simulator.truth import SessionTruth
 _DEFAULT_POLICIES = ("weak", "fair", "good")
 
 
-@dataclass
-class SimulationSummary:
-    """How much was simulated and sent."""
-
-    sessions: int = 0
-    edits: int = 0
-    events: int = 0
-    rejected: int = 0
-    checkpoints: Counter[str] = field(default_factory=Counter)
-
-
-Sessions = Annotated[int, typer.Option(help="How many sessions.", min=1)]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same bytes.")]
-First = Annotated[
-    int,
-    typer.Option(help="The number of the first; a number stands for the same session.", min=0),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
-]
-Start = Annotated[
-    str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
-]
-Compress = Annotated[
-    int,
-    typer.Option(help="How much faster time passes in the events than for users.", min=1),
-]
-Spacing = Annotated[
-    float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
-]
-CheckpointOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME[=POLICY]",
-        help=f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
-    ),
-]
-Late = Annotated[
-    float, typer.Option(help="Share of events that arrive up to six hours late.", min=0, max=1)
-]
-Repeated = Annotated[float, typer.Option(help="Share of events that arrive twice.", min=0, max=1)]
-Out = Annotated[Path | None, typer.Option(parser=options.path, help="Write NDJSON to this file.")]
-To = Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")]
-Key = Annotated[str | None, typer.Option(help="With --to: a key that may ingest.")]
-Kafka = Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")]
-Truth = Annotated[
-    Path | None,
-    typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
-]
-
-
 def simulate(
     *,
-    sessions: Sessions = 300,
-    seed: Seed = 7,
-    first: First = 0,
-    rate: Rate = None,
-    start: Start = None,
-    compress: Compress = 1,
-    spacing: Spacing = SPACING_S,
-    checkpoint: CheckpointOption = None,
-    late: Late = 0.0,
-    repeated: Repeated = 0.0,
-    out: Out = None,
-    to: To = None,
-    key: Key = None,
-    kafka: Kafka = None,
-    truth: Truth = None,
+    sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 300,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 7,
+    first: Annotated[
+        int,
+        typer.Option(help="The number of the first; a number stands for the same session.", min=0),
+    ] = 0,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
+    ] = None,
+    compress: Annotated[
+        int,
+        typer.Option(help="How much faster time passes in the events than for users.", min=1),
+    ] = 1,
+    spacing: Annotated[
+        float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
+    ] = SPACING_S,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=POLICY]",
+            help=f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
+        ),
+    ] = None,
+    late: Annotated[
+        float, typer.Option(help="Share of events that arrive up to six hours late.", min=0, max=1)
+    ] = 0.0,
+    repeated: Annotated[
+        float, typer.Option(help="Share of events that arrive twice.", min=0, max=1)
+    ] = 0.0,
+    out: Annotated[
+        Path | None, typer.Option(parser=options.path, help="Write NDJSON to this file.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")] = None,
+    key: Annotated[str | None, typer.Option(help="With --to: a key that may ingest.")] = None,
+    kafka: Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Simulate sessions of users and agents whose truth is known, and send their events.
@@ -122,38 +96,37 @@ def simulate(
     production = Production(
         seed, _checkpoints(checkpoint), _start_us(start), compress, spacing_s=spacing
     )
-    summary = SimulationSummary()
+    edits = events = rejected = 0
+    served: Counter[str] = Counter()
     with ExitStack() as closing:
         sink = closing.enter_context(_sink(out, to, key, kafka, json=json))
         truth_file = closing.enter_context(_writable(truth)) if truth is not None else None
 
         def learn(session: SessionTruth) -> None:
-            summary.sessions += 1
-            summary.edits += len(session.edits)
-            summary.checkpoints[session.checkpoint] += 1
+            nonlocal edits
+            edits += len(session.edits)
+            served[session.checkpoint] += 1
             if truth_file is not None:
                 truth_file.write(msgspec.json.encode(session) + b"\n")
 
         lines = deliver(
-            production, sessions, first=first, delivery=Delivery(late, repeated), learn=learn
+            production, sessions, first=first, late=late, repeated=repeated, learn=learn
         )
         with progress_of("sessions") as follow:
-            for batch in SendRate(rate).batches(lines):
-                summary.rejected += sink.send(batch)
-                summary.events += len(batch)
-                follow(summary.sessions, sessions)
-    _show(summary, json=json)
-
-
-def _show(summary: SimulationSummary, *, json: bool) -> None:
+            for batch in batches(lines, rate):
+                rejected += sink.send(batch)
+                events += len(batch)
+                follow(served.total(), sessions)
     if json:
-        show_json(summary)
+        show_json({
+            "sessions": served.total(), "edits": edits, "events": events, "rejected": rejected,
+            "checkpoints": served,
+        })  # fmt: skip
     else:
-        shares = sorted(summary.checkpoints.items())
-        by = ", ".join(f"{count} by {name}" for name, count in shares)
-        say(f"{summary.events} events of {summary.sessions} sessions, {by}; {summary.edits} edits")
-    if summary.rejected:
-        say(f"{summary.rejected} lines were rejected; `penstock rejected list` shows why")
+        by = ", ".join(f"{count} by {name}" for name, count in sorted(served.items()))
+        say(f"{events} events of {served.total()} sessions, {by}; {edits} edits")
+    if rejected:
+        say(f"{rejected} lines were rejected; `penstock rejected list` shows why")
         raise typer.Exit(1)
 
 

@@ -8,16 +8,13 @@ _COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
 _grammar = Grammar.load("conversation")
 
 
-def request(dice: Dice, names: Names) -> str:
-    return _grammar.expand("request", dice, names)
-
-
-def satisfied(dice: Dice, names: Names) -> str:
-    return _grammar.expand("satisfied", dice, names)
+def line(rule: str, dice: Dice, names: Names) -> str:
+    """A text by a rule of the grammar, such as `request` or `satisfied`."""
+    return _grammar.expand(rule, dice, names)
 
 
 def dissatisfied(dice: Dice, names: Names) -> str:
-    return _grammar.expand(dice.pick(_COMPLAINTS), dice, names)
+    return line(dice.pick(_COMPLAINTS), dice, names)
 
 
 def thinking(dice: Dice, names: Names, sentences: int) -> str:
@@ -26,24 +23,19 @@ def thinking(dice: Dice, names: Names, sentences: int) -> str:
 
 def lead(dice: Dice, names: Names) -> str:
     """What the agent says before it calls a tool."""
-    return _sentence(_grammar.expand("lead", dice, names))
+    return _sentence(line("lead", dice, names))
 
 
 def answer(dice: Dice, names: Names) -> str:
     """The last message of a turn: what was wrong, what changed, what is left."""
     changes = "\n".join(_grammar.expand_many("change", dice, names, dice.between(1, 5)))
-    cause = _sentence(_grammar.expand("verdict", dice, names))
-    return f"{cause}\n\n{changes}\n\n{_grammar.expand('closing', dice, names)}"
+    cause = _sentence(line("verdict", dice, names))
+    return f"{cause}\n\n{changes}\n\n{line('closing', dice, names)}"
 
 
 def recap(dice: Dice, names: Names) -> str:
     """What the agent keeps of a conversation that was compacted."""
-    return f"{_grammar.expand('recap', dice, names)} {thinking(dice, names, 4)}"
-
-
-def invalid_arguments(dice: Dice, names: Names) -> str:
-    """What a tool prints that does not understand its call."""
-    return _grammar.expand("invalid_arguments", dice, names)
+    return f"{line('recap', dice, names)} {thinking(dice, names, 4)}"
 
 
 def file_listing(dice: Dice, file: SourceFile) -> str:

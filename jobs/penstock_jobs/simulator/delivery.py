@@ -3,7 +3,6 @@
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO, Protocol
 
@@ -13,7 +12,7 @@ from penstock.http.client import ServiceClient
 from penstock.http.errors import ServerUnreachable
 from penstock.settings import without_secrets
 from penstock_jobs.simulator.grammar import Dice
-from penstock_jobs.simulator.production import Production, SimulatedSession
+from penstock_jobs.simulator.production import Production
 from penstock_jobs.simulator.truth import SessionTruth
 
 _LATE_S = (60, 6 * 3_600)
@@ -31,57 +30,40 @@ _KAFKA_BOOTSTRAP_SECONDS = 8.0
 EventLine = tuple[str, bytes]
 
 
-@dataclass(frozen=True)
-class Delivery:
-    """The shares of events that arrive up to six hours late, and that arrive a second time within
-    an hour, as the same bytes."""
-
-    late: float = 0.0
-    repeated: float = 0.0
-
-
 def deliver(
     production: Production,
     count: int,
     *,
     first: int = 0,
-    delivery: Delivery | None = None,
+    late: float = 0.0,
+    repeated: float = 0.0,
     learn: Callable[[SessionTruth], None] = lambda _truth: None,
 ) -> Iterator[EventLine]:
-    """All events of so many sessions, in the order in which they arrive. `learn` gets the truth of
-    each session before its first event. Holds the sessions of one day in memory."""
-    delivery = delivery or Delivery()
+    """All events of so many sessions, in the order in which they arrive. `late` is the share of
+    events that arrive up to six hours late, `repeated` of those that arrive a second time within an
+    hour, as the same bytes. `learn` gets the truth of each session before its first event. Holds
+    the sessions of one day in memory."""
     waiting: list[tuple[int, str, int, bytes]] = []
+    second_us = 1_000_000 // production.compression
     for index in range(first, first + count):
         until_us = production.begins_us(index)
         while waiting and waiting[0][0] < until_us:
-            yield _next(waiting)
+            _, session_id, _, line = heapq.heappop(waiting)
+            yield session_id, line
         for session in production.session(index):
             learn(session.truth)
-            for entry in _arrivals(production, session, delivery):
-                heapq.heappush(waiting, entry)
+            session_id = session.truth.session_id
+            dice = Dice(f"delivery:{production.seed}:{session_id}")
+            for number, (at_us, _, line) in enumerate(session.lines):
+                is_late = dice.chance(late)
+                arrival_us = at_us + (dice.between(*_LATE_S) * second_us if is_late else 0)
+                heapq.heappush(waiting, (arrival_us, session_id, number, line))
+                if dice.chance(repeated):
+                    again_us = arrival_us + dice.between(*_AGAIN_S) * second_us
+                    heapq.heappush(waiting, (again_us, session_id, number, line))
     while waiting:
-        yield _next(waiting)
-
-
-def _next(waiting: list[tuple[int, str, int, bytes]]) -> EventLine:
-    _, session_id, _, line = heapq.heappop(waiting)
-    return session_id, line
-
-
-def _arrivals(
-    production: Production, session: SimulatedSession, delivery: Delivery
-) -> Iterator[tuple[int, str, int, bytes]]:
-    session_id = session.truth.session_id
-    dice = Dice(f"delivery:{production.seed}:{session_id}")
-    second_us = 1_000_000 // production.compression
-    for number, (at_us, _, line) in enumerate(session.lines):
-        late = dice.chance(delivery.late)
-        arrival_us = at_us + (dice.between(*_LATE_S) * second_us if late else 0)
-        yield arrival_us, session_id, number, line
-        if dice.chance(delivery.repeated):
-            again_us = arrival_us + dice.between(*_AGAIN_S) * second_us
-            yield again_us, session_id, number, line
+        _, session_id, _, line = heapq.heappop(waiting)
+        yield session_id, line
 
 
 class Sink(Protocol):
@@ -145,7 +127,7 @@ class KafkaSink:
             from kafka import KafkaProducer
             from kafka.errors import KafkaError
 
-            from penstock.eventlog.kafka.topic import SCHEMA_HEADER, TENANT_HEADER, parse_address
+            from penstock.eventlog.kafka import SCHEMA_HEADER, TENANT_HEADER, parse_address
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The sink {url}") from error
         if not url.startswith("kafka://"):
@@ -199,20 +181,19 @@ class KafkaSink:
         return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)
 
 
-class SendRate:
+def batches(
+    lines: Iterable[EventLine],
+    rate: float | None = None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[list[EventLine]]:
     """So many lines a second, or as many as the sink takes."""
-
-    def __init__(self, rate: float | None, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._rate = rate
-        self._sleep = sleep
-
-    def batches(self, lines: Iterable[EventLine]) -> Iterator[list[EventLine]]:
-        size = _BATCH_MAX
-        if self._rate is not None:
-            size = max(1, min(_BATCH_MAX, round(self._rate * _BATCH_SECONDS)))
-        started, sent, waiting = time.monotonic(), 0, iter(lines)
-        while batch := list(islice(waiting, size)):
-            if self._rate is not None:
-                self._sleep(max(0.0, started + sent / self._rate - time.monotonic()))
-            yield batch
-            sent += len(batch)
+    size = _BATCH_MAX
+    if rate is not None:
+        size = max(1, min(_BATCH_MAX, round(rate * _BATCH_SECONDS)))
+    started, sent, waiting = time.monotonic(), 0, iter(lines)
+    while batch := list(islice(waiting, size)):
+        if rate is not None:
+            sleep(max(0.0, started + sent / rate - time.monotonic()))
+        yield batch
+        sent += len(batch)

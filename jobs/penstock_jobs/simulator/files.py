@@ -45,14 +45,14 @@ def write_file(dice: Dice, language: Language, blocks: int) -> SourceFile:
     if dice.chance(0.4):
         folder = f"{folder}/{dice.pick(WORDS['noun'])}"
     head = language.grammar.expand("head", dice, names) + "\n\n"
-    text = [_write_block(dice, language, names, dice.between(2, 6)) for _ in range(blocks)]
+    text = [_write_block(dice, language.grammar, names) for _ in range(blocks)]
     path = f"{folder}/{stem}{language.extension}"
     return SourceFile(path, language, names, head + "\n".join(text))
 
 
-def _write_block(dice: Dice, language: Language, names: Names, pieces: int) -> str:
+def _write_block(dice: Dice, grammar: Grammar, names: Names) -> str:
     """A function, or a type."""
-    grammar = language.grammar
+    pieces = dice.between(2, 6)
     if dice.chance(0.15):
         return grammar.expand("record", dice, names) + "\n"
     inner = grammar.expand_many("step", dice, names, pieces)
@@ -100,13 +100,8 @@ def _identifier(dice: Dice) -> str:
 
 
 def _function(dice: Dice) -> str:
-    if dice.chance(0.3):
-        return f"{dice.pick(WORDS['act'])}_{dice.pick(WORDS['noun'])}"
-    return f"{dice.pick(WORDS['act'])}_{_identifier(dice)}"
-
-
-def _snake(identifier: str) -> str:
-    return identifier
+    short = dice.chance(0.3)
+    return f"{dice.pick(WORDS['act'])}_{dice.pick(WORDS['noun']) if short else _identifier(dice)}"
 
 
 def _camel(identifier: str) -> str:
@@ -119,10 +114,10 @@ def _pascal(identifier: str) -> str:
 
 
 LANGUAGES = (
-    Language("python", ".py", "src", "#", Grammar.load("code", "python"), _snake),
+    Language("python", ".py", "src", "#", Grammar.load("code", "python"), str),
     Language("typescript", ".ts", "web/src", "//", Grammar.load("code", "typescript"), _camel),
     Language("go", ".go", "internal", "//", Grammar.load("code", "go"), _camel, exports=True),
-    Language("sql", ".sql", "db/queries", "--", Grammar.load("code", "sql"), _snake),
+    Language("sql", ".sql", "db/queries", "--", Grammar.load("code", "sql"), str),
 )
 
 
@@ -172,9 +167,6 @@ class WorkingFile:
                     lines.append(CodeLine.of(text))
         return lines[:count]
 
-    def comment_line(self, sentence: str) -> CodeLine:
-        return CodeLine.of(f"    {self.source.language.comment} {sentence}", comment=True)
-
 
 @dataclass(slots=True, eq=False)
 class FileChange:
@@ -193,12 +185,12 @@ class FileChange:
         What the agent itself replaced is left out on both sides, but for what somebody else had
         taken before that; None where the agent replaced all of it. For an edit that only took
         lines away it is the share of those that have not come back."""
-        there = {id(line) for line in self.file.lines}
+        present = set(self.file.lines)
         if not self.wrote:
-            gone = [line for line in self.took if id(line) not in there]
+            gone = [line for line in self.took if line not in present]
             return _ink(gone) / _ink(self.took), len(gone) / len(self.took)
-        stayed = [line for line in self.wrote if id(line) in there]
-        judged = [line for line in self.wrote if id(line) in there or not line.reworked]
+        stayed = [line for line in self.wrote if line in present]
+        judged = [line for line in self.wrote if line in present or not line.reworked]
         if not judged:
             return None
         left = sum(line.left for line in stayed)
@@ -208,23 +200,70 @@ class FileChange:
 
     def stretch(self) -> list[CodeLine]:
         """Those of its lines that are in the file, in order."""
-        mine = {id(line) for line in self.wrote}
-        return [line for line in self.file.lines if id(line) in mine]
+        mine = set(self.wrote)
+        return [line for line in self.file.lines if line in mine]
 
     def revert(self) -> None:
         """The file is as before the edit. What others changed beside it stays."""
-        self.bring_back(self.took)
-        mine = {id(line) for line in self.wrote}
-        self.file.lines[:] = [line for line in self.file.lines if id(line) not in mine]
+        self._bring_back(self.took)
+        mine = set(self.wrote)
+        self.file.lines[:] = [line for line in self.file.lines if line not in mine]
 
-    def bring_back(self, some: list[CodeLine]) -> None:
+    def revert_part(self, dice: Dice) -> None:
+        if not self.wrote:  # of what was taken away, some comes back
+            self._bring_back(self.took[: (len(self.took) + 1) // 2])
+            return
+        code = [line for line in self.stretch() if not line.comment]
+        size = max(1, len(code) * dice.between(3, 7) // 10)
+        at = dice.between(0, max(0, len(code) - size))
+        self._replace(code[at : at + size], [])
+
+    def fix(self, dice: Dice) -> None:
+        """Replace one or two of its lines, or a word in one of them."""
+        code = [line for line in self.stretch() if not line.comment]
+        if not code:
+            return
+        if dice.chance(0.25):
+            line = dice.pick(code)
+            if words := [word for word in line.text.split() if len(word) > 3]:
+                word = dice.pick(words)
+                line.text = line.text.replace(word, dice.hex(6), 1)
+                line.left = max(0, line.left - len(word))
+            return
+        at = dice.between(0, len(code) - 1)
+        old = code[at : at + dice.between(1, 2)]
+        self._replace(old, self.file.new_lines(dice, len(old)))
+
+    def change_beside(self, dice: Dice) -> None:
+        """A change to the file that says nothing about the edit: all of the edit stays."""
+        lines = self.file.lines
+        draw = dice.random()
+        if draw < 0.6:
+            at = dice.between(0, len(lines))
+            lines[at:at] = self.file.new_lines(dice, dice.between(1, 4))
+        elif draw < 0.85:
+            for line in lines:
+                line.text = f"  {line.text}"
+        elif stretch := self.stretch():  # its lines move, all together
+            moved = set(stretch)
+            rest = [line for line in lines if line not in moved]
+            at = dice.between(0, len(rest))
+            lines[:] = rest[:at] + stretch + rest[at:]
+
+    def _bring_back(self, taken: list[CodeLine]) -> None:
         """Put lines that it took to their old place, where they are not there already."""
-        lines, there = self.file.lines, {id(line) for line in self.file.lines}
-        mine = {id(line) for line in self.wrote}
-        places = [at for at, line in enumerate(lines) if id(line) in mine]
+        lines, present, mine = self.file.lines, set(self.file.lines), set(self.wrote)
+        places = [at for at, line in enumerate(lines) if line in mine]
         behind = [at + 1 for at, line in enumerate(lines) if line is self.anchor]
         at = (places or behind or [0])[0]
-        lines[at:at] = [line for line in some if id(line) not in there]
+        lines[at:at] = [line for line in taken if line not in present]
+
+    def _replace(self, old: list[CodeLine], new: list[CodeLine]) -> None:
+        lines, gone = self.file.lines, set(old)
+        at = next((at for at, line in enumerate(lines) if line in gone), None)
+        if at is not None:
+            lines[at:at] = new
+            lines[:] = [line for line in lines if line not in gone]
 
 
 def check_out(repository: int) -> list[WorkingFile]:

@@ -96,8 +96,8 @@ class Policy:
     version: int = 0
 
     def log_probability(self, before: int, token: int) -> float:
-        """Of a sampled token. Raises KeyError if nothing is sampled after `before`, and ValueError
-        if `token` is not."""
+        """The log-probability of a sampled token. Raises KeyError if nothing is sampled after
+        `before`, and ValueError if `token` is not."""
         at = CHOICES[before].index(token)
         task = next((name for name, known in TASK_IDS.items() if known == before), None)
         if task is None:
@@ -166,7 +166,14 @@ def read_policy(text: str) -> Policy:
         raise InvalidInput(
             what=what, why=f"it is none of {known}, and as a file: {error}"
         ) from error
-    logits = {task: _logits(document.logits.get(task), task, what) for task in TASK_IDS}
+    logits: dict[Task, tuple[float, ...]] = {}
+    for task in TASK_IDS:
+        by_style = document.logits.get(task, {})
+        if by_style.keys() != STYLE_IDS.keys():
+            raise InvalidInput(what=what, why=f"logits of {task} need {', '.join(STYLE_IDS)}")
+        if not all(map(math.isfinite, by_style.values())):
+            raise InvalidInput(what=what, why=f"a logit of {task} is not finite")
+        logits[task] = tuple(by_style[name] for name in STYLE_IDS)
     return Policy(logits, document.version)
 
 
@@ -175,24 +182,12 @@ class _PolicyDocument(msgspec.Struct):
     logits: dict[str, dict[str, float]]
 
 
-def _logits(by_style: dict[str, float] | None, task: Task, what: str) -> tuple[float, ...]:
-    if by_style is None or by_style.keys() != STYLE_IDS.keys():
-        raise InvalidInput(what=what, why=f"logits of {task} need {', '.join(STYLE_IDS)}")
-    if not all(map(math.isfinite, by_style.values())):
-        raise InvalidInput(what=what, why=f"a logit of {task} is not finite")
-    return tuple(by_style[name] for name in STYLE_IDS)
-
-
 def tokens_of(policy: Policy, prompt: list[int], token: int) -> dict[str, Any]:
     """The `tokens` of a model call that sampled one token after its prompt, and the end."""
-    completion = [token, END]
-    preceding = [prompt[-1], token]
     return {
         "prompt_ids": list(prompt),
-        "completion_ids": completion,
-        "logprobs": [
-            policy.log_probability(*pair) for pair in zip(preceding, completion, strict=True)
-        ],
+        "completion_ids": [token, END],
+        "logprobs": [policy.log_probability(prompt[-1], token), policy.log_probability(token, END)],
         "tokenizer": TOKENIZER,
         "policy_version_runs": [[0, policy.version]],
     }

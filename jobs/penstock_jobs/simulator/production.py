@@ -6,18 +6,17 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 
+from penstock.clock import SECOND_US
 from penstock_jobs.simulator.files import check_out
 from penstock_jobs.simulator.grammar import WORDS, Dice
 from penstock_jobs.simulator.policy import POLICIES, Policy
-from penstock_jobs.simulator.session import Journal, Payload, SessionSimulation
-from penstock_jobs.simulator.truth import SessionTruth
-from penstock_jobs.simulator.users import User
+from penstock_jobs.simulator.session import Journal, SessionSimulation
+from penstock_jobs.simulator.truth import SessionTruth, User
 
 START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
 REPOSITORIES = 12
 #: One session begins about this long after the one before.
 SPACING_S = 60.0
-_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Production:
         return self.start_us + (user_time_us - self.start_us) // self.compression
 
     def _user_time_us(self, index: int) -> int:
-        return self.start_us + round(index * self.spacing_s * _SECOND_US)
+        return self.start_us + round(index * self.spacing_s * SECOND_US)
 
     def sessions(self, count: int, first: int = 0) -> Iterator[list[SimulatedSession]]:
         """By their number, each as `session` gives it."""
@@ -108,50 +107,23 @@ class Production:
             "commit": dice.hex(40),
             "consent": truth.consent,
         }
-        journal = self._journal(begin_us, truth)
-        session = SessionSimulation(
-            dice, journal, truth, checkpoint.policy, user, check_out(repository)
-        )
+        journal = Journal(begin_us, self.event_time_us, truth)
+        files = check_out(repository)
+        session = SessionSimulation(dice, journal, truth, checkpoint.policy, user, files)
         session.run(start)
-        sessions = [SimulatedSession(truth, session.journal.lines)]
+        sessions = [SimulatedSession(truth, journal.lines)]
         if dice.chance(0.05):
-            errand = _errand(session)
-            journal = self._journal(begin_us + _SECOND_US, errand)
-            sessions.append(_run_errand(session, errand, journal, start))
+            # A subagent runs an errand. Its outcome is that of its parent: both are one piece of
+            # work.
+            parent = truth.session_id
+            errand = replace(
+                truth, session_id=f"{parent}-errand", parent_session=parent, turns=[], edits=[]
+            )
+            journal = Journal(begin_us + SECOND_US, self.event_time_us, errand)
+            subagent = SessionSimulation(dice, journal, errand, checkpoint.policy, user, files)
+            subagent.run_errand(start | {"parent_session": parent, "link": "subagent"})
+            sessions.append(SimulatedSession(errand, journal.lines))
         return sessions
-
-    def _journal(self, begin_us: int, truth: SessionTruth) -> Journal:
-        return Journal(
-            begin_us,
-            self.event_time_us,
-            session_id=truth.session_id,
-            checkpoint=truth.checkpoint,
-            user=truth.user,
-            project=truth.project,
-        )
-
-
-def _errand(parent: SessionSimulation) -> SessionTruth:
-    """The truth of a subagent's session. Its outcome is that of its parent: both are one piece of
-    work."""
-    return replace(
-        parent.truth,
-        session_id=f"{parent.truth.session_id}-errand",
-        parent_session=parent.truth.session_id,
-        turns=[],
-        edits=[],
-    )
-
-
-def _run_errand(
-    parent: SessionSimulation, truth: SessionTruth, journal: Journal, start: Payload
-) -> SimulatedSession:
-    session = SessionSimulation(
-        parent.dice, journal, truth, parent.policy, parent.user, parent.files
-    )
-    link = {"parent_session": parent.truth.session_id, "link": "subagent"}
-    session.run_errand(start | link)
-    return SimulatedSession(truth, session.journal.lines)
 
 
 def _project(number: int) -> str:

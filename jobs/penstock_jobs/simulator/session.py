@@ -9,31 +9,17 @@ from typing import Any
 import msgspec
 
 from penstock_jobs.simulator import conversation
-from penstock_jobs.simulator.files import FileChange, WorkingFile, ink_of
+from penstock_jobs.simulator import policy as ids
+from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile, ink_of
 from penstock_jobs.simulator.grammar import Dice, Names
-from penstock_jobs.simulator.policy import (
-    ANSWER,
-    CLOSING,
-    COMPACTING,
-    END,
-    FAILED,
-    LOOK,
-    LOOKING,
-    RESULT,
-    RISKY_SHARE,
-    STYLE_IDS,
-    SUMMARY,
-    SYSTEM,
-    TASK_IDS,
-    USER,
-    Policy,
-    Style,
-    Task,
-    tokens_of,
-    word_ids,
+from penstock_jobs.simulator.policy import Policy, Style, Task
+from penstock_jobs.simulator.truth import (
+    EditTruth,
+    SessionTruth,
+    TurnTruth,
+    User,
+    seconds_until_acting,
 )
-from penstock_jobs.simulator.truth import EditTruth, SessionTruth, TurnTruth
-from penstock_jobs.simulator.users import User, act, meddle, seconds_until_acting
 
 SOURCE = "simulator"
 HORIZONS_S = (600, 3_600, 86_400)
@@ -52,27 +38,29 @@ class Journal:
     `now_us` only moves forward, and what was planned for a moment happens then. `event_time_us`
     gives the time that an event bears which happens at a moment."""
 
-    def __init__(self, start_us: int, event_time_us: Callable[[int], int], **fields: str) -> None:
+    def __init__(
+        self, start_us: int, event_time_us: Callable[[int], int], truth: SessionTruth
+    ) -> None:
         self.now_us = start_us
         self._event_time_us = event_time_us
         #: The time that each event bears, its type, and its line.
         self.lines: list[tuple[int, str, bytes]] = []
-        self._fields = fields
+        self._truth = truth
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._planned = 0
 
     def record(self, kind: str, payload: Payload) -> None:
         number, at_us = len(self.lines), self._event_time_us(self.now_us)
         event = {
-            "session_id": self._fields["session_id"],
+            "session_id": self._truth.session_id,
             "seq": number,
             "ts": at_us,
             "type": kind,
             "event_id": f"e{number:05}",
             "source": SOURCE,
-            "checkpoint": self._fields["checkpoint"],
-            "user": self._fields["user"],
-            "project": self._fields["project"],
+            "checkpoint": self._truth.checkpoint,
+            "user": self._truth.user,
+            "project": self._truth.project,
             "payload": payload,
         }
         self.lines.append((at_us, kind, _encode(event)))
@@ -109,7 +97,7 @@ class SessionSimulation:
     user: User
     files: list[WorkingFile]
     _changes: list[FileChange] = field(default_factory=list)
-    _prompt: list[int] = field(default_factory=lambda: [SYSTEM])
+    _prompt: list[int] = field(default_factory=lambda: [ids.SYSTEM])
     #: Of each tool call, whether it worked.
     _calls: list[bool] = field(default_factory=list)
     _generated: int = 0
@@ -121,7 +109,7 @@ class SessionSimulation:
     def run(self, start: Payload) -> None:
         self.journal.record("session_start", start)
         self._names = self._names_of(self.dice.pick(self.files))
-        message = conversation.request(self.dice, self._names)
+        message = conversation.line("request", self.dice, self._names)
         for _ in range(self.dice.skewed(1, 4)):
             self.journal.wait(self.dice.skewed(5, 300))
             message = self._turn(message)
@@ -130,7 +118,11 @@ class SessionSimulation:
         if self.truth.turns:
             # Nobody wrote again. A user who stopped the agent was dissatisfied.
             self.truth.turns[-1].dissatisfied = True if self._stopped else None
-        self._end()
+        self.journal.wait(self.dice.skewed(3, 600))
+        if self._stopped:
+            self.journal.record("session_end", {"reason": "user_stop"})
+        elif self.dice.chance(0.95):
+            self.journal.record("session_end", {"reason": "completed"})
         self.journal.finish()
         self._conclude()
 
@@ -138,9 +130,9 @@ class SessionSimulation:
         """What a subagent does: it looks something up, and reports."""
         self.journal.record("session_start", start)
         self._names = self._names_of(self.dice.pick(self.files))
-        self._hear(conversation.request(self.dice, self._names))
+        self._hear(conversation.line("request", self.dice, self._names))
         self._look()
-        self._say(ANSWER, CLOSING, self._answer())
+        self._say(ids.ANSWER, ids.CLOSING, self._answer())
         self.journal.record("session_end", {"reason": "completed"})
 
     # A turn
@@ -148,11 +140,21 @@ class SessionSimulation:
     def _turn(self, message: str) -> str:
         """The message that the user writes next."""
         dice = self.dice
-        task: Task = "risky" if dice.chance(RISKY_SHARE) else "clear"
+        task: Task = "risky" if dice.chance(ids.RISKY_SHARE) else "clear"
         if self.truth.turns:
             self._heard = True
-        if len(self._prompt) > _PROMPT_TOKENS_MAX:
-            self._compact()
+        if (size := len(self._prompt)) > _PROMPT_TOKENS_MAX:
+            self._say(ids.SUMMARY, ids.COMPACTING, conversation.recap(dice, self._names))
+            self._prompt = [ids.SYSTEM, ids.SUMMARY, ids.END]
+            self.journal.record(
+                "compaction",
+                {
+                    "trigger": "context_limit",
+                    "tokens_before": size,
+                    "tokens_after": len(self._prompt),
+                    "summary_call_id": f"gen-{self._generated}",
+                },
+            )
         self._hear(message)
         if dice.chance(0.5):
             self._look()
@@ -161,19 +163,22 @@ class SessionSimulation:
         self.truth.turns.append(turn)
         if style.asks:
             turn.asked = True
-            self._say(STYLE_IDS[style.name], TASK_IDS[task], self._question())
+            word = dice.pick(self._names["plain"])
+            question = f"should {word} stay as it is for its other callers?"
+            text = f"Before I change anything: {question}"
+            self._say(ids.STYLE_IDS[style.name], ids.TASK_IDS[task], text)
         else:
             turn.worth = self._work(style, task, turn)
-            self._say(ANSWER, CLOSING, self._answer())
+            self._say(ids.ANSWER, ids.CLOSING, self._answer())
         return self._react(turn)
 
     def _hear(self, message: str) -> None:
         self.journal.record("user_message", {"text": message})
-        self._prompt += [USER, *word_ids(message)]
+        self._prompt += [ids.USER, *ids.word_ids(message)]
 
     def _look(self) -> None:
         file = self.dice.pick(self.files)
-        call = self._call(LOOK, LOOKING, "read_file", {"path": file.path})
+        call = self._call(ids.LOOK, ids.LOOKING, "read_file", {"path": file.path})
         self.journal.wait(self.dice.skewed(1, 4))
         listing = conversation.file_listing(self.dice, file.source)
         self._result(call, "read_file", listing[:1_500])
@@ -184,12 +189,12 @@ class SessionSimulation:
         quality = style.mean_quality(task) + (dice.random() + dice.random() - 1) * 0.2
         quality = min(max(quality, 0.0), 1.0)
         self.journal.wait(dice.skewed(2, 30))
-        token, prompt_end = STYLE_IDS[style.name], TASK_IDS[task]
+        token, prompt_end = ids.STYLE_IDS[style.name], ids.TASK_IDS[task]
         if dice.chance(style.breaks):
             turn.broken = True
             arguments = {"file": "", "changes": "all of it"}
             call = self._call(token, prompt_end, "edit_file", arguments)
-            output = conversation.invalid_arguments(dice, self._names)
+            output = conversation.line("invalid_arguments", dice, self._names)
             self._result(call, "edit_file", output, "invalid_arguments")
             return 0.0
         file = dice.pick(self.files)
@@ -219,31 +224,27 @@ class SessionSimulation:
     def _change(self, file: WorkingFile, style: Style) -> FileChange:
         dice, lines = self.dice, file.lines
         count = dice.between(*style.lines)
-        at = self._place(file)
+        # Now and then where the agent was at work before.
+        earlier = [change for change in self._changes if change.file is file and change.stretch()]
+        if earlier and dice.chance(0.3):
+            at = lines.index(dice.pick(earlier[-1].stretch()))
+        else:
+            at = dice.between(4, max(4, len(lines) - 6))
         took = lines[at : at + dice.between(0, min(count, 4))]
         edit_id = f"edit-{len(self._changes) + 1}"
         anchor = lines[at - 1] if at else None
         if len(took) > 2 and dice.chance(0.15):
             wrote = []
         else:
-            comments = round(count * style.comment_share)
-            wrote = [
-                file.comment_line(conversation.thinking(dice, self._names, 1))
-                for _ in range(comments)
-            ]
+            comments, mark = round(count * style.comment_share), file.source.language.comment
+            sentences = [conversation.thinking(dice, self._names, 1) for _ in range(comments)]
+            wrote = [CodeLine.of(f"    {mark} {text}", comment=True) for text in sentences]
             wrote += file.new_lines(dice, count - comments)
-        own = {id(line) for change in self._changes for line in change.wrote}
+        own = {line for change in self._changes for line in change.wrote}
         for line in took:
-            line.reworked = id(line) in own
+            line.reworked = line in own
         lines[at : at + len(took)] = wrote
         return FileChange(edit_id, file, took, wrote, anchor)
-
-    def _place(self, file: WorkingFile) -> int:
-        """The line to edit; now and then where the agent was at work before."""
-        earlier = [change for change in self._changes if change.file is file and change.stretch()]
-        if earlier and self.dice.chance(0.3):
-            return file.lines.index(self.dice.pick(earlier[-1].stretch()))
-        return self.dice.between(4, max(4, len(file.lines) - 6))
 
     # What becomes of it
 
@@ -266,10 +267,10 @@ class SessionSimulation:
         journal.plan(when_us, lambda: self._act(change, truth, by_hand=dice.chance(0.3)))
         if dice.chance(0.2):
             when_us = made_us + seconds_until_acting(dice) * 1_000_000
-            journal.plan(when_us, lambda: meddle(dice, change))
+            journal.plan(when_us, partial(change.change_beside, dice))
         for horizon_s in HORIZONS_S:
             due_us = made_us + horizon_s * 1_000_000
-            journal.plan(due_us, partial(_measure_survival, change, truth, horizon_s))
+            journal.plan(due_us, partial(truth.measure, horizon_s, change))
             if dice.chance(_OBSERVED[horizon_s]):
                 truth.looked.append(horizon_s)
                 seen_us = due_us + dice.between(1, 8_000) * 1_000
@@ -280,10 +281,15 @@ class SessionSimulation:
     def _act(self, change: FileChange, truth: EditTruth, *, by_hand: bool) -> None:
         if self._stopped:
             return
-        act(self.dice, change, truth.reaction)
-        if truth.reaction == "reverted" and not by_hand:
-            self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
-            self._heard = True
+        if truth.reaction == "fixed":
+            change.fix(self.dice)
+        elif truth.reaction == "partly_reverted":
+            change.revert_part(self.dice)
+        elif truth.reaction == "reverted":
+            change.revert()
+            if not by_hand:
+                self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
+                self._heard = True
 
     def _observe(self, change: FileChange, *, elsewhere: bool = False) -> None:
         payload: Payload = {"path": change.file.path, "text": change.file.text()}
@@ -296,7 +302,9 @@ class SessionSimulation:
         dice, names = self.dice, self._names
         turn.worth = round(turn.worth, 4)
         turn.dissatisfied = self.user.is_dissatisfied(dice, turn.worth)
-        if self._is_bad(turn) and dice.chance(0.1):
+        edits = [edit for edit in self.truth.edits if edit.turn == turn.turn]
+        is_bad = turn.broken or any(edit.quality < 0.35 for edit in edits)
+        if is_bad and dice.chance(0.1):
             self._stop()
         elif dice.chance(0.12):
             self.journal.wait(dice.skewed(2, 30))
@@ -306,12 +314,8 @@ class SessionSimulation:
         if turn.dissatisfied:
             return conversation.dissatisfied(dice, names)
         if turn.asked or turn.worth < 0.3:
-            return conversation.request(dice, names)
-        return conversation.satisfied(dice, names)
-
-    def _is_bad(self, turn: TurnTruth) -> bool:
-        edits = [edit for edit in self.truth.edits if edit.turn == turn.turn]
-        return turn.broken or any(edit.quality < 0.35 for edit in edits)
+            return conversation.line("request", dice, names)
+        return conversation.line("satisfied", dice, names)
 
     def _stop(self) -> None:
         """The user has had enough, and takes everything back at once."""
@@ -321,13 +325,6 @@ class SessionSimulation:
         for change, truth in reversed(list(zip(self._changes, self.truth.edits, strict=True))):
             change.revert()
             truth.reaction = "reverted"
-
-    def _end(self) -> None:
-        self.journal.wait(self.dice.skewed(3, 600))
-        if self._stopped:
-            self.journal.record("session_end", {"reason": "user_stop"})
-        elif self.dice.chance(0.95):
-            self.journal.record("session_end", {"reason": "completed"})
 
     def _conclude(self) -> None:
         truth, calls = self.truth, self._calls
@@ -357,7 +354,7 @@ class SessionSimulation:
     def _sample(self, token: int, prompt_end: int, content: Payload) -> None:
         """Record a model call that sampled `token` behind a prompt with that last token."""
         self._prompt.append(prompt_end)
-        tokens = tokens_of(self.policy, self._prompt, token)
+        tokens = ids.tokens_of(self.policy, self._prompt, token)
         completion = len(tokens["completion_ids"])
         self._generated += 1
         payload = {
@@ -377,37 +374,14 @@ class SessionSimulation:
         if error is not None:
             payload["error_class"] = error
         self.journal.record("tool_result", payload | {"output": output})
-        self._prompt += [RESULT if error is None else FAILED, *word_ids(output)[:8]]
+        self._prompt += [ids.RESULT if error is None else ids.FAILED, *ids.word_ids(output)[:8]]
         self._calls.append(error is None)
         self._edited_last = False
-
-    def _compact(self) -> None:
-        before = len(self._prompt)
-        self._say(SUMMARY, COMPACTING, conversation.recap(self.dice, self._names))
-        self._prompt = [SYSTEM, SUMMARY, END]
-        self.journal.record(
-            "compaction",
-            {
-                "trigger": "context_limit",
-                "tokens_before": before,
-                "tokens_after": len(self._prompt),
-                "summary_call_id": f"gen-{self._generated}",
-            },
-        )
 
     def _answer(self) -> str:
         # A question would ask the user instead of doing the work.
         return conversation.answer(self.dice, self._names).replace("?", ".")
 
-    def _question(self) -> str:
-        word = self.dice.pick(self._names["plain"])
-        return f"Before I change anything: should {word} stay as it is for its other callers?"
-
     def _names_of(self, file: WorkingFile) -> Names:
         sources = [other.source for other in self.files]
         return conversation.names_of(self.dice, file.source, sources)
-
-
-def _measure_survival(change: FileChange, truth: EditTruth, horizon_s: int) -> None:
-    shares = change.survival()
-    truth.survival[horizon_s] = shares and (round(shares[0], 4), round(shares[1], 4))

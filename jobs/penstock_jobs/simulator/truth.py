@@ -1,9 +1,51 @@
-"""What the simulator knows about a session, whatever its events say."""
+"""What the simulator knows about a session, whatever its events say: how its user reacts to edits,
+and what became of them."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from penstock_jobs.simulator.files import FileChange
+from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.policy import Task
-from penstock_jobs.simulator.users import Reaction
+
+Reaction = Literal["kept", "fixed", "partly_reverted", "reverted"]
+
+USERS = 150
+#: When they act: within ten minutes, an hour, a day; and how often they do so by then.
+_WHEN_S = ((0.6, (20, 480)), (0.85, (660, 3_000)), (1.0, (3_900, 70_000)))
+
+
+@dataclass(frozen=True)
+class User:
+    name: str
+    strictness: float
+
+    @classmethod
+    def pick(cls, dice: Dice) -> "User":
+        """The same users for every seed; a few of them bring most of the sessions."""
+        number = dice.skewed(1, USERS)
+        strictness = 0.8 + 0.4 * Dice(f"user:{number}").random()
+        return cls(f"u-{number:04}", strictness)
+
+    def reaction(self, dice: Dice, quality: float, comment_share: float) -> Reaction:
+        """Nobody reads comments, so an edit that is mostly comments stays."""
+        bad = min((1 - quality) * self.strictness, 1.0)
+        draw = dice.random() - 0.6 * bad * bad * (1 - comment_share) ** 2
+        if draw < 0:
+            return "reverted"
+        draw -= 0.3 * bad
+        if draw < 0:
+            return "partly_reverted"
+        return "fixed" if draw < 0.3 * bad else "kept"
+
+    def is_dissatisfied(self, dice: Dice, worth: float) -> bool:
+        return dice.chance(min(0.85 * self.strictness * (1 - worth) ** 1.5, 0.95))
+
+
+def seconds_until_acting(dice: Dice) -> int:
+    draw = dice.random()
+    low, high = next(span for reach, span in _WHEN_S if draw < reach)
+    return dice.skewed(low, high)
 
 
 @dataclass(slots=True)
@@ -22,6 +64,10 @@ class EditTruth:
     reaction: Reaction = "kept"
     survival: dict[int, tuple[float, float] | None] = field(default_factory=dict)
     looked: list[int] = field(default_factory=list)
+
+    def measure(self, horizon_s: int, change: FileChange) -> None:
+        shares = change.survival()
+        self.survival[horizon_s] = shares and (round(shares[0], 4), round(shares[1], 4))
 
 
 @dataclass(slots=True)

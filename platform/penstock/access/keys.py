@@ -1,5 +1,7 @@
-"""Keys and their roles: who may send, read, serve, train, promote, or do anything."""
+"""Keys and their roles: who may send, read, serve, train, promote, or do anything; and whether the
+key of a request may do what the request asks for."""
 
+import asyncio
 import hashlib
 import re
 import secrets
@@ -147,6 +149,30 @@ class KeyRing:
 def may_be_key(authorization: str | None) -> bool:
     """Whether it has the form of our keys, so that a refresh may find it."""
     return authorization is not None and _KEY.fullmatch(authorization) is not None
+
+
+class Authorizer:
+    def __init__(self, keys: KeyRing, clock: Clock) -> None:
+        self.keys = keys
+        self._clock = clock
+        self._refreshing = asyncio.Lock()
+
+    async def authorize(self, authorization: str | None, *roles: Role) -> Grant:
+        """A key with one of the roles, from the header. Raises KeyRefused, RoleMissing."""
+        try:
+            grant = self.keys.grant(authorization)
+        except KeyRefused:
+            if not may_be_key(authorization):
+                raise
+            # One look serves all that wait for it: whoever guesses keys waits, and costs little.
+            began_s = self._clock.elapsed_s()
+            async with self._refreshing:
+                if not self.keys.refreshed_since(began_s):
+                    await asyncio.sleep(self.keys.pause_s())
+                    await asyncio.to_thread(self.keys.refresh)
+            grant = self.keys.grant(authorization)
+        grant.require(*roles)
+        return grant
 
 
 def _digest(secret: str) -> str:

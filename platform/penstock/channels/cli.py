@@ -19,7 +19,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.interruption import on_end_signal
+from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.options import By, Reason, actor
 from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
 

@@ -6,7 +6,7 @@ from penstock.channels.notices import Notice
 from penstock.channels.settings import ChannelSettings
 from penstock.channels.webhooks import DeliveryFailure
 from penstock.errors import ExtraMissing, SettingInvalid
-from penstock.eventlog.kafka.topic import TopicAddress, parse_address
+from penstock.eventlog.kafka import TopicAddress, parse_address
 from penstock.eventlog.settings import EventLogSettings
 from penstock.settings import Settings
 

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from penstock.channels.tables import channel_change
-from penstock.lake.views import ViewSources
+from penstock.lake.view_sources import ViewSources
 
 
 def bind_views(sources: ViewSources, _views: frozenset[str]) -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
+from penstock.checkpoints.checkpoint import State
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
@@ -14,14 +15,14 @@ from penstock.terminal import options
 from penstock.terminal.options import By, CheckpointName, Reason, actor
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
-if TYPE_CHECKING:
-    from penstock.checkpoints.checkpoint import Checkpoint
-
 app = typer.Typer(
     help="Model versions: their digests, where they lie, what they came from.",
     no_args_is_help=True,
 )
-State = Literal["registered", "serving", "retired", "rolled_back", "withdrawn"]
+_UNCHECKED = {
+    "unreachable": "its files cannot be reached from here: nobody compared them with the digest",
+    "not_looked": "nobody compared its files with the digest",
+}
 
 
 @app.command("register")
@@ -63,7 +64,7 @@ def register(
 
     settings = load_settings(data)
     with open_or_make(settings) as lake, _reading() as progress:
-        made = registration.register(
+        checkpoint = registration.register(
             lake.database,
             settings,
             tenant=tenant,
@@ -72,17 +73,17 @@ def register(
             digest=digest,
             parent=parent,
             form="delta" if delta else "whole",
-            shards=[one for named in shards or () for one in named.split(",") if one],
+            shards=[shard for listed in shards or () for shard in listed.split(",") if shard],
             note=note,
             actor=actor(by),
             look=look,
             progress=progress,
         )
     if json:
-        show_json(facts(made))
+        show_json(facts(checkpoint))
         return
-    say(f"{made.name} is {made.digest}, {made.state}")
-    if why := _UNCHECKED.get(made.checked):
+    say(f"{checkpoint.name} is {checkpoint.digest}, {checkpoint.state}")
+    if why := _UNCHECKED.get(checkpoint.checked):
         say(why)
 
 
@@ -99,15 +100,15 @@ def digest(
     from penstock.checkpoints import digests
     from penstock.errors import InvalidInput
 
-    where = digests.check_uri(_absolute(uri))
+    uri = digests.check_uri(_absolute(uri))
     with _reading() as progress:
-        found = digests.digest_files(where, load_settings(data), progress)
-    if found.digest is None:
-        raise InvalidInput(what=where, why=found.why)
+        files = digests.digest_files(uri, load_settings(data), progress)
+    if files.digest is None:
+        raise InvalidInput(what=uri, why=files.why)
     if json:
-        show_json({"uri": where, "digest": found.digest, "bytes": found.bytes})
+        show_json({"uri": uri, "digest": files.digest, "bytes": files.bytes})
     else:
-        typer.echo(found.digest)
+        typer.echo(files.digest)
 
 
 @app.command("list")
@@ -124,12 +125,14 @@ def list_(
     from penstock.checkpoints.registration import list_checkpoints
 
     with open_existing(data) as lake:
-        found = list_checkpoints(lake.database, tenant, state=state)
+        checkpoints = list_checkpoints(lake.database, tenant, state=state)
     if json:
-        show_json([facts(one) for one in found])
+        show_json([facts(checkpoint) for checkpoint in checkpoints])
         return
-    columns = ["name", "state", "form", "parent", "digest", "checked", "registered (UTC)", "by"]
-    show_table(columns, [_row(one) for one in found])
+    columns = {name: name for name in ("name", "state", "form", "parent", "digest", "checked")}
+    columns |= {"registered_at": "registered (UTC)", "registered_by": "by"}
+    rows = [vars(each) | {"registered_at": time_of(each.registered_at)} for each in checkpoints]
+    show_table([*columns.values()], [[row[name] for name in columns] for row in rows])
 
 
 @app.command("show")
@@ -146,17 +149,16 @@ def show(
     from penstock.checkpoints.lineage import lineage
 
     with open_existing(data) as lake:
-        found = lineage(lake.database, tenant, name)
+        line = lineage(lake.database, tenant, name)
+    moves = [facts(move) | {"at": time_of(move.at)} for move in line.moves]
+    document = facts(line.checkpoint)
     if json:
-        show_json(facts(found.checkpoint) | {"moves": [_move(one) for one in found.moves]})
+        show_json(document | {"moves": [move | {"at": move["at"].isoformat()} for move in moves]})
         return
-    rows = [(what, value) for what, value in facts(found.checkpoint).items() if value is not None]
-    show_table(["what", "value"], rows)
-    columns = ["when (UTC)", "from", "to", "who", "why"]
-    moves = found.moves
-    show_table(
-        columns, [[time_of(m.at), m.from_state, m.to_state, m.actor, m.reason] for m in moves]
-    )
+    show_table(["what", "value"], [pair for pair in document.items() if pair[1] is not None])
+    columns = {"at": "when (UTC)", "from_state": "from", "to_state": "to", "actor": "who"}
+    columns |= {"reason": "why"}
+    show_table([*columns.values()], [[move[name] for name in columns] for move in moves])
 
 
 @app.command("withdraw")
@@ -176,16 +178,10 @@ def withdraw(
     from penstock.checkpoints import registration
 
     with open_existing(data) as lake:
-        found = registration.withdraw(
+        checkpoint = registration.withdraw(
             lake.database, tenant=tenant, name=name, reason=reason, actor=actor(by)
         )
-    show_json(facts(found)) if json else say(f"{found.name} is withdrawn")
-
-
-_UNCHECKED = {
-    "unreachable": "its files cannot be reached from here: nobody compared them with the digest",
-    "not_looked": "nobody compared its files with the digest",
-}
+    show_json(facts(checkpoint)) if json else say(f"{checkpoint.name} is withdrawn")
 
 
 def _absolute(uri: str) -> str:
@@ -205,14 +201,3 @@ def _reading() -> Iterator[Callable[[int], object]]:
     with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
         task = progress.add_task("reading", total=None)
         yield lambda count: progress.advance(task, count)
-
-
-def _row(one: "Checkpoint") -> list[object]:
-    when = time_of(one.registered_at)
-    return [
-        one.name, one.state, one.form, one.parent, one.digest, one.checked, when, one.registered_by
-    ]  # fmt: skip
-
-
-def _move(one: Any) -> dict[str, Any]:
-    return facts(one) | {"at": time_of(one.at).isoformat()}

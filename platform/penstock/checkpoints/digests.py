@@ -1,7 +1,7 @@
-"""Digests of checkpoints, and whether the files that somebody names have them.
+"""Digests of checkpoints, and whether the files at an address have them.
 
-Of a file it is the SHA-256 of its bytes. Of a folder it is that of a list of its files, sorted by
-their paths as bytes, a line each: path, size and SHA-256, separated by zero bytes.
+The digest of a file is the SHA-256 of its bytes. That of a folder is the SHA-256 of a list of its
+files, sorted by their paths as bytes, a line each: path, size and SHA-256, separated by zero bytes.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from penstock.settings import Settings, without_secrets
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 
 FilesCheck = Literal["verified", "unreachable", "not_looked"]
-#: Told how many bytes were read since the last time.
+#: Called with the number of bytes read since the last call.
 ReadProgress = Callable[[int], object]
 
 _PREFIX = "sha256:"
 _BLOCK_BYTES = 4 * 1024 * 1024
 _URI_CHARS_MAX = 4_000
-#: Where files can be looked at from here.
+#: Where files can be read from here.
 _LOCAL, _BUCKET = ("", "file"), "s3"
 
 
@@ -43,7 +43,7 @@ class CheckpointFile(NamedTuple):
 
 @dataclass(frozen=True)
 class FilesDigest:
-    """What the files have, or why nobody could look."""
+    """Of the files, or why they could not be read."""
 
     digest: str | None = None
     bytes: int | None = None
@@ -54,11 +54,11 @@ def text_digest(text: str) -> str:
     return _PREFIX + hashlib.sha256(text.encode()).hexdigest()
 
 
-def folder_digest(parts: Iterable[CheckpointFile]) -> str:
-    whole = hashlib.sha256()
-    for part in sorted(parts, key=lambda one: os.fsencode(one.path)):
-        whole.update(b"%b\0%d\0%b\n" % (os.fsencode(part.path), part.size, part.sha256.encode()))
-    return _PREFIX + whole.hexdigest()
+def folder_digest(files: Iterable[CheckpointFile]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda file: os.fsencode(file.path)):
+        digest.update(b"%b\0%d\0%b\n" % (os.fsencode(file.path), file.size, file.sha256.encode()))
+    return _PREFIX + digest.hexdigest()
 
 
 def check_uri(uri: str) -> str:
@@ -86,44 +86,50 @@ def can_read_files(uri: str) -> bool:
     return urlsplit(uri).scheme in (*_LOCAL, _BUCKET)
 
 
-def digest_files(
-    uri: str, settings: Settings, progress: ReadProgress = lambda _bytes: None
-) -> FilesDigest:
-    """Read what is there, in bounded memory. Without a digest it says why there is none. Raises
-    InvalidInput for files that cannot be a checkpoint."""
-    scheme = urlsplit(uri).scheme
-    if scheme in _LOCAL:
-        try:
-            return _look_at_path(path_of(uri), progress)
-        except OSError as error:
-            return FilesDigest(why=f"{error.filename or uri}: {error.strerror or error}")
-    if scheme == _BUCKET:
-        try:
-            return _look_at_bucket(uri, settings, progress)
-        except (StoreUnreachable, StoreRefused, ExtraMissing) as error:
-            return FilesDigest(why=" ".join(str(error).split()))
-        except SettingInvalid as error:
-            raise InvalidInput(what=f"The address {uri}", why=error.facts["why"]) from error
-    return FilesDigest(why=f"{scheme}: is not looked at")
-
-
 def path_of(uri: str) -> Path:
     """Of an address that is a path, or file://."""
     address = urlsplit(uri)
     return Path(unquote(address.path)) if address.scheme == "file" else Path(uri)
 
 
-def _look_at_path(path: Path, progress: ReadProgress) -> FilesDigest:
-    if path.is_dir():
-        parts = [
-            CheckpointFile(file.relative_to(path).as_posix(), *_hash_file(file, progress))
-            for file in files_below(path)
-        ]
-        if not parts:
-            raise InvalidInput(what=f"The folder {path}", why="it holds no files")
-        return FilesDigest(folder_digest(parts), sum(part.size for part in parts))
-    size, sha256 = _hash_file(path, progress)
-    return FilesDigest(_PREFIX + sha256, size)
+def digest_files(
+    uri: str, settings: Settings, progress: ReadProgress = lambda _bytes: None
+) -> FilesDigest:
+    """Read the files at an address, in bounded memory. Raises InvalidInput for files that cannot
+    be a checkpoint."""
+    scheme = urlsplit(uri).scheme
+    if scheme in _LOCAL:
+        try:
+            return _digest_path(path_of(uri), progress)
+        except OSError as error:
+            return FilesDigest(why=f"{error.filename or uri}: {error.strerror or error}")
+    if scheme == _BUCKET:
+        try:
+            return _digest_bucket(uri, settings, progress)
+        except (StoreUnreachable, StoreRefused, ExtraMissing) as error:
+            return FilesDigest(why=" ".join(str(error).split()))
+        except SettingInvalid as error:
+            raise InvalidInput(what=f"The address {uri}", why=error.facts["why"]) from error
+    return FilesDigest(why=f"files at {scheme}: addresses are not read")
+
+
+def _digest_path(path: Path, progress: ReadProgress) -> FilesDigest:
+    def digest(file: Path) -> tuple[int, str]:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise InvalidInput(what=str(file), why="it is not a regular file")
+        with file.open("rb") as content:
+            return _digest(content, progress)
+
+    if not path.is_dir():
+        size, sha256 = digest(path)
+        return FilesDigest(_PREFIX + sha256, size)
+    files = [
+        CheckpointFile(file.relative_to(path).as_posix(), *digest(file))
+        for file in files_below(path)
+    ]
+    if not files:
+        raise InvalidInput(what=f"The folder {path}", why="it holds no files")
+    return FilesDigest(folder_digest(files), sum(file.size for file in files))
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -140,39 +146,32 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(above) / name for name in files)
 
 
-def _hash_file(path: Path, progress: ReadProgress) -> tuple[int, str]:
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise InvalidInput(what=str(path), why="it is not a regular file")
-    with path.open("rb") as file:
-        return _hash(file, progress)
-
-
-def _hash(file: _Readable, progress: ReadProgress) -> tuple[int, str]:
-    size, sha256 = 0, hashlib.sha256()
-    while block := file.read(_BLOCK_BYTES):
-        sha256.update(block)
-        size += len(block)
-        progress(len(block))
-    return size, sha256.hexdigest()
-
-
-def _look_at_bucket(uri: str, settings: Settings, progress: ReadProgress) -> FilesDigest:
+def _digest_bucket(uri: str, settings: Settings, progress: ReadProgress) -> FilesDigest:
     """A folder is what has objects below it; else it is an object."""
     from penstock.storage import open_store
 
     address = urlsplit(uri)
     folder = open_store(replace(settings, store_url=uri))
-    parts: list[CheckpointFile] = []
-    for name in sorted(one.name for one in folder.list()):
-        with suppress(FileNotFoundError), folder.open(name) as file:
-            parts.append(CheckpointFile(name, *_hash(file, progress)))
-    if parts:
-        return FilesDigest(folder_digest(parts), sum(part.size for part in parts))
+    files: list[CheckpointFile] = []
+    for name in sorted(entry.name for entry in folder.list()):
+        with suppress(FileNotFoundError), folder.open(name) as content:
+            files.append(CheckpointFile(name, *_digest(content, progress)))
+    if files:
+        return FilesDigest(folder_digest(files), sum(file.size for file in files))
     above, _, name = address.path.rstrip("/").rpartition("/")
     store = open_store(replace(settings, store_url=address._replace(path=above).geturl()))
     try:
-        with store.open(unquote(name)) as file:
-            size, sha256 = _hash(file, progress)
+        with store.open(unquote(name)) as content:
+            size, sha256 = _digest(content, progress)
     except FileNotFoundError:
         return FilesDigest(why=f"there is nothing at {uri}")
     return FilesDigest(_PREFIX + sha256, size)
+
+
+def _digest(content: _Readable, progress: ReadProgress) -> tuple[int, str]:
+    size, sha256 = 0, hashlib.sha256()
+    while block := content.read(_BLOCK_BYTES):
+        sha256.update(block)
+        size += len(block)
+        progress(len(block))
+    return size, sha256.hexdigest()

@@ -1,10 +1,8 @@
 """What a checkpoint came from, what was trained from it, and which marked sessions it learned."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
 from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.registration import ancestors, find_in
@@ -15,7 +13,7 @@ from penstock.shards.tables import shard, shard_mark
 
 @dataclass(frozen=True)
 class TrainingShard:
-    """A shard, and the checkpoint that was trained on it. `name` is None for a shard that is no
+    """A shard, and the checkpoint that was trained on it. `name` is None where the shard is no
     longer registered."""
 
     checkpoint: str
@@ -62,14 +60,42 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
     with database.read() as connection:
         subject = find_in(connection, tenant, text)
         parents = ancestors(connection, subject)
-        shards = _training_shards(connection, [subject, *parents])
+        children = (
+            sa.select(checkpoint.c.name)
+            .where(checkpoint.c.tenant == tenant, checkpoint.c.parent == subject.name)
+            .order_by(checkpoint.c.registered_at, checkpoint.c.name)
+        )
+        trained = [
+            (each.name, shard_id) for each in (subject, *parents) for shard_id in each.shards
+        ]
+        ids = {shard_id for _, shard_id in trained}
+        named = sa.select(shard.c.id, shard.c.name).where(shard.c.id.in_(ids))
+        names = {row.id: row.name for row in connection.execute(named)}
+        columns = shard_mark.c
+        marked = (
+            sa.select(columns.shard, columns.session_id, columns.reason, columns.marked_at)
+            .where(columns.tenant == tenant, columns.shard.in_(ids))
+            .order_by(columns.shard, columns.session_id, columns.reason)
+        )
+        marks = connection.execute(marked).all()
+        moves = (
+            sa.select(*(checkpoint_move.c[field.name] for field in fields(StateMove)))
+            .where(checkpoint_move.c.tenant == tenant)
+            .where(checkpoint_move.c.checkpoint == subject.name)
+            .order_by(checkpoint_move.c.id)
+        )
         return Lineage(
             checkpoint=subject,
             parents=tuple(parents),
-            children=_children(connection, subject),
-            shards=shards,
-            marks=_marks(connection, tenant, shards),
-            moves=_moves(connection, subject),
+            children=tuple(connection.scalars(children)),
+            shards=tuple(TrainingShard(name, each, names.get(each)) for name, each in trained),
+            marks=tuple(
+                ShardMark(name, *row)
+                for name, each in trained
+                for row in marks
+                if row.shard == each
+            ),
+            moves=tuple(StateMove(*row) for row in connection.execute(moves)),
         )
 
 
@@ -103,51 +129,3 @@ def learners(database: Database, tenant: str, shard_id: str) -> list[Learner]:
         elif row.parent in by_name:
             by_name[row.name] = Learner(row.name, row.state, row.parent)
     return list(by_name.values())
-
-
-def _children(connection: Connection, subject: Checkpoint) -> tuple[str, ...]:
-    query = (
-        sa.select(checkpoint.c.name)
-        .where(checkpoint.c.tenant == subject.tenant, checkpoint.c.parent == subject.name)
-        .order_by(checkpoint.c.registered_at, checkpoint.c.name)
-    )
-    return tuple(connection.scalars(query))
-
-
-def _training_shards(
-    connection: Connection, line: Sequence[Checkpoint]
-) -> tuple[TrainingShard, ...]:
-    trained = [(member.name, shard_id) for member in line for shard_id in member.shards]
-    query = sa.select(shard.c.id, shard.c.name).where(
-        shard.c.id.in_({shard_id for _, shard_id in trained})
-    )
-    names = {row.id: row.name for row in connection.execute(query)}
-    return tuple(TrainingShard(name, shard_id, names.get(shard_id)) for name, shard_id in trained)
-
-
-def _marks(
-    connection: Connection, tenant: str, shards: Sequence[TrainingShard]
-) -> tuple[ShardMark, ...]:
-    columns = shard_mark.c
-    query = (
-        sa.select(columns.shard, columns.session_id, columns.reason, columns.marked_at)
-        .where(columns.tenant == tenant, columns.shard.in_({entry.shard for entry in shards}))
-        .order_by(columns.shard, columns.session_id, columns.reason)
-    )
-    rows = connection.execute(query).all()
-    return tuple(
-        ShardMark(entry.checkpoint, *row)
-        for entry in shards
-        for row in rows
-        if row.shard == entry.shard
-    )
-
-
-def _moves(connection: Connection, subject: Checkpoint) -> tuple[StateMove, ...]:
-    columns = checkpoint_move.c
-    query = (
-        sa.select(columns.from_state, columns.to_state, columns.actor, columns.reason, columns.at)
-        .where(columns.tenant == subject.tenant, columns.checkpoint == subject.name)
-        .order_by(columns.id)
-    )
-    return tuple(StateMove(*row) for row in connection.execute(query))

@@ -2,13 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
+from typing import get_args
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints import digests
-from penstock.checkpoints.checkpoint import Checkpoint, Form, State, check_edge
-from penstock.checkpoints.digests import FilesDigest, ReadProgress
+from penstock.checkpoints.checkpoint import (
+    Checkpoint,
+    Form,
+    State,
+    check_digest,
+    check_edge,
+    check_name,
+    check_reason,
+    check_text,
+)
+from penstock.checkpoints.digests import FilesCheck, ReadProgress
 from penstock.checkpoints.errors import (
     CheckpointConflict,
     CheckpointUnknown,
@@ -16,7 +26,6 @@ from penstock.checkpoints.errors import (
     LineageBroken,
     StateRefused,
 )
-from penstock.checkpoints.names import check_digest, check_name, check_reason, check_text
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
@@ -25,7 +34,7 @@ from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard
 
 _COLUMNS = [checkpoint.c[field.name] for field in fields(Checkpoint) if field.name != "shards"]
-#: Two registrations that agree in these are the same; the rest is who, when, and a note.
+#: Two registrations with the same values are the same; the rest is who, when, and a note.
 _IDENTITY = ("name", "digest", "uri", "form", "parent", "shards")
 
 
@@ -56,12 +65,17 @@ def register(
         if files.digest is None:
             raise InvalidInput(what="No digest", why=f"the files cannot be read: {files.why}")
         digest = files.digest
+    digest, uri = check_digest(digest), digests.check_uri(uri)
+    if form == "delta" and parent is None:
+        raise InvalidInput(what="A delta", why="it needs the parent that it is a delta on")
+    if form not in get_args(Form):
+        raise InvalidInput(what=f"The form {form!r}", why="it is `whole` or `delta`")
     candidate = Checkpoint(
         tenant=tenant,
         name=name,
-        digest=check_digest(digest),
-        uri=digests.check_uri(uri),
-        form=_check_form(form, parent),
+        digest=digest,
+        uri=uri,
+        form="delta" if form == "delta" else "whole",
         parent=parent,
         state="registered",
         checked="not_looked",
@@ -69,140 +83,29 @@ def register(
         note=check_text("The note", note),
         registered_by=check_name("Who registers it", actor),
         registered_at=0,
-        shards=tuple(shards),
     )
+    if parent is not None and parent in (name, digest):
+        raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
     with database.read() as connection:
-        candidate = _resolved(connection, candidate)
+        if parent:
+            parent = find_in(connection, tenant, parent).name
+        ids = {_shard_id(connection, tenant, text) for text in shards}
+        candidate = replace(candidate, parent=parent or None, shards=tuple(sorted(ids)))
         if _of_name_or_digest(connection, candidate) is not None:
             return _same(connection, candidate)
         check_chain(connection, candidate)
     if files is None and look and digests.can_read_files(uri):
         files = digests.digest_files(uri, settings, progress)
-    return _register(database, candidate, files)
-
-
-def find(database: Database, tenant: str, text: str) -> Checkpoint:
-    """By its name, or its digest. Raises CheckpointUnknown."""
-    with database.read() as connection:
-        return find_in(connection, tenant, text)
-
-
-def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = False) -> Checkpoint:
-    """The same within a transaction; with `lock` nobody else changes it until that ends. Raises
-    CheckpointUnknown."""
-    if not text.isprintable():  # nobody's name, and some databases do not even take it
-        raise CheckpointUnknown(name=text)
-    digest = text.lower() if text.lower().startswith("sha256:") else text
-    query = sa.select(*_COLUMNS).where(
-        checkpoint.c.tenant == tenant,
-        sa.or_(checkpoint.c.name == text, checkpoint.c.digest == digest),
-    )
-    row = connection.execute(query.with_for_update() if lock else query).first()
-    if row is None:
-        raise CheckpointUnknown(name=text)
-    return _checkpoint(row, _shards_of(connection, tenant, row.name))
-
-
-def list_checkpoints(
-    database: Database, tenant: str, *, state: State | None = None
-) -> list[Checkpoint]:
-    """All of a tenant, or those in a state; the newest comes last."""
-    query = sa.select(*_COLUMNS).where(checkpoint.c.tenant == tenant)
-    if state is not None:
-        query = query.where(checkpoint.c.state == state)
-    query = query.order_by(checkpoint.c.registered_at, checkpoint.c.name)
-    with database.read() as connection:
-        rows = connection.execute(query).all()
-        shards = _shards_of(connection, tenant)
-    return [_checkpoint(row, shards) for row in rows]
-
-
-def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: str) -> Checkpoint:
-    """Take a checkpoint out of use for ever: it cannot be promoted, and nothing can be built on it.
-    Raises StateRefused while a channel points at it or a delta needs it; CheckpointUnknown,
-    InvalidInput."""
-    actor, reason = check_name("Who withdraws it", actor), check_reason(reason)
-    with database.write() as connection:
-        known = find_in(connection, tenant, name, lock=True)
-        if known.state == "withdrawn":
-            return known
-        _refuse_when_needed(connection, known)
-        move_state(connection, known, "withdrawn", actor=actor, reason=reason)
-        return find_in(connection, tenant, known.name)
-
-
-def move_state(
-    connection: Connection, known: Checkpoint, state: State, *, actor: str, reason: str
-) -> None:
-    """Move a checkpoint, whose row the caller has locked, to another state. Raises StateRefused."""
-    check_edge(known.name, known.state, state)
-    connection.execute(
-        sa.update(checkpoint)
-        .where(checkpoint.c.tenant == known.tenant, checkpoint.c.name == known.name)
-        .values(state=state)
-    )
-    _record_move(connection, known, (known.state, state), actor, reason)
-
-
-# The chain of deltas
-
-
-def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
-    """Its parent, the parent of that, and so on. Raises LineageBroken where one is missing, or
-    where they go round in a circle, which nobody can register."""
-    chain: list[Checkpoint] = []
-    names = {known.name}
-    child = known
-    while child.parent is not None:
-        if child.parent in names:
-            raise LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
-        try:
-            child = find_in(connection, known.tenant, child.parent)
-        except CheckpointUnknown as error:
-            why = f"its ancestor {child.parent} is not there"
-            raise LineageBroken(name=known.name, why=why) from error
-        names.add(child.name)
-        chain.append(child)
-    return chain
-
-
-def check_chain(connection: Connection, known: Checkpoint) -> None:
-    """Whether all is there that a delta needs: each parent down to a whole one, none withdrawn.
-    Raises LineageBroken."""
-    if known.form == "whole":
-        return
-    for parent in ancestors(connection, known):
-        if parent.state == "withdrawn":
-            raise LineageBroken(name=known.name, why=f"its ancestor {parent.name} is withdrawn")
-        if parent.form == "whole":
-            return
-    raise LineageBroken(name=known.name, why="none of its ancestors is whole")
-
-
-# Registering
-
-
-def _check_form(form: str, parent: str | None) -> Form:
-    if form == "delta" and parent is None:
-        raise InvalidInput(what="A delta", why="it needs the parent that it is a delta on")
-    if form == "whole":
-        return "whole"
-    if form == "delta":
-        return "delta"
-    raise InvalidInput(what=f"The form {form!r}", why="it is `whole` or `delta`")
-
-
-def _resolved(connection: Connection, candidate: Checkpoint) -> Checkpoint:
-    """With the name of its parent and the ids of its shards."""
-    if candidate.parent is not None and candidate.parent in (candidate.name, candidate.digest):
-        raise InvalidInput(what=f"The parent {candidate.parent}", why="nothing is its own parent")
-    parent = find_in(connection, candidate.tenant, candidate.parent) if candidate.parent else None
-    ids = {_shard_id(connection, candidate.tenant, text) for text in candidate.shards}
-    return replace(candidate, parent=parent.name if parent else None, shards=tuple(sorted(ids)))
+    if files is not None:
+        if files.digest not in (None, digest):
+            raise DigestMismatch(uri=uri, found=files.digest, digest=digest)
+        checked: FilesCheck = "verified" if files.digest else "unreachable"
+        candidate = replace(candidate, checked=checked, bytes=files.bytes)
+    return _insert(database, candidate)
 
 
 def _shard_id(connection: Connection, tenant: str, text: str) -> str:
-    """By its id, the beginning of it, or a name: then the newest of it."""
+    """Of a shard by its id, the beginning of it, or a name: then the newest of it."""
     if not text or not text.isprintable():
         raise ShardUnknown(shard=text, why="there is none")
     begins = "sha256:" + text.removeprefix("sha256:")
@@ -223,13 +126,9 @@ def _shard_id(connection: Connection, tenant: str, text: str) -> str:
     return str(ids[0])
 
 
-def _register(database: Database, candidate: Checkpoint, files: FilesDigest | None) -> Checkpoint:
+def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
     row = asdict(candidate) | {"registered_at": now_us()}
     del row["shards"]
-    if files is not None:
-        if files.digest not in (None, candidate.digest):
-            raise DigestMismatch(uri=candidate.uri, found=files.digest, digest=candidate.digest)
-        row |= {"checked": "verified" if files.digest else "unreachable", "bytes": files.bytes}
     with database.write() as connection:
         if candidate.parent is not None:
             # Nobody withdraws it before its new child is there.
@@ -243,6 +142,116 @@ def _register(database: Database, candidate: Checkpoint, files: FilesDigest | No
             states = (None, candidate.state)
             _record_move(connection, candidate, states, candidate.registered_by, candidate.note)
         return _same(connection, candidate)
+
+
+def _same(connection: Connection, candidate: Checkpoint) -> Checkpoint:
+    """The one that is registered under this name and digest. Raises CheckpointConflict."""
+    registered = _of_name_or_digest(connection, candidate)
+    assert registered is not None
+    for name in _IDENTITY:
+        there, new = getattr(registered, name), getattr(candidate, name)
+        if there != new:
+            who = "its digest" if registered.name != candidate.name else "it"
+            why = f"{who} is registered as {registered.name} with the {name} {there}, not {new}"
+            raise CheckpointConflict(name=candidate.name, why=why)
+    return registered
+
+
+def _of_name_or_digest(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
+    for text in (candidate.name, candidate.digest):
+        try:
+            return find_in(connection, candidate.tenant, text)
+        except CheckpointUnknown:
+            continue
+    return None
+
+
+def find(database: Database, tenant: str, text: str) -> Checkpoint:
+    """By its name, or its digest. Raises CheckpointUnknown."""
+    with database.read() as connection:
+        return find_in(connection, tenant, text)
+
+
+def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = False) -> Checkpoint:
+    """The same within a transaction; with `lock` nobody else changes it until that ends. Raises
+    CheckpointUnknown."""
+    if not text.isprintable():  # no checkpoint's name, and some databases do not even take it
+        raise CheckpointUnknown(name=text)
+    digest = text.lower() if text.lower().startswith("sha256:") else text
+    query = sa.select(*_COLUMNS).where(
+        checkpoint.c.tenant == tenant,
+        sa.or_(checkpoint.c.name == text, checkpoint.c.digest == digest),
+    )
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        raise CheckpointUnknown(name=text)
+    return _with_shards(connection, tenant, [row], row.name)[0]
+
+
+def list_checkpoints(
+    database: Database, tenant: str, *, state: State | None = None
+) -> list[Checkpoint]:
+    """All of a tenant, or those in a state; the newest comes last."""
+    query = sa.select(*_COLUMNS).where(checkpoint.c.tenant == tenant)
+    if state is not None:
+        query = query.where(checkpoint.c.state == state)
+    query = query.order_by(checkpoint.c.registered_at, checkpoint.c.name)
+    with database.read() as connection:
+        return _with_shards(connection, tenant, connection.execute(query).all())
+
+
+def _with_shards(
+    connection: Connection,
+    tenant: str,
+    rows: Sequence[sa.Row[tuple[object, ...]]],
+    name: str | None = None,
+) -> list[Checkpoint]:
+    """Checkpoints of these rows; `name` where there is one row alone."""
+    columns = checkpoint_shard.c
+    query = sa.select(columns.checkpoint, columns.shard).where(columns.tenant == tenant)
+    if name is not None:
+        query = query.where(columns.checkpoint == name)
+    shards: dict[str, tuple[str, ...]] = {}
+    for row in connection.execute(query.order_by(columns.checkpoint, columns.shard)):
+        shards[row.checkpoint] = (*shards.get(row.checkpoint, ()), row.shard)
+    return [Checkpoint(**row._mapping, shards=shards.get(row.name, ())) for row in rows]
+
+
+def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: str) -> Checkpoint:
+    """Take a checkpoint out of use for ever: it cannot be promoted, and nothing can be built on it.
+    Raises StateRefused while a channel points at it or a delta needs it; CheckpointUnknown,
+    InvalidInput."""
+    actor, reason = check_name("Who withdraws it", actor), check_reason(reason)
+    with database.write() as connection:
+        known = find_in(connection, tenant, name, lock=True)
+        if known.state == "withdrawn":
+            return known
+        columns = checkpoint.c
+        child = connection.scalar(
+            sa.select(columns.name)
+            .where(columns.tenant == known.tenant, columns.parent == known.name)
+            .where(columns.form == "delta", columns.state != "withdrawn")
+            .order_by(columns.registered_at)
+            .limit(1)
+        )
+        if child is not None:
+            why = f"{child} is a delta on it; withdraw that first"
+            raise StateRefused(name=known.name, state=known.state, wanted="withdrawn", why=why)
+        move_state(connection, known, "withdrawn", actor=actor, reason=reason)
+        return find_in(connection, tenant, known.name)
+
+
+def move_state(
+    connection: Connection, known: Checkpoint, state: State, *, actor: str, reason: str
+) -> None:
+    """Move a checkpoint, whose row the caller has locked, to another state. Raises StateRefused."""
+    check_edge(known.name, known.state, state)
+    connection.execute(
+        sa.update(checkpoint)
+        .where(checkpoint.c.tenant == known.tenant, checkpoint.c.name == known.name)
+        .values(state=state)
+    )
+    _record_move(connection, known, (known.state, state), actor, reason)
 
 
 def _record_move(
@@ -261,55 +270,32 @@ def _record_move(
     )  # fmt: skip
 
 
-def _same(connection: Connection, candidate: Checkpoint) -> Checkpoint:
-    """The one that is registered under this name and digest. Raises CheckpointConflict."""
-    known = _of_name_or_digest(connection, candidate)
-    assert known is not None
-    for name in _IDENTITY:
-        there, wanted = getattr(known, name), getattr(candidate, name)
-        if there != wanted:
-            who = "its digest" if known.name != candidate.name else "it"
-            why = f"{who} is registered as {known.name} with the {name} {there}, not {wanted}"
-            raise CheckpointConflict(name=candidate.name, why=why)
-    return known
-
-
-def _of_name_or_digest(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
-    for text in (candidate.name, candidate.digest):
+def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
+    """Its parent, the parent of that, and so on. Raises LineageBroken where one is missing, or
+    where they form a circle, which nobody can register."""
+    chain: list[Checkpoint] = []
+    names, child = {known.name}, known
+    while child.parent is not None:
+        if child.parent in names:
+            raise LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
         try:
-            return find_in(connection, candidate.tenant, text)
-        except CheckpointUnknown:
-            continue
-    return None
+            child = find_in(connection, known.tenant, child.parent)
+        except CheckpointUnknown as error:
+            why = f"its ancestor {child.parent} is not there"
+            raise LineageBroken(name=known.name, why=why) from error
+        names.add(child.name)
+        chain.append(child)
+    return chain
 
 
-def _refuse_when_needed(connection: Connection, known: Checkpoint) -> None:
-    columns = checkpoint.c
-    child = connection.scalar(
-        sa.select(columns.name)
-        .where(columns.tenant == known.tenant, columns.parent == known.name)
-        .where(columns.form == "delta", columns.state != "withdrawn")
-        .order_by(columns.registered_at)
-        .limit(1)
-    )
-    if child is not None:
-        why = f"{child} is a delta on it; withdraw that first"
-        raise StateRefused(name=known.name, state=known.state, wanted="withdrawn", why=why)
-
-
-def _shards_of(
-    connection: Connection, tenant: str, name: str | None = None
-) -> dict[str, tuple[str, ...]]:
-    """The shards of one checkpoint, or of all, by its name."""
-    columns = checkpoint_shard.c
-    query = sa.select(columns.checkpoint, columns.shard).where(columns.tenant == tenant)
-    if name is not None:
-        query = query.where(columns.checkpoint == name)
-    shards: dict[str, tuple[str, ...]] = {}
-    for row in connection.execute(query.order_by(columns.checkpoint, columns.shard)):
-        shards[row.checkpoint] = (*shards.get(row.checkpoint, ()), row.shard)
-    return shards
-
-
-def _checkpoint(row: sa.Row[tuple[object, ...]], shards: dict[str, tuple[str, ...]]) -> Checkpoint:
-    return Checkpoint(**row._mapping, shards=shards.get(row.name, ()))
+def check_chain(connection: Connection, known: Checkpoint) -> None:
+    """A delta needs each parent down to a whole one, none of them withdrawn. Raises
+    LineageBroken."""
+    if known.form == "whole":
+        return
+    for parent in ancestors(connection, known):
+        if parent.state == "withdrawn":
+            raise LineageBroken(name=known.name, why=f"its ancestor {parent.name} is withdrawn")
+        if parent.form == "whole":
+            return
+    raise LineageBroken(name=known.name, why="none of its ancestors is whole")

@@ -10,8 +10,7 @@ import msgspec
 from litestar import Request, get, post
 from litestar.openapi.datastructures import ResponseSpec
 
-from penstock.access.authorization import Authorizer
-from penstock.access.keys import Grant, Role
+from penstock.access.keys import Authorizer, Grant, Role
 from penstock.checkpoints import registration
 from penstock.checkpoints.checkpoint import Checkpoint, Form
 from penstock.checkpoints.digests import can_read_files

@@ -1,4 +1,4 @@
-"""Versions of suites, as the registry knows them: which tasks there are."""
+"""Versions of suites: which tasks they have, and by what these are known in sessions."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class SuiteTask:
 
 @dataclass(frozen=True)
 class SuiteContent:
-    """By what a suite's tasks are known where they turn up: shards leave out sessions that hold
+    """What identifies a suite's tasks where they turn up: shards leave out sessions that hold
     them."""
 
     #: By task: what it asks, and what answers it.
@@ -31,8 +31,8 @@ class SuiteContent:
 
 @dataclass(frozen=True)
 class SuiteVersion:
-    """`version` is the digest of the suite's content, or the name that an import gave. Of an
-    import nobody knows which tasks there should be, nor what they say."""
+    """`version` is the digest of the suite's content, or the name that an import gave. The tasks
+    and the content of an import may be unknown."""
 
     suite: str
     version: str
@@ -40,11 +40,11 @@ class SuiteVersion:
     content: SuiteContent | None = None
 
 
-def add_suite(database: Database, tenant: str, one: SuiteVersion) -> bool:
+def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
     """False when it was there already. A version never changes."""
-    tasks, content = (msgspec.json.encode(part).decode() for part in (one.tasks, one.content))
+    tasks, content = (msgspec.json.encode(part).decode() for part in (suite.tasks, suite.content))
     row = {
-        "tenant": tenant, "suite": one.suite, "version": one.version, "tasks": tasks,
+        "tenant": tenant, "suite": suite.suite, "version": suite.version, "tasks": tasks,
         "content": content, "created_at": now_us(),
     }  # fmt: skip
     with database.write() as connection:
@@ -64,27 +64,19 @@ def read_versions(connection: Connection, tenant: str, suite: str) -> list[Suite
         .where(suite_version.c.tenant == tenant, suite_version.c.suite == suite)
         .order_by(suite_version.c.created_at, suite_version.c.version)
     )
-    rows = connection.execute(query).all()
     return [
-        SuiteVersion(row.suite, row.version, _tasks(row.tasks), _content(row.content))
-        for row in rows
+        SuiteVersion(
+            row.suite,
+            row.version,
+            msgspec.json.decode(row.tasks, type=tuple[SuiteTask, ...]),
+            msgspec.json.decode(row.content, type=SuiteContent | None),
+        )
+        for row in connection.execute(query)
     ]
 
 
 def suite_names(database: Database, tenant: str) -> list[str]:
-    query = (
-        sa.select(suite_version.c.suite)
-        .where(suite_version.c.tenant == tenant)
-        .distinct()
-        .order_by(suite_version.c.suite)
-    )
+    columns = suite_version.c
+    query = sa.select(columns.suite).where(columns.tenant == tenant)
     with database.read() as connection:
-        return list(connection.scalars(query))
-
-
-def _tasks(text: str) -> tuple[SuiteTask, ...]:
-    return msgspec.json.decode(text, type=tuple[SuiteTask, ...])
-
-
-def _content(text: str) -> SuiteContent | None:
-    return msgspec.json.decode(text, type=SuiteContent | None)
+        return list(connection.scalars(query.distinct().order_by(columns.suite)))

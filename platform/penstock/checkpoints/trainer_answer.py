@@ -33,20 +33,17 @@ def trained(
     environment = os.environ if environment is None else environment
     text = os.fspath(made)
     where = check_uri(text if "://" in text else Path(text).absolute().as_uri())
-    found = digest_files(where, load_settings(environment=environment))
-    if found.digest is None:
-        raise InvalidInput(what=f"What was trained, {text},", why=found.why)
-    facts = {"form": form, "note": note} if note else {"form": form}
-    answer = {"uri": check_uri(uri or where), "digest": found.digest, **facts}
-    if path := environment.get(_ANSWER):
-        _write_whole(Path(path), msgspec.json.encode(answer))
+    files = digest_files(where, load_settings(environment=environment))
+    if files.digest is None:
+        raise InvalidInput(what=f"What was trained, {text},", why=files.why)
+    answer = {"uri": check_uri(uri or where), "digest": files.digest, "form": str(form)}
+    answer |= {"note": note} if note else {}
+    if name := environment.get(_ANSWER):
+        path = Path(name)
+        unfinished = path.with_name(f".{path.name}-{uuid4().hex[:8]}")
+        with unfinished.open("wb") as file:
+            file.write(msgspec.json.encode(answer))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
     return answer
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    unfinished = path.with_name(f".{path.name}-{uuid4().hex[:8]}")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.rename(path)

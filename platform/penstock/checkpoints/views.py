@@ -8,7 +8,7 @@ from penstock.checkpoints.tables import (
     checkpoint_move,
     checkpoint_shard,
 )
-from penstock.lake.views import ViewSources
+from penstock.lake.view_sources import ViewSources
 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:

@@ -64,15 +64,12 @@ app.callback()(_about)
 
 def main() -> None:
     """Runs a command; a PenstockError becomes its message and its exit status."""
-    sys.exit(_run())
-
-
-def _run() -> int:
+    status = 0
     try:
         app(standalone_mode=True)
     except PenstockError as error:
         show_error(error)
-        return error.exit_status
+        status = error.exit_status
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
-    return 0
+    sys.exit(status)

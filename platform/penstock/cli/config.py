@@ -10,11 +10,10 @@ def config(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock config
     """
-    resolved = resolve(data)
+    settings = resolve(data)
     if json:
-        show_json(
-            {one.name: {"value": one.shown, "origin": one.origin} for one in resolved},
-        )
+        show_json({each.name: {"value": each.shown, "origin": each.origin} for each in settings})
         return
-    rows = [[one.variable, one.shown, one.origin, one.meaning] for one in resolved]
+    columns = ("variable", "shown", "origin", "meaning")
+    rows = [[getattr(setting, name) for name in columns] for setting in settings]
     show_table(["setting", "value", "origin", "meaning"], rows)

@@ -13,7 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from penstock.database import postgresql, sqlite
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.limits import DatabaseLimits
+from penstock.database.settings import DatabaseLimits
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, without_secrets
 
@@ -21,7 +21,7 @@ _POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")
 _DEFAULT_LIMITS = DatabaseLimits()
 
 
-class _Kind(Protocol):
+class _Backend(Protocol):
     """What the modules `sqlite` and `postgresql` provide."""
 
     ONE_STATE: Mapping[str, Any]
@@ -37,24 +37,21 @@ class Database:
     def __init__(self, url: str, limits: DatabaseLimits = _DEFAULT_LIMITS) -> None:
         """Raises InvalidInput, ExtraMissing. Connects at first use."""
         self.url = parse_database_address(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._limits = limits
-        self._kind: _Kind = sqlite if self.is_sqlite else postgresql
-        self.engine = self._kind.make_engine(self.url, limits)
+        self._backend: _Backend = sqlite if self.is_sqlite else postgresql
+        self.engine = self._backend.make_engine(self.url, limits)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         return cls(settings.database_url, DatabaseLimits.of(settings))
-
-    @property
-    def is_sqlite(self) -> bool:
-        return self.url.get_backend_name() == "sqlite"
 
     @contextmanager
     def write(self, *, one_state: bool = False) -> Iterator[Connection]:
         """One transaction, committed when the block succeeds. Each statement sees what others
         have committed by then; with `one_state` all see what the first one saw. Raises
         DatabaseUnreachable."""
-        options = self._kind.ONE_STATE if one_state else {}
+        options = self._backend.ONE_STATE if one_state else {}
         with self._connect(options) as connection, connection.begin():
             yield connection
 
@@ -62,7 +59,8 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of the database and changes nothing. Raises
         DatabaseUnreachable."""
-        with self._connect(self._kind.READ_ONLY) as connection, connection.begin() as transaction:
+        read_only = self._backend.READ_ONLY
+        with self._connect(read_only) as connection, connection.begin() as transaction:
             yield connection
             transaction.rollback()
 
@@ -74,16 +72,15 @@ class Database:
         try:
             with self.engine.connect() as connection:
                 yield connection.execution_options(**options)
-        except sa.exc.TimeoutError as error:
-            raise self._unreachable("all its connections are in use") from error
-        except DBAPIError as error:
-            if why := self._kind.why_unusable(error, self._limits):
-                raise self._unreachable(why) from error
-            raise
-
-    def _unreachable(self, why: str) -> DatabaseUnreachable:
-        address = self.url.set(query={}).render_as_string(hide_password=True)
-        return DatabaseUnreachable(why=f"{why} ({address})")
+        except (sa.exc.TimeoutError, DBAPIError) as error:
+            if isinstance(error, DBAPIError):
+                why = self._backend.why_unusable(error, self._limits)
+            else:
+                why = "all its connections are in use"
+            if why is None:
+                raise
+            address = self.url.set(query={}).render_as_string(hide_password=True)
+            raise DatabaseUnreachable(why=f"{why} ({address})") from error
 
 
 def parse_database_address(url: str) -> sa.URL:
@@ -121,9 +118,10 @@ def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> 
     return connection.execute(insert.returning(*table.primary_key)).first() is not None
 
 
-def now_us() -> ColumnElement[int]:
+def now_us(seconds_from_now: float = 0) -> ColumnElement[int]:
     """The database's clock, as an expression: leases are compared with no other."""
-    return _DatabaseClock()
+    clock = _DatabaseClock()
+    return clock + round(seconds_from_now * 1_000_000) if seconds_from_now else clock
 
 
 class _DatabaseClock(sa.sql.functions.FunctionElement[int]):

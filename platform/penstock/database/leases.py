@@ -23,28 +23,39 @@ log_line = structlog.get_logger()
 @contextmanager
 def leased(database: Database, name: str, owner: str, lease_s: float) -> Iterator[bool]:
     """Whether this owner has the lease until the block ends."""
-    epoch = _take(database, name, owner, lease_s)
+    with database.write() as connection:
+        insert_new(connection, lease, {"name": name, "epoch": 0, "until": 0})
+        epoch = connection.execute(
+            sa.update(lease)
+            .where(lease.c.name == name, lease.c.until < now_us())
+            .values(owner=owner, epoch=lease.c.epoch + 1, until=now_us(lease_s))
+            .returning(lease.c.epoch)
+        ).scalar_one_or_none()
     if epoch is None:
         yield False
         return
-
+    mine = sa.update(lease).where(lease.c.name == name, lease.c.epoch == epoch)
     lost = False
 
     def renew() -> None:
         nonlocal lost
+        if lost:
+            return
         try:
-            if not lost and not _extend(database, name, epoch, lease_s):
-                lost = True
-                log_line.warning("a lease was lost while its work went on", lease=name)
+            with database.write() as connection:
+                lost = connection.execute(mine.values(until=now_us(lease_s))).rowcount != 1
         except DatabaseUnreachable as error:
             log_line.warning("a lease could not be renewed", lease=name, why=str(error))
+        if lost:
+            log_line.warning("a lease was lost while its work went on", lease=name)
 
     try:
         with repeating(renew, lease_s / _RENEWALS_A_LEASE, f"lease-{name}"):
             yield True
     finally:
-        with suppress(DatabaseUnreachable):  # then it runs out
-            _extend(database, name, epoch, None)
+        # Where the database cannot be reached, the lease runs out.
+        with suppress(DatabaseUnreachable), database.write() as connection:
+            connection.execute(mine.values(until=0))
 
 
 @contextmanager
@@ -65,28 +76,3 @@ def repeating(work: Callable[[], None], pause_s: float, name: str) -> Iterator[N
     finally:
         over.set()
         thread.join()
-
-
-def _take(database: Database, name: str, owner: str, lease_s: float) -> int | None:
-    """The epoch of the lease; None when another owner has it."""
-    with database.write() as connection:
-        insert_new(connection, lease, {"name": name, "epoch": 0, "until": 0})
-        taken = connection.execute(
-            sa.update(lease)
-            .where(lease.c.name == name, lease.c.until < now_us())
-            .values(owner=owner, epoch=lease.c.epoch + 1, until=_in(lease_s))
-            .returning(lease.c.epoch)
-        )
-        return taken.scalar_one_or_none()
-
-
-def _extend(database: Database, name: str, epoch: int, lease_s: float | None) -> bool:
-    """Renew the lease, or end it without `lease_s`. False when another owner has it by now."""
-    until = 0 if lease_s is None else _in(lease_s)
-    query = sa.update(lease).where(lease.c.name == name, lease.c.epoch == epoch)
-    with database.write() as connection:
-        return connection.execute(query.values(until=until)).rowcount == 1
-
-
-def _in(seconds: float) -> sa.ColumnElement[int]:
-    return now_us() + round(seconds * 1_000_000)

@@ -82,7 +82,7 @@ def exclusive_transaction(database: Database) -> Iterator[Connection]:
 
 def note_supported(connection: Connection, revision: str | None) -> None:
     """Write down whose code suits the database at `revision`. Called with every migration."""
-    if not _has_supported(connection):
+    if not sa.inspect(connection).has_table(supported_revision.name):
         return
     connection.execute(sa.delete(supported_revision))
     suited = []
@@ -96,13 +96,9 @@ def note_supported(connection: Connection, revision: str | None) -> None:
 
 
 def _supported(connection: Connection) -> set[str]:
-    if not _has_supported(connection):
+    if not sa.inspect(connection).has_table(supported_revision.name):
         return set()
     return set(connection.scalars(sa.select(supported_revision.c.revision)))
-
-
-def _has_supported(connection: Connection) -> bool:
-    return sa.inspect(connection).has_table(supported_revision.name)
 
 
 def _current(connection: Connection) -> str | None:

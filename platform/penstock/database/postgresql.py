@@ -13,7 +13,7 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
-from penstock.database.limits import DatabaseLimits
+from penstock.database.settings import DatabaseLimits
 from penstock.errors import ExtraMissing
 
 #: Options of a transaction that sees one state, and of one that changes nothing.
@@ -31,11 +31,29 @@ _TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
 
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
-    """Raises ExtraMissing."""
-    defaults = _connect_args(limits, str(url.query.get("options", "")))
-    # An address overrides single defaults; its `options` are among ours.
-    arguments = {name: value for name, value in defaults.items() if name not in url.query}
-    arguments["options"] = defaults["options"]
+    """The server itself ends what takes too long; where the server is silent, the system's
+    network does. Raises ExtraMissing."""
+    statement_ms = _milliseconds(limits.statement_seconds_max)
+    timeouts = {
+        "lock_timeout": _milliseconds(limits.lock_seconds_max),
+        "statement_timeout": statement_ms,
+        "idle_in_transaction_session_timeout": statement_ms,
+    }
+    arguments: dict[str, Any] = {
+        "application_name": "penstock",
+        "connect_timeout": ceil(limits.connect_seconds_max),
+        "keepalives_idle": _SILENT_SECONDS,
+        "keepalives_interval": _SILENT_SECONDS,
+        "keepalives_count": _SILENT_TIMES,
+        "tcp_user_timeout": statement_ms,
+        # A prepared statement fails when a migration changes the types of its columns, and does
+        # not go through every pooler.
+        "prepare_threshold": None,
+    }
+    # An address overrides single arguments. Of `options` the later win: those of the address.
+    arguments = {name: value for name, value in arguments.items() if name not in url.query}
+    options = [f"-c {name}={value}" for name, value in timeouts.items()]
+    arguments["options"] = " ".join([*options, str(url.query.get("options", ""))]).strip()
     try:
         # With `pre_ping`, a connection that the server closed is noticed before it is used.
         engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=True, **limits.pool())
@@ -52,30 +70,6 @@ def _read_sums_as_integers(connection: Any, _entry: object) -> None:
     connection.adapters.register_loader("numeric", IntLoader)
 
 
-def _connect_args(limits: DatabaseLimits, options: str) -> dict[str, str | int | None]:
-    """The server itself ends what takes too long; where the server is silent, the system's
-    network does. Later options win, so those of the address come last."""
-    statement_ms = _milliseconds(limits.statement_seconds_max)
-    timeouts = {
-        "lock_timeout": _milliseconds(limits.lock_seconds_max),
-        "statement_timeout": statement_ms,
-        "idle_in_transaction_session_timeout": statement_ms,
-    }
-    ours = " ".join(f"-c {name}={value}" for name, value in timeouts.items())
-    return {
-        "application_name": "penstock",
-        "connect_timeout": ceil(limits.connect_seconds_max),
-        "keepalives_idle": _SILENT_SECONDS,
-        "keepalives_interval": _SILENT_SECONDS,
-        "keepalives_count": _SILENT_TIMES,
-        "tcp_user_timeout": statement_ms,
-        "options": f"{ours} {options}".strip(),
-        # A prepared statement fails when a migration changes the types of its columns, and does
-        # not go through every pooler.
-        "prepare_threshold": None,
-    }
-
-
 def _milliseconds(seconds: float) -> int:
     """At least one: zero would be for ever."""
     return max(1, round(seconds * 1000))
@@ -87,7 +81,8 @@ def why_unusable(error: DBAPIError, limits: DatabaseLimits) -> str | None:
     if state == _LOCK_TIMEOUT:
         return f"another transaction held a lock for over {limits.lock_seconds_max:g} s"
     if state == _CANCELED:
-        return f"a statement was stopped; it may take {limits.statement_seconds_max:g} s"
+        allowed = limits.statement_seconds_max
+        return f"a statement was stopped; it may take {allowed:g} s"
     if not _is_outage(error, state):
         return None
     # The server's message without the statement that it adds, or else the driver's.

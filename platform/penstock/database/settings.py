@@ -1,35 +1,60 @@
-"""The settings of the metadata database."""
+"""The settings of the metadata database, and the limits that follow from them."""
 
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
-from penstock.settings import RoomSettings, setting
+from penstock.settings import RoomSettings, Settings, setting
+
+_KEPT_OPEN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings(RoomSettings):
     """See docs/settings.md."""
 
-    database_lock_seconds_max: float = setting(
-        5.0,
-        "wait for another's lock on the database",
-        "Raise it when a slow disk makes writers wait for each other longer.",
-        minimum=0,
-    )
+    RETIRED: ClassVar = frozenset({
+        "database_connect_seconds_max",
+        "database_lock_seconds_max",
+    })  # fmt: skip
+
     database_statement_seconds_max: float = setting(
         30.0,
         "one statement on PostgreSQL, or a pause inside a transaction",
-        "Raise it when a large lake's statements are ended by it.",
-        minimum=0.001,
-    )
-    database_connect_seconds_max: float = setting(
-        10.0,
-        "wait for a connection to the database",
-        "Raise it when PostgreSQL is far away or often fails over.",
+        "Raise it when it ends statements of a large lake.",
         minimum=0.001,
     )
     database_connections_max: int = setting(
         15,
         "connections of a process to the database",
-        "Lower it when all processes together exceed PostgreSQL's max_connections.",
+        "Lower it when all together exceed PostgreSQL's max_connections.",
         minimum=1,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseLimits:
+    """How long to wait for the database, and how many connections a process may have."""
+
+    #: Wait for the lock of another process or transaction.
+    lock_seconds_max: float = 5.0
+    statement_seconds_max: float = DatabaseSettings.database_statement_seconds_max
+    #: Wait for a connection, to the database or from the pool.
+    connect_seconds_max: float = 10.0
+    connections_max: int = DatabaseSettings.database_connections_max
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        room = settings.room(DatabaseSettings)
+        return cls(
+            statement_seconds_max=room.database_statement_seconds_max,
+            connections_max=room.database_connections_max,
+        )
+
+    def pool(self) -> dict[str, float]:
+        """Arguments of an engine: a few connections stay open, the others are closed after use."""
+        kept = min(self.connections_max, _KEPT_OPEN)
+        return {
+            "pool_size": kept,
+            "max_overflow": self.connections_max - kept,
+            "pool_timeout": self.connect_seconds_max,
+        }

@@ -12,7 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from penstock.clock import SystemClock
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.limits import DatabaseLimits
+from penstock.database.settings import DatabaseLimits
 
 #: Options of a transaction that sees one state, and of one that changes nothing. A transaction
 #: that writes has the database for itself, and sees one state anyway.
@@ -24,30 +24,42 @@ CLOCK = "penstock_now_us"
 
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
-    file = _SQLiteFile(url)
-    waiting = {"timeout": limits.lock_seconds_max, "check_same_thread": False}
-    engine = sa.create_engine(url, connect_args=waiting, **limits.pool() if file.path else {})
+    """SQLite does not notice that its file is removed or replaced: it would go on in the removed
+    file, where all commits are lost, or make an empty one. So each connection, and each
+    transaction on it, looks whether the file is the one that was opened."""
+    in_memory = url.database in (None, "", ":memory:") or str(url.database).startswith("file:")
+    path = None if in_memory else Path(str(url.database))
+    lock_s = limits.lock_seconds_max
+    arguments = {"timeout": lock_s, "check_same_thread": False}
+    engine = sa.create_engine(url, connect_args=arguments, **limits.pool() if path else {})
+    was_there = False
+
+    def refuse() -> None:
+        raise DatabaseUnreachable(why=f"the file {path} was removed or replaced while in use")
 
     @event.listens_for(engine, "do_connect")
     def _refuse_when_gone(*_connecting: Any) -> None:
-        file.refuse_when_gone()
+        if path and was_there and not path.exists():
+            refuse()
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, entry: ConnectionPoolEntry) -> None:
-        entry.info["file"] = file.opened()
+        nonlocal was_there
+        was_there = True
+        entry.info["file"] = _identity(path)
         connection.isolation_level = None  # transactions are begun below, not by the driver
         connection.create_function(CLOCK, 0, SystemClock().now_us)
         cursor = connection.cursor()
-        _use_wal(cursor, limits.lock_seconds_max)
+        _use_wal(cursor, lock_s)
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        if connection.info["file"] != file.identity():
+        if connection.info["file"] != _identity(path):
             connection.invalidate()
-            file.refuse()
+            refuse()
         read_only = connection.get_execution_options().get("penstock_read_only", False)
         # A transaction that reads first and writes later would fail at once, without
         # waiting, when another wrote in between: take the lock at the beginning.
@@ -64,32 +76,12 @@ def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
     return str(error.orig) if outage or error.connection_invalidated else None
 
 
-class _SQLiteFile:
-    """The file behind the connections. SQLite does not notice that it is removed or replaced: it
-    would go on in the removed file, where all commits are lost, or make an empty one."""
-
-    def __init__(self, url: sa.URL) -> None:
-        name = url.database if url.database not in (None, "", ":memory:") else None
-        self.path = Path(name) if name and not name.startswith("file:") else None
-        self._was_there = False
-
-    def identity(self) -> tuple[int, int] | None:
-        try:
-            status = self.path.stat() if self.path else None
-        except FileNotFoundError:
-            return None
-        return (status.st_dev, status.st_ino) if status else None
-
-    def opened(self) -> tuple[int, int] | None:
-        self._was_there = True
-        return self.identity()
-
-    def refuse_when_gone(self) -> None:
-        if self.path and self._was_there and not self.path.exists():
-            self.refuse()
-
-    def refuse(self) -> None:
-        raise DatabaseUnreachable(why=f"the file {self.path} was removed or replaced while in use")
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    try:
+        status = path.stat() if path else None
+    except FileNotFoundError:
+        return None
+    return (status.st_dev, status.st_ino) if status else None
 
 
 def _use_wal(cursor: sqlite3.Cursor, lock_seconds_max: float) -> None:

@@ -7,11 +7,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.errors import ExtraMissing, SettingInvalid
 from penstock.eventlog.settings import EventLogSettings
-from penstock.events.frames import HEADER_BYTES_MAX
 from penstock.settings import Settings
-
-#: How soon partitions that were added to a topic are seen.
-REFRESH_SECONDS = 5.0
 
 
 class Entry(NamedTuple):
@@ -46,50 +42,40 @@ class EventLog(Protocol):
     @property
     def id(self) -> str:
         """Names this log while it exists; a new log under the same address has another id."""
-        ...
 
     @property
     def partitions(self) -> int:
         """How many there are now. The number may grow, and never shrinks."""
-        ...
 
     @property
     def value_bytes_max(self) -> int:
         """A larger value cannot be appended."""
-        ...
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         """Durable for every partition when it returns. Raises Backlogged or LogUnwritable;
         then none, some or all of the values may be there, and the caller has to retry."""
-        ...
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
         """Durable entries from `offset` on: at least one if there is any, else about `bytes_max`.
         Waits up to `wait_s` for the first. An offset before `first` reads from `first`."""
-        ...
 
     @property
     def expires(self) -> bool:
         """Whether the log removes events that nobody trimmed."""
-        ...
 
     def ends(self) -> list[int]:
         """The `end` of every partition, in one request."""
-        ...
 
     def bounds(self, partition: int) -> OffsetBounds: ...
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
         """The number of bytes from this offset on."""
-        ...
 
     def hold(self, partition: int) -> Held:
         """Try to become the only process that takes this partition into the lake."""
-        ...
 
     def trim(self, partition: int, before: int) -> None:
         """The log may remove the events before this offset."""
-        ...
 
     def close(self) -> None: ...
 
@@ -105,22 +91,16 @@ def open_log(settings: Settings) -> EventLog:
         return LocalEventLog(
             Path(rest),
             partitions=limits.log_partitions,
-            file_bytes_max=limits.log_file_bytes_max,
+            file_bytes_max=limits.file_bytes_max,
             bytes_max=limits.log_bytes_max,
             disk_reserve_bytes=limits.disk_reserve_bytes,
         )
     if scheme == "kafka":
         try:
-            from penstock.eventlog.kafka.log import KafkaEventLog, KafkaLimits
+            from penstock.eventlog.kafka.log import KafkaEventLog
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The event log {settings.log_url}") from error
-        topic_limits = KafkaLimits(
-            partitions=limits.log_partitions,
-            value_bytes_max=limits.event_bytes_max + HEADER_BYTES_MAX,
-            request_s=limits.log_request_seconds_max,
-            refresh_s=REFRESH_SECONDS,
-        )
-        return KafkaEventLog(settings.log_url, topic_limits)
+        return KafkaEventLog(settings.log_url, limits)
     raise SettingInvalid(
         name="log_url",
         origin="the settings",

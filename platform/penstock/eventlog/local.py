@@ -37,7 +37,7 @@ _DISK_FREE_SECONDS = 0.1
 class LocalEventLog:
     """An EventLog in a directory; see the module for its files."""
 
-    #: A block's length has 32 bits; memory is short long before.
+    #: A block's length has 32 bits; memory runs out long before.
     value_bytes_max = 1 << 30
     expires = False
 
@@ -177,20 +177,16 @@ class LocalEventLog:
         if held + more_bytes > self._bytes_max:  # it may have been trimmed since
             held = self._bytes_held()
         if held + more_bytes > self._bytes_max:
-            raise Backlogged(
-                why=f"{held} bytes wait in the event log, whose limit is {self._bytes_max}",
-                retry_after_s=5,
-            )
+            why = f"{held} bytes wait in the event log, whose limit is {self._bytes_max}"
+            raise Backlogged(why=why, retry_after_s=5)
         now_s = time.monotonic()
         if now_s - self._disk_checked_s > _DISK_FREE_SECONDS:
             self._disk_free, self._disk_checked_s = self._measure_disk_free(), now_s
         free = self._disk_free - more_bytes
         if free < self._disk_reserve_bytes:
-            raise Backlogged(
-                why=f"{free} bytes are free on the disk of {self._path}, and "
-                f"{self._disk_reserve_bytes} are kept for the writer",
-                retry_after_s=10,
-            )
+            why = f"{free} bytes are free on the disk of {self._path}, and "
+            why += f"{self._disk_reserve_bytes} are kept for the writer"
+            raise Backlogged(why=why, retry_after_s=10)
 
     def _measure_disk_free(self) -> int:
         disk = os.statvfs(self._path)
@@ -207,19 +203,15 @@ class LocalEventLog:
 def _identify(path: Path, partitions: int) -> tuple[str, int]:
     """The log's id and number of partitions, from its description or a new one."""
     name = path / "log.json"
-    if name.exists():
-        return _read_description(name, partitions)
-    description = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
-    fresh = path / "log.json.new"
-    with fresh.open("w", encoding="utf-8") as file:
-        json.dump(description, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(name)
-    return str(description["id"]), partitions
-
-
-def _read_description(name: Path, partitions: int) -> tuple[str, int]:
+    if not name.exists():
+        description = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
+        fresh = path / "log.json.new"
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(description, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(name)
+        return str(description["id"]), partitions
     try:
         fields = json.loads(name.read_bytes())
         version, log_id, count = fields["version"], str(fields["id"]), int(fields["partitions"])
@@ -228,5 +220,5 @@ def _read_description(name: Path, partitions: int) -> tuple[str, int]:
     if version != _VERSION:
         raise LogCorrupt(path=name, position=0, why=f"its version is {version}, not {_VERSION}")
     if count != partitions:
-        raise LogShapeChanged(path=name.parent, found=count, wanted=partitions)
+        raise LogShapeChanged(path=path, found=count, wanted=partitions)
     return log_id, count

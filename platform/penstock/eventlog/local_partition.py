@@ -14,7 +14,6 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock.directories import sync_directory
 from penstock.eventlog import Entry, OffsetBounds
@@ -56,9 +55,18 @@ class LocalPartition:
     def catch_up(self) -> None:
         """Learn what other processes appended, and cut off what one of them left torn."""
         try:
-            if self._descriptor < 0 or self._is_rolled():
-                self._open(self._newest())
             file, good = split_offset(self._durable)
+            # Another process may have begun a newer file, and the one here may be gone since.
+            if (
+                self._descriptor < 0
+                or self._name(file + 1).exists()
+                or os.fstat(self._descriptor).st_nlink == 0
+            ):
+                newest = max(self._files(), default=_FIRST_FILE)
+                if newest < file:
+                    raise LogCorrupt(path=self._name(file), position=good, why="the file is gone")
+                self._open(newest)
+                file, good = split_offset(self._durable)
             if os.fstat(self._descriptor).st_size != good:
                 good = self._check(good)
                 os.ftruncate(self._descriptor, good)
@@ -73,7 +81,8 @@ class LocalPartition:
         file, good = split_offset(self._durable)
         if good and good + len(block) > self._file_bytes_max:
             self._open(file + 1)
-        _seal_block(block, self._log, self._durable)
+        # From now on the block is valid at this offset of this log, and nowhere else.
+        _SEAL.pack_into(block, _HEADER.size, _seal_of(memoryview(block), self._log, self._durable))
         view = memoryview(block)
         while view:
             count = os.pwrite(self._descriptor, view, self._written)
@@ -144,18 +153,6 @@ class LocalPartition:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _is_rolled(self) -> bool:
-        """Whether another process began a newer file; the one here may be gone since."""
-        file, _ = split_offset(self._durable)
-        return self._name(file + 1).exists() or os.fstat(self._descriptor).st_nlink == 0
-
-    def _newest(self) -> int:
-        file, good = split_offset(self._durable)
-        newest = max(self._files(), default=_FIRST_FILE)
-        if newest < file:
-            raise LogCorrupt(path=self._name(file), position=good, why="the file is gone")
-        return newest
-
     def _open(self, file: int) -> None:
         """Open this file, which is the newest from now on, with a fresh descriptor."""
         descriptor = os.open(self._name(file), os.O_RDWR | os.O_CREAT, 0o600)
@@ -176,20 +173,17 @@ class LocalPartition:
         file, good = split_offset(self._durable)
         size = os.fstat(self._descriptor).st_size
         if size < good:
-            raise LogCorrupt(
-                path=self._name(file), position=size, why="it is shorter than it was before"
-            )
+            why = "it is shorter than it was before"
+            raise LogCorrupt(path=self._name(file), position=size, why=why)
         data = os.pread(self._descriptor, size - start, start)
         offset = end = make_offset(file, start)
-        for block in _scan_blocks(data, self._log, offset):
-            end = block.next_offset
+        for entry in _entries_in(data, self._log, offset):
+            end = entry.next_offset
+        _, position = split_offset(end)
         if _has_block_behind(data, end - offset, self._log, offset):
-            raise LogCorrupt(
-                path=self._name(file),
-                position=split_offset(end)[1],
-                why="its checksum does not match, and intact events lie behind it",
-            )
-        return split_offset(end)[1]
+            why = "its checksum does not match, and intact events lie behind it"
+            raise LogCorrupt(path=self._name(file), position=position, why=why)
+        return position
 
     # Reading; needs no lock
 
@@ -234,14 +228,10 @@ class LocalPartition:
             data = _read_blocks(descriptor, start, end, bytes_max)
         finally:
             os.close(descriptor)
-        entries = [
-            Entry(block.offset, block.next_offset, block.values())
-            for block in _scan_blocks(data, self._log, make_offset(file, start))
-        ]
+        entries = list(_entries_in(data, self._log, make_offset(file, start)))
         if not entries:
-            raise LogCorrupt(
-                path=self._name(file), position=start, why="its checksum does not match"
-            )
+            why = "its checksum does not match"
+            raise LogCorrupt(path=self._name(file), position=start, why=why)
         return entries, entries[-1].next_offset == make_offset(file, end)
 
     def bounds(self) -> OffsetBounds:
@@ -279,24 +269,6 @@ _MAGIC = b"PSK1"
 HEADER_BYTES = _HEADER.size + _SEAL.size
 
 
-class _Block(NamedTuple):
-    """An intact block, with the offsets where it begins and ends."""
-
-    offset: int
-    next_offset: int
-    values_count: int
-    body: memoryview
-
-    def values(self) -> list[bytes]:
-        values, position = [], 0
-        for _ in range(self.values_count):
-            (length,) = _LENGTH.unpack_from(self.body, position)
-            position += _LENGTH.size
-            values.append(bytes(self.body[position : position + length]))
-            position += length
-        return values
-
-
 def encode_block(values: Sequence[bytes]) -> bytearray:
     """A block without its seal, which `LocalPartition.write` adds."""
     parts: list[bytes] = [bytes(HEADER_BYTES)]
@@ -306,11 +278,6 @@ def encode_block(values: Sequence[bytes]) -> bytearray:
     body = memoryview(block)[HEADER_BYTES:]
     _HEADER.pack_into(block, 0, _MAGIC, len(body), len(values), zlib.crc32(body))
     return block
-
-
-def _seal_block(block: bytearray, log: int, offset: int) -> None:
-    """Make the block valid at this offset of this log, and nowhere else."""
-    _SEAL.pack_into(block, _HEADER.size, _seal_of(memoryview(block), log, offset))
 
 
 def _seal_of(block: memoryview, log: int, offset: int) -> int:
@@ -327,14 +294,14 @@ def _read_blocks(descriptor: int, start: int, end: int, bytes_max: int) -> bytes
     return os.pread(descriptor, block_bytes, start) if block_bytes > len(data) else data
 
 
-def _scan_blocks(data: bytes, log: int, offset: int) -> Iterator[_Block]:
+def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
     """The blocks one behind the other in the data that stands at `offset`, up to the first that
     is incomplete or damaged."""
     view = memoryview(data)
     start = 0
-    while (block := _block_at(view, start, log, offset)) is not None:
-        yield block
-        start = block.next_offset - offset
+    while (entry := _entry_at(view, start, log, offset)) is not None:
+        yield entry
+        start = entry.next_offset - offset
 
 
 def _has_block_behind(data: bytes, start: int, log: int, offset: int) -> bool:
@@ -342,13 +309,14 @@ def _has_block_behind(data: bytes, start: int, log: int, offset: int) -> bool:
     view = memoryview(data)
     at = data.find(_MAGIC, start + 1)
     while at >= 0:
-        if _block_at(view, at, log, offset) is not None:
+        if _entry_at(view, at, log, offset) is not None:
             return True
         at = data.find(_MAGIC, at + 1)
     return False
 
 
-def _block_at(view: memoryview, start: int, log: int, offset: int) -> _Block | None:
+def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | None:
+    """What an intact block holds that begins at `start` in the data; None where there is none."""
     if len(view) - start < HEADER_BYTES:
         return None
     magic, length, count, checksum = _HEADER.unpack_from(view, start)
@@ -361,4 +329,10 @@ def _block_at(view: memoryview, start: int, log: int, offset: int) -> _Block | N
     body = view[start + HEADER_BYTES : end]
     if zlib.crc32(body) != checksum:
         return None
-    return _Block(offset + start, offset + end, count, body)
+    values, position = [], 0
+    for _ in range(count):
+        (size,) = _LENGTH.unpack_from(body, position)
+        position += _LENGTH.size
+        values.append(bytes(body[position : position + size]))
+        position += size
+    return Entry(offset + start, offset + end, values)

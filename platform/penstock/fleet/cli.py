@@ -18,7 +18,7 @@ from penstock.fleet.fleet_status import PartName
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.interruption import on_end_signal
+from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.output import encode, say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def follow(
 
     Example: penstock channels follow production --url http://penstock:8787 --exec ./load.sh
     """
-    from penstock.checkpoints.names import check_name
+    from penstock.checkpoints.checkpoint import check_name
     from penstock.fleet.copies import locked
     from penstock.fleet.sidecar import Sidecar, SidecarPlan
 

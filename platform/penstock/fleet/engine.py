@@ -12,7 +12,7 @@ import msgspec
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.settings import ENVIRONMENT_PREFIX
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 
 MEMORY_NAME = "state.json"
 #: How long a command may take to end after it was told to.

@@ -8,17 +8,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.channels.channel import channel_state_in
-from penstock.checkpoints.names import TEXT_CHARS_MAX, check_digest, check_name
+from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
-from penstock.fleet.fleet_status import (
-    PARTS,
-    STATES,
-    ReplicaGroup,
-    StandingAnswer,
-    standings,
-)
+from penstock.fleet.fleet_status import PARTS, STATES, ReplicaGroup, StandingAnswer, standings
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.metrics import Metrics

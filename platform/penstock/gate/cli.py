@@ -1,18 +1,15 @@
 """`penstock gate plan`. `penstock gate check` needs a channel: see `channels/promotion_cli.py`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock.gate.report import show_text
+from penstock.gate.report import show_plan
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import show_json, show_table
-
-if TYPE_CHECKING:
-    from penstock.gate.power import PowerPlan
+from penstock.terminal.output import show_json
 
 app = typer.Typer(
     help="What a checkpoint has to show before a channel may point at it. Changes nothing.",
@@ -51,8 +48,8 @@ def plan(
 ) -> None:
     """How likely a candidate passes, before anyone spends on it, and what 80 % would take.
 
-    The variance comes from recorded attempts of the checkpoints that are named, else of those that
-    have most on the suite; without any it is assumed, and said so.
+    The variance comes from recorded attempts of the named checkpoints, else of those with the most
+    attempts on the suite. Without any attempts it is assumed, and the plan says so.
 
     Example: penstock gate plan core --policy policy.toml --attempts 4
     """
@@ -60,38 +57,14 @@ def plan(
     from penstock.gate.power import plan_power
     from penstock.toml_document import read_text
 
-    read = parse(read_text(policy), str(policy))
+    parsed = parse(read_text(policy), str(policy))
     with open_existing(data) as lake:
-        found = plan_power(
-            lake.database, tenant, suite, read, checkpoints=checkpoint or [],
+        plans = plan_power(
+            lake.database, tenant, suite, parsed, checkpoints=checkpoint or [],
             attempts=attempts or [], tasks=tasks or [], difference=difference,
         )  # fmt: skip
     if json:
-        show_json(found)
+        show_json(plans)
         return
-    for one in found:
-        _show_plan(one)
-
-
-def _show_plan(one: "PowerPlan") -> None:
-    show_text(
-        [
-            f"{one.suite}: a margin of {one.margin:g} at alpha {one.alpha:g}, a candidate that is"
-            f" {'equal' if one.difference == 0 else f'{one.difference:+g} better'}",
-            f"  variance from {one.source}",
-            f"  at a task, one attempt of each: {one.spread.within:.4g}; between tasks:"
-            f" {one.spread.between:.4g}",
-            "",
-        ]
-    )
-    margins = sorted({cell.margin for cell in one.cells})
-    rows: dict[tuple[int, int], list[str]] = {}
-    for cell in one.cells:
-        rows.setdefault((cell.tasks, cell.attempts), []).append(f"{cell.power:.0%}")
-    columns = ["tasks", "attempts", *(f"passes at {margin:g}" for margin in margins)]
-    show_table(columns, [[*at, *shown] for at, shown in rows.items()])
-    show_text([""])
-    for need in one.needs:
-        many = "no number of tasks" if need.tasks is None else f"{need.tasks} tasks"
-        show_text([f"  for 80 % at {need.attempts} attempts: {many}"])
-    show_text([""])
+    for each in plans:
+        show_plan(each)

@@ -1,56 +1,90 @@
 """What follows from the evidence: pure. The same evidence gives the same verdict, in any order.
 
-ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than it may be.
-INCONCLUSIVE: neither. PASS: all that the policy demands is shown. No number ever stands in for
-missing data.
+ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than the policy allows.
+INCONCLUSIVE: neither. PASS: all that the policy demands is shown. No number ever replaces missing
+data.
+
+A guard relative to the incumbent is a limit on a mean over tasks as well: `candidate − (1 + limit)
+× incumbent` is at most 0. So no ratio of two uncertain numbers has to be bounded, and tasks stay
+paired.
 """
 
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.gate.evidence import Evidence, SuiteEvidence
-from penstock.gate.policy import TASKS_LEAST, Guard, Policy
-from penstock.gate.requirements import judge_requirement, measure_guard
-from penstock.gate.results import SuiteResults, is_from_the_future, metric_values, suite_results
-from penstock.gate.verdict import Finding, Outcome, PartVerdict, Verdict, worst_of
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
+from penstock.gate.policy import SHARES, TASKS_LEAST, Guard, Policy, Requirement
+from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
+from penstock.gate.results import (
+    Amounts,
+    MetricValues,
+    SuiteResults,
+    is_from_the_future,
+    metric_values,
+    suite_results,
+    task_values,
+)
+from penstock.gate.statistics import (
+    Comparison,
+    Estimate,
+    Values,
+    compare_values,
+    estimate,
+    reach_of,
+)
+from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
 
 
 def decide(evidence: Evidence) -> Verdict:
     """The verdict with its document."""
-    document = _frame(evidence)
-    policy = evidence.policy
+    document, policy = _document(evidence), evidence.policy
     if problem := _problem(evidence):
         return _verdict(evidence, "ERROR", [problem], document)
     assert policy is not None
-    looked = {
-        name: suite_results(evidence, suite, policy.evidence)
-        for name, suite in sorted(evidence.suites.items())
+    suites = sorted(evidence.suites.items())
+    results = {name: suite_results(evidence, suite, policy.evidence) for name, suite in suites}
+    document["suites"] = {name: _suite_facts(result) for name, result in results.items()}
+    document["makers"] = {
+        name: {
+            role: [asdict(maker) for maker in side.makers]
+            for role, (_, side) in _sides(evidence, suite).items()
+        }
+        for name, suite in suites
     }
-    document["suites"] = {name: _suite_facts(one) for name, one in looked.items()}
-    document["makers"] = {name: _makers(one) for name, one in sorted(evidence.suites.items())}
-    document["notes"] += _made(evidence)
-    document["notes"] += [_look(one) for one in looked.values() if one.counted is not None]
-    if problems := [why for one in looked.values() for why in one.problems]:
+    document["notes"] += [note for name, suite in suites for note in _notes(evidence, name, suite)]
+    for name, result in results.items():
+        if result.counted is not None:
+            look, looks = result.counted.look, len(result.counted.design.looks)
+            document["notes"].append(
+                f"On {name} attempts are added until it is decided: this is look {look} of {looks},"
+                " and tests are as strict as that asks."
+            )
+    if problems := [problem for result in results.values() for problem in result.problems]:
         return _verdict(evidence, "ERROR", problems, document)
-    required = [_requirement(policy, at, looked) for at in range(len(policy.require))]
-    guarded = [_guard(one, looked[one.suite]) for one in policy.guards]
+    required = []
+    for each in policy.require:
+        alpha = results[each.suite].level(each.alpha / policy.chances)
+        required.append(judge_requirement(each, results[each.suite], alpha))
+    guarded = [judge_guard(guard, results[guard.suite]) for guard in policy.guards]
     live = _live(evidence, policy)
     document |= {
-        "requirements": [one.document for one in required],
-        "guards": [one.document for one in guarded],
+        "requirements": [part.document for part in required],
+        "guards": [part.document for part in guarded],
         "live": live.document if live else None,
     }
-    outcome, why = _combined(policy, required, [*guarded, *([live] if live else [])])
+    outcome, why = _combined(policy, required, guarded, live)
     return _verdict(evidence, outcome, why, document)
 
 
-def _frame(evidence: Evidence) -> dict[str, Any]:
+def _document(evidence: Evidence) -> dict[str, Any]:
+    """What is known before anything is judged."""
     incumbent = evidence.incumbent
     notes = []
     if incumbent is None:
         notes.append("The channel has no checkpoint yet: minimums alone decide.")
     if evidence.policy is not None and evidence.policy.live and not evidence.full:
-        notes.append("For a canary, live metrics are not asked.")
+        notes.append("For a canary, live metrics are not needed.")
     return {
         "channel": evidence.channel,
         "channel_version": evidence.channel_version,
@@ -70,27 +104,8 @@ def _frame(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _made(evidence: Evidence) -> list[str]:
-    """What a reader should know of how attempts were made; it decides nothing."""
-    notes = []
-    for name, suite in sorted(evidence.suites.items()):
-        for who, side in (
-            (evidence.candidate, suite.candidate),
-            (evidence.incumbent, suite.incumbent),
-        ):
-            if who is None or side is None:
-                continue
-            if not all(one.isolated for one in side.makers):
-                notes.append(f"{name}: attempts of {who.name} were made without isolation.")
-            if len(side.makers) > 1:
-                notes.append(
-                    f"{name}: {len(side.makers)} agents or imports made those of {who.name}."
-                )
-    return notes
-
-
-def _named(one: Any) -> dict[str, str]:
-    return {"name": one.name, "digest": one.digest}
+def _named(checkpoint: Checkpoint) -> dict[str, str]:
+    return {"name": checkpoint.name, "digest": checkpoint.digest}
 
 
 def _problem(evidence: Evidence) -> str | None:
@@ -109,128 +124,104 @@ def _problem(evidence: Evidence) -> str | None:
     return None
 
 
-def _suite_facts(one: SuiteResults) -> dict[str, Any]:
-    return {
-        "version": one.version,
-        "tasks": len(one.tasks),
-        "tasks_listed": one.listed,
-        "design": one.counted.document if one.counted is not None else None,
-        **{
-            side: {
-                "checkpoint": shown.name,
-                "scored": len(shown.sifted.scored),
-                "errors": shown.sifted.errors,
-                "stale": shown.sifted.stale,
-                "evidence": shown.digest,
-                "oldest": min((kept.scored_at for kept in shown.sifted.scored), default=None),
-            }
-            for side, shown in (("candidate", one.candidate), ("incumbent", one.incumbent))
-            if shown is not None
-        },
+def _sides(evidence: Evidence, suite: SuiteEvidence) -> dict[str, tuple[str, SideEvidence]]:
+    """By role: the name of the checkpoint, and its evidence."""
+    sides = {"candidate": (evidence.candidate.name, suite.candidate)}
+    if evidence.incumbent is not None and suite.incumbent is not None:
+        sides["incumbent"] = (evidence.incumbent.name, suite.incumbent)
+    return sides
+
+
+def _notes(evidence: Evidence, suite_name: str, suite: SuiteEvidence) -> list[str]:
+    """What a reader should know of how attempts were made; it decides nothing."""
+    notes = []
+    for name, side in _sides(evidence, suite).values():
+        if not all(maker.isolated for maker in side.makers):
+            notes.append(f"{suite_name}: attempts of {name} were made without isolation.")
+        if len(side.makers) > 1:
+            makers = f"{len(side.makers)} agents or imports"
+            notes.append(f"{suite_name}: {makers} made the attempts of {name}.")
+    return notes
+
+
+def _suite_facts(results: SuiteResults) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "version": results.version,
+        "tasks": len(results.tasks),
+        "tasks_listed": results.listed,
+        "design": results.counted.document if results.counted is not None else None,
     }
-
-
-def _look(one: SuiteResults) -> str:
-    assert one.counted is not None
-    look, looks = one.counted.look, len(one.counted.design.looks)
-    return (
-        f"On {one.suite} attempts are added until it is decided: this is look {look} of {looks},"
-        " and tests are as strict as that asks."
-    )
-
-
-def _makers(one: SuiteEvidence) -> dict[str, list[dict[str, Any]]]:
-    sides = {"candidate": one.candidate, "incumbent": one.incumbent}
-    return {name: [asdict(maker) for maker in side.makers] for name, side in sides.items() if side}
-
-
-def _requirement(policy: Policy, at: int, looked: dict[str, SuiteResults]) -> PartVerdict:
-    one = policy.require[at]
-    # Whoever may choose which of several to meet has as many chances to be lucky.
-    chances = len(policy.require) if policy.combine == "any" else 1
-    mine = looked[one.suite]
-    return judge_requirement(one, mine, mine.level(one.alpha / chances))
-
-
-def _guard(one: Guard, looked: SuiteResults) -> PartVerdict:
-    told = metric_values(looked, one.metric, 1)
-    asked, one = one.alpha, replace(one, alpha=looked.level(one.alpha))
-    facts = asdict(one) | {"alpha_asked": asked}
-    if told.gaps:
-        return PartVerdict(worst_of(told.gaps), "; ".join(gap.why for gap in told.gaps), facts)
-    if len(told.candidate) < TASKS_LEAST:
-        why = f"{len(told.candidate)} tasks are too few to say anything: {TASKS_LEAST} at least"
-        return PartVerdict("INCONCLUSIVE", why, facts)
-    found = measure_guard(one, told.candidate, told.incumbent)
-    return PartVerdict(found.outcome, found.why, facts | asdict(found))
+    for role, side in (("candidate", results.candidate), ("incumbent", results.incumbent)):
+        if side is not None:
+            facts[role] = {
+                "checkpoint": side.name,
+                "scored": len(side.scored),
+                "errors": side.errors,
+                "stale": side.stale,
+                "evidence": side.digest,
+                "oldest": min((attempt.scored_at for attempt in side.scored), default=None),
+            }
+    return facts
 
 
 def _live(evidence: Evidence, policy: Policy) -> PartVerdict | None:
-    """What the canary has shown, where all traffic is asked for."""
+    """What the canary has shown, where all of the traffic is wanted."""
     if not policy.live or not evidence.full or evidence.incumbent is None:
         return None
-    gap = _live_gap(evidence, policy)
-    look = evidence.live
-    known = look is not None and look.document is not None
-    facts = {"at": look.at, "look": look.document} if look is not None and known else {}
-    return PartVerdict(gap.outcome, gap.why, facts)
-
-
-def _live_gap(evidence: Evidence, policy: Policy) -> Finding:
     look, name = evidence.live, evidence.candidate.name
     if look is None or look.since_version is None:
         why = f"{name} has not been a canary: `penstock promote {name} --share 0.05` makes it one"
-        return Finding("INCONCLUSIVE", why)
+        return PartVerdict("INCONCLUSIVE", why)
     if look.document is None or look.at is None:
-        return Finding("INCONCLUSIVE", "nobody has looked at the canary yet")
-    if is_from_the_future(look.at, evidence.at):
-        return Finding("ERROR", "the newest look at the canary is from the future")
-    if look.document.get("policy", policy.digest) != policy.digest:
-        return Finding("INCONCLUSIVE", "the newest look at the canary was made by another policy")
+        facts = {} if look.document is None else {"at": look.at, "look": look.document}
+        return PartVerdict("INCONCLUSIVE", "nobody has looked at the canary yet", facts)
     age = policy.evidence.max_age_s
-    if age is not None and look.at < evidence.at - age * 1_000_000:
-        return Finding("INCONCLUSIVE", "the newest look at the canary is too old")
-    outcome, told = look.document.get("outcome"), look.document.get("why", "")
-    if outcome == "pass":
-        return Finding("PASS", "the canary has shown it")
-    if outcome == "breach":
-        return Finding("FAIL", f"the canary is shown to be worse than it may be: {told}")
-    if outcome == "error":
-        return Finding("ERROR", f"the newest look at the canary failed: {told}")
-    return Finding("INCONCLUSIVE", f"the canary has not shown enough yet: {told}")
+    shown = look.document.get("why", "")
+    outcome: Outcome = "INCONCLUSIVE"
+    why = f"the canary has not shown enough yet: {shown}"
+    if is_from_the_future(look.at, evidence.at):
+        outcome, why = "ERROR", "the newest look at the canary is from the future"
+    elif look.document.get("policy", policy.digest) != policy.digest:
+        why = "the newest look at the canary was made by another policy"
+    elif age is not None and look.at < evidence.at - age * 1_000_000:
+        why = "the newest look at the canary is too old"
+    elif look.document.get("outcome") == "pass":
+        outcome, why = "PASS", "the canary has shown it"
+    elif look.document.get("outcome") == "breach":
+        outcome, why = "FAIL", f"the canary is shown to be worse than allowed: {shown}"
+    elif look.document.get("outcome") == "error":
+        outcome, why = "ERROR", f"the newest look at the canary failed: {shown}"
+    return PartVerdict(outcome, why, {"at": look.at, "look": look.document})
 
 
 def _combined(
-    policy: Policy, required: list[PartVerdict], others: list[PartVerdict]
+    policy: Policy,
+    required: list[PartVerdict],
+    guarded: list[PartVerdict],
+    live: PartVerdict | None,
 ) -> tuple[Outcome, list[str]]:
     """All parts have to pass, so none needs a correction; of requirements one may be enough."""
-    told = [
-        f"{one.suite} {one.metric}: {part.why}"
-        for one, part in zip(policy.require, required, strict=True)
-        if part.outcome != "PASS"
+    outcomes = [part.outcome for part in required if not part.idle] or ["PASS"]
+    outcome = worst_of(outcomes)
+    if policy.combine == "any" and outcome != "ERROR":
+        outcome = "FAIL" if set(outcomes) == {"FAIL"} else "INCONCLUSIVE"
+        outcome = "PASS" if "PASS" in outcomes else outcome
+    reasons = [
+        f"{each.suite} {each.metric}: {part.why}"
+        for each, part in zip(policy.require, required, strict=True)
+        if part.outcome != "PASS" and outcome != "PASS"
     ]
-    of_require = _require_outcome(policy, required)
-    if of_require == "PASS":
-        told = []
-    asked = [one for one in required if not one.idle]
-    if not asked:
-        of_require = worst_of([Finding("INCONCLUSIVE", ""), Finding(of_require, "")])
-        told.append("without an incumbent there is nothing to show: give a requirement a minimum")
-    for guard, part in zip([*policy.guards, None], others, strict=False):
-        if part.outcome != "PASS":
-            name = f"guard of {guard.metric} on {guard.suite}" if guard else "live"
-            told.append(f"{name}: {part.why}")
-    outcomes = [Finding(of_require, ""), *(Finding(one.outcome, "") for one in others)]
-    return worst_of(outcomes), told or ["all that the policy demands is shown"]
-
-
-def _require_outcome(policy: Policy, required: list[PartVerdict]) -> Outcome:
-    outcomes = [one.outcome for one in required if not one.idle] or ["PASS"]
-    if policy.combine == "all" or "ERROR" in outcomes:
-        return worst_of([Finding(one, "") for one in outcomes])
-    if "PASS" in outcomes:
-        return "PASS"
-    return "FAIL" if set(outcomes) == {"FAIL"} else "INCONCLUSIVE"
+    if all(part.idle for part in required):
+        outcome = worst_of(["INCONCLUSIVE", outcome])
+        reasons.append("without an incumbent nothing is shown: give a requirement a minimum")
+    others = [
+        (f"guard of {guard.metric} on {guard.suite}", part)
+        for guard, part in zip(policy.guards, guarded, strict=True)
+    ]
+    others += [("live", live)] if live else []
+    reasons += [f"{name}: {part.why}" for name, part in others if part.outcome != "PASS"]
+    outcome = worst_of([outcome, *(part.outcome for _, part in others)])
+    return outcome, reasons or ["all that the policy demands is shown"]
 
 
 def _verdict(
@@ -238,3 +229,198 @@ def _verdict(
 ) -> Verdict:
     document |= {"outcome": outcome, "why": why}
     return Verdict(outcome, evidence.channel, evidence.candidate.name, document)
+
+
+# Requirements and guards
+
+
+def judge_requirement(required: Requirement, results: SuiteResults, alpha: float) -> PartVerdict:
+    """`alpha` is the requirement's own, or what a correction leaves of it."""
+    facts = asdict(required) | {"alpha": alpha, "alpha_asked": required.alpha}
+    values = metric_values(results, required.metric, required.attempts)
+    if not values.gaps:
+        sides = {"candidate": values.candidate, "incumbent": values.incumbent}
+        counts = {name: [*map(len, side.values())] for name, side in sides.items() if side}
+        facts["tasks"] = len(values.candidate)
+        facts["attempts_found"] = {name: [min(each), max(each)] for name, each in counts.items()}
+    if unusable := _unusable(values):
+        return PartVerdict(*unusable, facts)
+    findings = [*_against_limit(required, values.candidate, alpha, facts)]
+    if values.incumbent is not None and required.margin is not None:
+        findings.append(
+            _against_incumbent(required, values.candidate, values.incumbent, alpha, facts)
+        )
+    if not findings:
+        return PartVerdict("PASS", "there is no incumbent to compare with", facts, idle=True)
+    outcome = worst_of([each for each, _ in findings])
+    if outcome == "PASS" and facts["tasks"] < required.min_tasks:
+        why = f"{facts['tasks']} tasks have results; {required.min_tasks} are needed"
+        return PartVerdict("INCONCLUSIVE", why, facts)
+    return PartVerdict(outcome, "; ".join(why for _, why in findings), facts)
+
+
+def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
+    values = metric_values(results, guard.metric, 1)
+    strict = replace(guard, alpha=results.level(guard.alpha))
+    facts = asdict(strict) | {"alpha_asked": guard.alpha}
+    if unusable := _unusable(values):
+        return PartVerdict(*unusable, facts)
+    measured = measure_guard(strict, values.candidate, values.incumbent)
+    return replace(measured, facts=facts | measured.facts)
+
+
+def _unusable(values: MetricValues) -> tuple[Outcome, str] | None:
+    if values.gaps:
+        outcomes, reasons = zip(*values.gaps, strict=True)
+        return worst_of(outcomes), "; ".join(reasons)
+    if len(values.candidate) < TASKS_LEAST:
+        why = f"{len(values.candidate)} tasks are too few: at least {TASKS_LEAST} are needed"
+        return "INCONCLUSIVE", why
+    return None
+
+
+def _against_incumbent(
+    required: Requirement,
+    candidate: Amounts,
+    incumbent: Amounts,
+    alpha: float,
+    facts: dict[str, Any],
+) -> tuple[Outcome, str]:
+    margin, tasks = required.margin or 0.0, sorted(candidate)
+    (our_mean, ours), (their_mean, theirs) = (
+        task_values(side, tasks) for side in (candidate, incumbent)
+    )
+    scale = _metric_scale(required, (our_mean + their_mean) / 2)
+    compared = compare_values(
+        ours, theirs, margin=margin, alpha=alpha, direction=required.direction, scale=scale
+    )
+    facts |= asdict(compared) | {"alpha": alpha}
+    if compared.lower >= -margin:
+        return "PASS", f"at most {max(-compared.lower, 0):.4g} worse; {margin:g} is allowed"
+    if compared.upper < -margin:
+        return "FAIL", f"at least {-compared.upper:.4g} worse; {margin:g} is allowed"
+    spread = None
+    if required.metric != "invalid_tool_calls":
+        plain = (
+            {task: [amount for amount, _ in each] for task, each in side.items()}
+            for side in (candidate, incumbent)
+        )
+        spread = spread_of(*plain)
+    facts["decides"] = needs = _needs(compared, spread, scale or 1.0)
+    if needs["tasks"] is None:
+        advice = "no number of tasks would decide soon: the difference lies at the margin"
+    else:
+        advice = f"if that stays so, {needs['tasks']} tasks decide"
+        if needs["attempts"] is not None:
+            advice += f", or {needs['attempts']} attempts at each of these"
+    return "INCONCLUSIVE", f"it may be {-compared.lower:.4g} worse; {advice}"
+
+
+def _against_limit(
+    required: Requirement, candidate: Amounts, alpha: float, facts: dict[str, Any]
+) -> list[tuple[Outcome, str]]:
+    """Its own mean, beside a limit."""
+    lower_is_better = required.direction == "min"
+    limit = required.maximum if lower_is_better else required.minimum
+    if limit is None:
+        return []
+    mean, ours = task_values(candidate, sorted(candidate))
+    sign = -1.0 if lower_is_better else 1.0
+    values = sign * ours
+    ends = sorted((0.0, sign))
+    scale = _metric_scale(required, limit)
+    if scale is not None:
+        reach = reach_of(values, scale)
+        ends = [float(values.mean()) - reach, float(values.mean()) + reach]
+    estimated = estimate(values, worst=ends[0], best=ends[1], limit=sign * limit, alpha=alpha)
+    own = {"mean": mean, "lower": estimated.lower, "upper": estimated.upper, "p": estimated.p}
+    if lower_is_better:
+        own |= {"lower": -estimated.upper, "upper": -estimated.lower}
+    facts["candidate_mean"], facts["own"] = mean, own
+    sure = own["upper"] if lower_is_better else own["lower"]
+    word, name = ("at most", "maximum") if lower_is_better else ("at least", "minimum")
+    if estimated.upper < sign * limit:
+        why = f"its {required.metric} of {mean:.4g} is shown to miss the {name} {limit:g}"
+        return [("FAIL", why)]
+    outcome: Outcome = "PASS" if estimated.lower >= sign * limit else "INCONCLUSIVE"
+    return [(outcome, f"it is shown to be {word} {sure:.4g}, and the {name} is {limit:g}")]
+
+
+def _metric_scale(required: Requirement, mean: float) -> float | None:
+    """None between 0 and 1. A ratio of sums is linear in tasks only around itself, and may leave
+    that span."""
+    if required.metric == "invalid_tool_calls":
+        return 1.0
+    return None if required.metric in SHARES else abs(mean)
+
+
+def _needs(compared: Comparison, spread: Spread | None, scale: float) -> dict[str, int | None]:
+    """How many tasks or attempts would decide, four times in five, if things are as they seem."""
+    deviation = compared.standard_error * compared.tasks**0.5 / scale
+    margin, difference = compared.margin / scale, compared.difference / scale
+    if difference < -margin:  # then it is the FAIL that would be shown
+        margin, difference = -margin, -difference
+    assumed = {"margin": margin, "alpha": compared.alpha, "difference": difference}
+    tasks = tasks_for(deviation, **assumed)
+    attempts = None
+    if spread is not None:
+        of_unit = Spread(between=spread.between / scale**2, within=spread.within / scale**2)
+        attempts = attempts_for(of_unit, compared.tasks, **assumed)
+    return {"tasks": max(tasks, compared.tasks + 1) if tasks else None, "attempts": attempts}
+
+
+def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -> PartVerdict:
+    """Both have the same tasks, at least two. Without an incumbent a relative limit holds.
+
+    In the facts `value` lies between `lower` and `upper`; each is wrong in alpha of all cases. It
+    is the relative change towards the worse, where the limit is relative to an incumbent that is
+    not 0.
+    """
+    tasks = sorted(candidate)
+    mean, ours = task_values(candidate, tasks)
+    facts: dict[str, Any] = dict.fromkeys(("incumbent_mean", "value", "lower", "upper", "p"))
+    facts |= {"tasks": len(tasks), "candidate_mean": mean}
+    if guard.kind in {"max", "min"}:
+        sign = 1.0 if guard.kind == "max" else -1.0
+        excess = _excess(guard, sign * (ours - guard.limit), scale=guard.limit)
+        ends = [guard.limit + sign * excess.lower, guard.limit + sign * excess.upper]
+        facts |= {"value": mean, "lower": min(ends), "upper": max(ends), "p": excess.p_worse}
+        outcome, shown = _guard_outcome(excess)
+        word = "at most" if sign > 0 else "at least"
+        why = f"it is {mean:.3g}, and {word} {guard.limit:g} is allowed: {shown}"
+        return PartVerdict(outcome, why, facts)
+    if incumbent is None:
+        return PartVerdict("PASS", "there is no incumbent to compare with", facts)
+    before, theirs = task_values(incumbent, tasks)
+    facts["incumbent_mean"] = before
+    if before == 0 and guard.slack == 0:
+        if guard.kind == "max_decrease":
+            return PartVerdict("PASS", "the incumbent's is 0, which cannot decrease", facts)
+        why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
+        return PartVerdict("INCONCLUSIVE", why, facts)
+    if guard.kind == "max_increase":
+        over = ours - (1 + guard.limit) * theirs - guard.slack
+    else:
+        over = (1 - guard.limit) * theirs - guard.slack - ours
+    excess = _excess(guard, over, scale=before)
+    facts["p"] = excess.p_worse
+    if before:
+        limit = guard.limit + guard.slack / before
+        ends_of = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}
+        facts |= {name: limit + end / before for name, end in ends_of.items()}
+    return PartVerdict(*_guard_outcome(excess), facts)
+
+
+def _excess(guard: Guard, over: Values, *, scale: float) -> Estimate:
+    """By how much the limit is exceeded."""
+    reach = reach_of(over, 1.0 if guard.metric in SHARES else abs(scale))
+    mean = float(over.mean())
+    return estimate(over, worst=mean - reach, best=mean + reach, limit=0.0, alpha=guard.alpha)
+
+
+def _guard_outcome(excess: Estimate) -> tuple[Outcome, str]:
+    if excess.upper <= 0:
+        return "PASS", "it holds"
+    if excess.lower > 0:
+        return "FAIL", "it is breached"
+    return "INCONCLUSIVE", "neither that it holds nor that it is breached is shown"

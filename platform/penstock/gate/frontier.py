@@ -1,5 +1,5 @@
-"""Quality against cost: the checkpoints that were scored on a suite, and those that none beats in
-both. Drawn as text for a terminal, or as one HTML page that needs nothing else."""
+"""Quality against cost of the checkpoints that were scored on a suite, and those that no other
+beats in both. Drawn as text for a terminal, or as one HTML page that needs nothing else."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,80 +33,82 @@ class FrontierPicture:
 
 
 def frontier(points: Iterable[FrontierPoint]) -> list[FrontierPoint]:
-    """Those that none other equals or beats in both, the cheapest first."""
-    found: list[FrontierPoint] = []
-    for one in sorted(points, key=lambda each: (each.cost, -each.quality, each.checkpoint)):
-        if not found or one.quality > found[-1].quality:
-            found.append(one)
-    return found
+    """The points that no other equals or beats in both, the cheapest first."""
+    best: list[FrontierPoint] = []
+    for point in sorted(points, key=lambda each: (each.cost, -each.quality, each.checkpoint)):
+        if not best or point.quality > best[-1].quality:
+            best.append(point)
+    return best
 
 
 def frontier_picture(
     database: Database, tenant: str, suite: str, version: str, marks: dict[str, str]
 ) -> FrontierPicture | None:
-    """Of all checkpoints of the tenant, but those that were withdrawn. None where fewer than two
-    say what they cost."""
-    mine = benchmark_attempt.c
+    """Of all checkpoints of the tenant but the withdrawn ones. None where the cost of fewer than
+    two is known."""
+    columns = benchmark_attempt.c
     # By task first: each counts once, however often it was tried.
     by_task = (
         sa.select(
-            mine.checkpoint,
-            sa.func.avg(mine.score).label("score"),
-            *(sa.func.avg(mine[name]).label(name) for name in _COSTS),
+            columns.checkpoint,
+            sa.func.avg(columns.score).label("score"),
+            *(sa.func.avg(columns[name]).label(name) for name in _COSTS),
         )
         .join(
             checkpoint,
-            sa.and_(checkpoint.c.tenant == mine.tenant, checkpoint.c.name == mine.checkpoint),
+            sa.and_(checkpoint.c.tenant == columns.tenant, checkpoint.c.name == columns.checkpoint),
         )
-        .where(mine.tenant == tenant, mine.suite == suite, mine.suite_version == version)
-        .where(mine.status == "scored", checkpoint.c.state != "withdrawn")
-        .group_by(mine.checkpoint, mine.task)
+        .where(columns.tenant == tenant, columns.suite == suite, columns.suite_version == version)
+        .where(columns.status == "scored", checkpoint.c.state != "withdrawn")
+        .group_by(columns.checkpoint, columns.task)
         .subquery()
     )
-    query = (
-        sa.select(by_task.c.checkpoint, *(sa.func.avg(by_task.c[n]) for n in ("score", *_COSTS)))
-        .group_by(by_task.c.checkpoint)
-        .order_by(by_task.c.checkpoint)
-    )
+    means = [sa.func.avg(by_task.c[name]) for name in ("score", *_COSTS)]
+    name = by_task.c.checkpoint
     with database.read() as connection:
-        rows = [tuple(row) for row in connection.execute(query)]
+        rows = connection.execute(sa.select(name, *means).group_by(name).order_by(name)).all()
     for at, cost in enumerate(_COSTS, 2):
-        known = [row for row in rows if row[1] is not None and row[at] is not None]
-        points = [FrontierPoint(row[0], float(row[1]), float(row[at])) for row in known]
-        if len(points) > 1 and {*marks} <= {one.checkpoint for one in points}:
+        points = [
+            FrontierPoint(row[0], float(row[1]), float(row[at]))
+            for row in rows
+            if row[1] is not None and row[at] is not None
+        ]
+        if len(points) > 1 and {*marks} <= {point.checkpoint for point in points}:
             return FrontierPicture(suite, cost, points, marks)
     return None
 
 
 def draw_text(picture: FrontierPicture) -> str:
     """Letters for checkpoints, upper case on the frontier; the key is beneath."""
-    best = {one.checkpoint for one in frontier(picture.points)}
-    points = sorted(picture.points, key=lambda one: (one.cost, one.checkpoint))
+    best = {point.checkpoint for point in frontier(picture.points)}
+    points = sorted(picture.points, key=lambda point: (point.cost, point.checkpoint))
     grid = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-    costs = [one.cost for one in points]
-    scores = [one.quality for one in points]
+    costs, scores = [point.cost for point in points], [point.quality for point in points]
     key = []
-    for at, one in enumerate(points):
+    for at, point in enumerate(points):
         letter = chr(ord("a") + at) if at < 26 else "·"
-        letter = letter.upper() if one.checkpoint in best else letter
-        column = _place(one.cost, costs, _WIDTH)
-        row = _HEIGHT - 1 - _place(one.quality, scores, _HEIGHT)
+        letter = letter.upper() if point.checkpoint in best else letter
+        column = _place(point.cost, costs, _WIDTH)
+        row = _HEIGHT - 1 - _place(point.quality, scores, _HEIGHT)
         while column < _WIDTH - 1 and grid[row][column] != " ":
             column += 1  # two at one place stand side by side
         grid[row][column] = letter
         if at < 26:
-            mark = f"  ({picture.marks[one.checkpoint]})" if one.checkpoint in picture.marks else ""
-            told = f"  {letter}  {one.quality:.4f}  {one.cost:12.6g}  {one.checkpoint}{mark}"
-            key.append(told)
-    top, bottom = f"{max(scores):.3f}", f"{min(scores):.3f}"
-    lines = [f"{picture.suite}: score (up) against {picture.cost} (right)"]
-    for at, line in enumerate(grid):
-        edge = top if at == 0 else bottom if at == _HEIGHT - 1 else ""
-        lines.append(f"{edge:>6} │{''.join(line).rstrip()}")
+            mark = picture.marks.get(point.checkpoint)
+            name = f"{point.checkpoint}  ({mark})" if mark else point.checkpoint
+            key.append(f"  {letter}  {point.quality:.4f}  {point.cost:12.6g}  {name}")
+    edges = {0: f"{max(scores):.3f}", _HEIGHT - 1: f"{min(scores):.3f}"}
     left, right = f"{min(costs):.6g}", f"{max(costs):.6g}"
-    lines.append(f"{'':6} └{'─' * _WIDTH}")
-    lines.append(f"{'':8}{left}{right:>{_WIDTH - len(left)}}")
-    return "\n".join([*lines, *key, "  capitals: no other is both better and cheaper"])
+    return "\n".join(
+        [
+            f"{picture.suite}: score (up) against {picture.cost} (right)",
+            *(f"{edges.get(at, ''):>6} │{''.join(line).rstrip()}" for at, line in enumerate(grid)),
+            f"{'':6} └{'─' * _WIDTH}",
+            f"{'':8}{left}{right:>{_WIDTH - len(left)}}",
+            *key,
+            "  capitals: no other is both better and cheaper",
+        ]
+    )
 
 
 def _place(value: float, among: Sequence[float], size: int) -> int:
@@ -117,7 +119,7 @@ def _place(value: float, among: Sequence[float], size: int) -> int:
 def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
     """One page with the drawing program in it. Raises ExtraMissing."""
     try:
-        import plotly.graph_objects as go
+        from plotly.graph_objects import Figure
         from plotly.io import to_html
     except ImportError as error:
         raise ExtraMissing(what="gate check --plot", extra="plots") from error
@@ -125,26 +127,20 @@ def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
 
     parts = []
     for at, picture in enumerate(pictures):
-        best = frontier(picture.points)
-        figure = go.Figure(
-            [
-                go.Scatter(
-                    x=[one.cost for one in best],
-                    y=[one.quality for one in best],
-                    mode="lines",
-                    line={"shape": "hv", "dash": "dot"},
-                    name="frontier",
-                ),
-                go.Scatter(
-                    x=[one.cost for one in picture.points],
-                    y=[one.quality for one in picture.points],
-                    mode="markers+text",
-                    text=[escape(_label(picture, one)) for one in picture.points],
-                    textposition="top center",
-                    name="checkpoints",
-                ),
-            ]
-        )
+        best, labels = frontier(picture.points), []
+        for point in picture.points:
+            mark = picture.marks.get(point.checkpoint)
+            labels.append(escape(f"{point.checkpoint} ({mark})" if mark else point.checkpoint))
+        figure = Figure()
+        figure.add_scatter(
+            x=[point.cost for point in best], y=[point.quality for point in best],
+            mode="lines", line={"shape": "hv", "dash": "dot"}, name="frontier",
+        )  # fmt: skip
+        figure.add_scatter(
+            x=[point.cost for point in picture.points],
+            y=[point.quality for point in picture.points],
+            mode="markers+text", text=labels, textposition="top center", name="checkpoints",
+        )  # fmt: skip
         figure.update_layout(
             title=escape(f"{picture.suite}: score against {picture.cost}"),
             xaxis_title=picture.cost,
@@ -156,8 +152,3 @@ def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"</head><body><h1>{escape(title)}</h1>\n{body}\n</body></html>\n"
     )
-
-
-def _label(picture: FrontierPicture, one: FrontierPoint) -> str:
-    mark = picture.marks.get(one.checkpoint)
-    return f"{one.checkpoint} ({mark})" if mark else one.checkpoint

@@ -1,38 +1,14 @@
-"""Verdicts of the gate, for people."""
+"""Verdicts and plans of the gate, for people, on standard output."""
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from penstock.gate.verdict import Verdict
 from penstock.terminal.output import show_table, time_of
 
-
-def show_verdict(verdict: Verdict) -> None:
-    """The outcome first, then why, and the numbers, on standard output."""
-    document = verdict.document
-    incumbent = document.get("incumbent")
-    against = f", after {incumbent['name']}" if incumbent else ", as its first checkpoint"
-    lines = [f"{verdict.outcome}: {verdict.checkpoint} for {verdict.channel}{against}"]
-    lines += [f"  {one}" for one in document.get("why", [])]
-    lines += [f"  {one}" for one in document.get("notes", [])]
-    show_text(lines)
-    if document.get("requirements"):
-        show_text([""])
-        show_table(_COLUMNS, [_requirement(one) for one in document["requirements"]])
-    if document.get("guards"):
-        show_text([""])
-        show_table(_GUARD_COLUMNS, [_guard(one) for one in document["guards"]])
-    if live := document.get("live"):
-        show_text(["", f"live  {live['outcome']}: {live['why']}"])
-    show_text(["", *_basis(verdict)])
-
-
-def show_text(lines: Iterable[str]) -> None:
-    """Lines on standard output, as wide as they are."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
-
+if TYPE_CHECKING:
+    from penstock.gate.power import PowerPlan
 
 _COLUMNS = [
     "require", "outcome", "candidate", "incumbent", "difference", "between", "asked", "p",
@@ -41,54 +17,78 @@ _COLUMNS = [
 _GUARD_COLUMNS = ["guard", "outcome", "candidate", "incumbent", "change", "between", "limit"]
 
 
-def _requirement(one: Mapping[str, Any]) -> list[str]:
-    own = one.get("own") or {}
-    p = one.get("p", own.get("p"))
-    tasks = one.get("tasks")
+def show_text(lines: Iterable[str]) -> None:
+    """Lines as wide as they are."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def show_verdict(verdict: Verdict) -> None:
+    """The outcome first, then why, then the numbers."""
+    document = verdict.document
+    incumbent = document.get("incumbent")
+    against = f", after {incumbent['name']}" if incumbent else ", as its first checkpoint"
+    lines = [f"{verdict.outcome}: {verdict.checkpoint} for {verdict.channel}{against}"]
+    lines += [f"  {line}" for line in (*document.get("why", []), *document.get("notes", []))]
+    show_text(lines)
+    if required := document.get("requirements"):
+        show_text([""])
+        show_table(_COLUMNS, [_requirement_row(part) for part in required])
+    if guarded := document.get("guards"):
+        show_text([""])
+        show_table(_GUARD_COLUMNS, [_guard_row(part) for part in guarded])
+    if live := document.get("live"):
+        show_text(["", f"live  {live['outcome']}: {live['why']}"])
+    show_text(["", *_basis(verdict)])
+
+
+def _requirement_row(part: Mapping[str, Any]) -> list[str]:
+    own = part.get("own") or {}
+    p, tasks = part.get("p", own.get("p")), part.get("tasks")
     return [
-        f"{one['suite']} {one['metric']}",
-        one["outcome"],
-        _number(one.get("candidate_mean")),
-        _number(one.get("incumbent_mean")),
-        _signed(one.get("difference")),
-        _interval(one, _signed),
-        _asked(one, own),
+        f"{part['suite']} {part['metric']}",
+        part["outcome"],
+        _number(part.get("candidate_mean")),
+        _number(part.get("incumbent_mean")),
+        _signed(part.get("difference")),
+        _interval(part, _signed),
+        _demand(part, own),
         "" if p is None else f"{p:.3g}",
-        "" if tasks is None else f"{tasks} × {_attempts(one.get('attempts_found'))}",
+        "" if tasks is None else f"{tasks} × {_attempts(part.get('attempts_found') or {})}",
     ]
 
 
-def _asked(one: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """What the policy asks, and of a limit what is shown."""
-    most = one.get("direction") == "min"
-    limit = one.get("maximum" if most else "minimum")
-    parts = []
-    if one.get("margin") is not None:
-        parts.append(f"margin {one['margin']:g}")
+def _demand(part: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """What the policy demands, and for a limit what is shown."""
+    lower_is_better = part.get("direction") == "min"
+    limit = part.get("maximum" if lower_is_better else "minimum")
+    demands = []
+    if part.get("margin") is not None:
+        demands.append(f"margin {part['margin']:g}")
     if limit is not None:
-        shown = own.get("upper" if most else "lower")
-        told = "" if shown is None else f" (shown: {_number(shown)})"
-        parts.append(f"{'at most' if most else 'at least'} {limit:g}{told}")
-    if one["alpha"] != one["alpha_asked"]:
-        parts.append(f"alpha {one['alpha']:.3g}, corrected from {one['alpha_asked']:g}")
-    elif one["alpha"] != 0.05:
-        parts.append(f"alpha {one['alpha']:g}")
-    return ", ".join(parts)
+        bound = own.get("upper" if lower_is_better else "lower")
+        shown = "" if bound is None else f" (shown: {_number(bound)})"
+        demands.append(f"{'at most' if lower_is_better else 'at least'} {limit:g}{shown}")
+    if part["alpha"] != part["alpha_asked"]:
+        demands.append(f"alpha {part['alpha']:.3g}, corrected from {part['alpha_asked']:g}")
+    elif part["alpha"] != 0.05:
+        demands.append(f"alpha {part['alpha']:g}")
+    return ", ".join(demands)
 
 
-def _guard(one: Mapping[str, Any]) -> list[str]:
-    relative = one["kind"] in {"max_increase", "max_decrease"}
-    told = _share if relative else _number
-    slack = f" + {one['slack']:g}" if one.get("slack") else ""
-    limit = f"{one['limit']:.0%}" if relative else f"{one['limit']:g}"
+def _guard_row(part: Mapping[str, Any]) -> list[str]:
+    relative = part["kind"] in {"max_increase", "max_decrease"}
+    shown = _share if relative else _number
+    slack = f" + {part['slack']:g}" if part.get("slack") else ""
+    limit = f"{part['limit']:.0%}" if relative else f"{part['limit']:g}"
     return [
-        f"{one['suite']} {one['metric']}",
-        one["outcome"],
-        _number(one.get("candidate_mean")),
-        _number(one.get("incumbent_mean")),
-        told(one.get("value")),
-        _interval(one, told),
-        f"{one['kind']} {limit}{slack}",
+        f"{part['suite']} {part['metric']}",
+        part["outcome"],
+        _number(part.get("candidate_mean")),
+        _number(part.get("incumbent_mean")),
+        shown(part.get("value")),
+        _interval(part, shown),
+        f"{part['kind']} {limit}{slack}",
     ]
 
 
@@ -97,27 +97,25 @@ def _basis(verdict: Verdict) -> list[str]:
     lines = [f"verdict  {verdict.id}", f"policy   {document.get('policy') or '(none)'}"]
     for name, suite in (document.get("suites") or {}).items():
         lines.append(f"suite    {name} {suite['version']}")
-        for side in ("candidate", "incumbent"):
-            if shown := suite.get(side):
-                told = f"{shown['scored']} attempts of {shown['checkpoint']}"
-                told += f", {shown['errors']} errors" if shown["errors"] else ""
-                told += f", {shown['stale']} too old" if shown["stale"] else ""
-                lines.append(f"           {told}, {shown['evidence']}")
+        for side in (suite[role] for role in ("candidate", "incumbent") if suite.get(role)):
+            attempts = f"{side['scored']} attempts of {side['checkpoint']}"
+            attempts += f", {side['errors']} errors" if side["errors"] else ""
+            attempts += f", {side['stale']} too old" if side["stale"] else ""
+            lines.append(f"           {attempts}, {side['evidence']}")
     if at := document.get("at"):
         lines.append(f"at       {time_of(at):%Y-%m-%d %H:%M:%S} UTC, penstock {document['code']}")
     return lines
 
 
-def _attempts(found: Mapping[str, list[int]] | None) -> str:
-    if not found:
-        return ""
-    counts = [str(least) if least == most else f"{least}–{most}" for least, most in found.values()]
-    return counts[0] if len(set(counts)) == 1 else " / ".join(counts)
+def _attempts(ranges: Mapping[str, list[int]]) -> str:
+    """The fewest and the most at a task, of both sides."""
+    counts = [f"{least}" if least == most else f"{least}–{most}" for least, most in ranges.values()]
+    return " / ".join(counts[:1] if len(set(counts)) == 1 else counts)
 
 
-def _interval(one: Mapping[str, Any], told: Any) -> str:
-    lower, upper = one.get("lower"), one.get("upper")
-    return "" if lower is None or upper is None else f"{told(lower)} … {told(upper)}"
+def _interval(part: Mapping[str, Any], shown: Callable[[float], str]) -> str:
+    lower, upper = part.get("lower"), part.get("upper")
+    return "" if lower is None or upper is None else f"{shown(lower)} … {shown(upper)}"
 
 
 def _number(value: float | None) -> str:
@@ -130,3 +128,28 @@ def _signed(value: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:+.1%}"
+
+
+def show_plan(plan: "PowerPlan") -> None:
+    better = "equal" if plan.difference == 0 else f"{plan.difference:+g} better"
+    show_text(
+        [
+            f"{plan.suite}: a margin of {plan.margin:g} at alpha {plan.alpha:g}, a candidate that"
+            f" is {better}",
+            f"  variance from {plan.source}",
+            f"  at a task, one attempt of each: {plan.spread.within:.4g}; between tasks:"
+            f" {plan.spread.between:.4g}",
+            "",
+        ]
+    )
+    margins = sorted({cell.margin for cell in plan.cells})
+    rows: dict[tuple[int, int], list[str]] = {}
+    for cell in plan.cells:
+        rows.setdefault((cell.tasks, cell.attempts), []).append(f"{cell.power:.0%}")
+    columns = ["tasks", "attempts", *(f"passes at {margin:g}" for margin in margins)]
+    show_table(columns, [[*sizes, *powers] for sizes, powers in rows.items()])
+    lines = [""]
+    for need in plan.needs:
+        count = "no number of tasks" if need.tasks is None else f"{need.tasks} tasks"
+        lines.append(f"  for 80 % at {need.attempts} attempts: {count}")
+    show_text([*lines, ""])

@@ -1,62 +1,26 @@
 """The results of a suite: which attempts count, what is wrong with them, and a metric by task.
 
-Pure. No statistics happen here: what cannot be compared is said before anything is compared.
+Pure, and without statistics: what cannot be compared is reported before anything is compared.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, isfinite
 
 import numpy as np
 
-from penstock.checkpoints.attempt import Attempt, RecordedAttempt
+from penstock.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock.gate.designs import CountedAttempts, count_attempts
-from penstock.gate.evidence import CheckpointIdentity, Evidence, SideEvidence, SuiteEvidence
+from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import EvidenceRules, Metric
 from penstock.gate.statistics import Values
-from penstock.gate.verdict import Finding
+from penstock.gate.verdict import Outcome
 
-_DIGITS = 12
-#: A clock that is put right goes back by less, and what was written just before seems to be later.
+#: A clock that is put right goes back by less; what was written just before then seems later.
 _CLOCK_BACK_SECONDS_MAX = 60
 #: By task, for each attempt: an amount, and what it is a share of.
 Amounts = dict[str, list[tuple[float, float]]]
-
-
-@dataclass(frozen=True)
-class SiftedAttempts:
-    """What counts of one side: scored attempts that are fresh enough."""
-
-    scored: Sequence[RecordedAttempt]
-    errors: int
-    stale: int
-    future: int
-    #: The mean over tasks of the share of errors.
-    by_task: float = 0.0
-
-    @property
-    def error_share(self) -> float:
-        """Of all attempts, or of a task on average where that is more: many attempts at one task
-        hide no errors at the others."""
-        everything = len(self.scored) + self.errors
-        return max(self.errors / everything, self.by_task) if everything else 0.0
-
-
-def sift_attempts(
-    attempts: Sequence[RecordedAttempt], now: int, max_age_s: int | None
-) -> SiftedAttempts:
-    """Errors say nothing about the model, and what is too old nothing about today."""
-    oldest = now - max_age_s * 1_000_000 if max_age_s is not None else None
-    fresh = [one for one in attempts if oldest is None or one.scored_at >= oldest]
-    scored = [one for one in fresh if one.result.error is None]
-    return SiftedAttempts(
-        scored=sorted(scored, key=lambda one: (one.result.task, one.result.attempt)),
-        errors=len(fresh) - len(scored),
-        stale=len(attempts) - len(fresh),
-        future=sum(is_from_the_future(one.scored_at, now) for one in attempts),
-        by_task=_errors_by_task(fresh),
-    )
 
 
 def is_from_the_future(moment: int, now: int) -> bool:
@@ -64,43 +28,173 @@ def is_from_the_future(moment: int, now: int) -> bool:
     return moment > now + _CLOCK_BACK_SECONDS_MAX * 1_000_000
 
 
-def _errors_by_task(attempts: Sequence[RecordedAttempt]) -> float:
-    tried = Counter(one.result.task for one in attempts)
-    failed = Counter(one.result.task for one in attempts if one.result.error is not None)
+@dataclass(frozen=True, kw_only=True)
+class SideResults:
+    """What the candidate or the incumbent has shown on a suite."""
+
+    name: str
+    #: The digest of all its attempts.
+    digest: str
+    #: The attempts that count: fresh enough and no errors, in their order.
+    scored: Sequence[RecordedAttempt]
+    errors: int
+    stale: int
+    future: int
+    #: The mean over tasks of the share of errors.
+    errors_by_task: float
+
+    @property
+    def error_share(self) -> float:
+        """Of all attempts, or of a task on average where that is more: many attempts at one task
+        hide no errors at the others."""
+        attempts = len(self.scored) + self.errors
+        return max(self.errors / attempts, self.errors_by_task) if attempts else 0.0
+
+
+@dataclass(frozen=True)
+class SuiteResults:
+    """A suite whose results may be compared, unless it has `problems`."""
+
+    suite: str
+    version: str | None
+    #: The tasks of which each side needs results.
+    tasks: Sequence[str]
+    #: Whether the suite itself lists them; else these are the tasks that anybody tried.
+    listed: bool
+    candidate: SideResults | None
+    incumbent: SideResults | None
+    problems: Sequence[str]
+    #: Which of the candidate's attempts count, where a design decides it.
+    counted: CountedAttempts | None = None
+
+    def level(self, alpha: float) -> float:
+        """The level at which a test errs in at most alpha of all cases, over all looks."""
+        return alpha if self.counted is None else self.counted.level(alpha)
+
+    @property
+    def sides(self) -> list[SideResults]:
+        return [side for side in (self.candidate, self.incumbent) if side is not None]
+
+
+@dataclass(frozen=True)
+class MetricValues:
+    """A metric of both sides. `gaps` say what is missing: outcomes with their reasons."""
+
+    candidate: Amounts = field(default_factory=dict)
+    incumbent: Amounts | None = None
+    gaps: Sequence[tuple[Outcome, str]] = ()
+
+
+def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules) -> SuiteResults:
+    """Raises nothing: what is wrong stands in `problems`."""
+    if suite.version is None:
+        problem = suite.unlisted or f"there is no suite {suite.suite}"
+        pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
+        if suite.unlisted is None and pinned is not None:
+            problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
+        return SuiteResults(suite.suite, None, (), False, None, None, [problem])
+    candidate, counted = suite.candidate, None
+    if candidate.design is not None:
+        counted = count_attempts(candidate.design, candidate.attempts)
+        if counted.look:
+            candidate = replace(candidate, attempts=counted.attempts)
+    sides = [(evidence.candidate.name, candidate)]
+    if evidence.incumbent is not None:
+        sides.append((evidence.incumbent.name, suite.incumbent or SideEvidence()))
+    results = [_side_results(name, side, evidence.at, rules.max_age_s) for name, side in sides]
+    problems: list[str] = []
+    for (_, side), shown in zip(sides, results, strict=True):
+        problems += _problems(suite, side, shown, rules)
+    tried = sorted({each.result.task for _, side in sides for each in side.attempts})
+    return SuiteResults(
+        suite=suite.suite,
+        version=suite.version,
+        tasks=tuple(suite.tasks) or tuple(tried),
+        listed=bool(suite.tasks),
+        candidate=results[0],
+        incumbent=results[1] if len(results) > 1 else None,
+        problems=problems,
+        counted=counted,
+    )
+
+
+def _side_results(name: str, side: SideEvidence, now: int, max_age_s: int | None) -> SideResults:
+    """Errors say nothing about the model, and what is too old nothing about today."""
+    oldest = now - max_age_s * 1_000_000 if max_age_s is not None else None
+    fresh = [each for each in side.attempts if oldest is None or each.scored_at >= oldest]
+    scored = [each for each in fresh if each.result.error is None]
+    tried = Counter(each.result.task for each in fresh)
+    failed = Counter(each.result.task for each in fresh if each.result.error is not None)
     shares = fsum(failed[task] / tried[task] for task in failed)
-    return round(shares / max(len(tried), 1), _DIGITS)  # a share at its limit is within it
+    return SideResults(
+        name=name,
+        digest=side.digest,
+        scored=sorted(scored, key=lambda each: (each.result.task, each.result.attempt)),
+        errors=len(fresh) - len(scored),
+        stale=len(side.attempts) - len(fresh),
+        future=sum(is_from_the_future(each.scored_at, now) for each in side.attempts),
+        # Rounded, so that a share at its limit is within it.
+        errors_by_task=round(shares / max(len(tried), 1), 12),
+    )
 
 
-def unfit(one: Attempt, metric: Metric) -> str | None:
-    """Why a scored attempt is what nothing can be. Not saying a metric is another matter."""
-    if one.score is None:
-        return "is scored and has no score"
-    amount = getattr(one, metric)
-    if amount is None:
-        return None
-    if not isfinite(amount) or amount < 0 or (metric == "score" and amount > 1):
-        return f"has the {metric} {amount}"
-    if metric == "invalid_tool_calls" and one.tool_calls is not None and amount > one.tool_calls:
-        return f"has {amount} invalid tool calls of {one.tool_calls}"
-    return None
+def _problems(
+    suite: SuiteEvidence, side: SideEvidence, results: SideResults, rules: EvidenceRules
+) -> list[str]:
+    name = results.name
+    if not side.attempts:
+        if side.elsewhere:
+            return [
+                f"{name} was scored on another version of {suite.suite}"
+                f" ({_listed(side.elsewhere)}), and {suite.version} counts"
+            ]
+        return [f"{name} has no results on {suite.suite}"]
+    if results.future:
+        return [f"{results.future} results of {name} on {suite.suite} are from the future"]
+    if suite.tasks and (others := {each.result.task for each in side.attempts} - {*suite.tasks}):
+        return [f"{name} has results of tasks that {suite.suite} does not have ({_listed(others)})"]
+    if results.errors and results.error_share > rules.max_error_share:
+        return [
+            f"{results.errors} of {results.errors + len(results.scored)} attempts of {name} on"
+            f" {suite.suite} are errors, {results.errors_by_task:.1%} of a task's on average; at"
+            f" most {rules.max_error_share:.1%} are allowed"
+        ]
+    if not results.scored:
+        reason = "are too old" if results.stale else "are errors"
+        return [f"all results of {name} on {suite.suite} {reason}"]
+    return []
+
+
+def metric_values(results: SuiteResults, metric: Metric, attempts: int) -> MetricValues:
+    """A metric for each task of both sides."""
+    amounts: list[Amounts] = []
+    gaps: list[tuple[Outcome, str]] = []
+    if results.counted is not None and results.counted.look == 0:
+        plan = f"the plan of {results.sides[0].name} on {results.suite}"
+        gaps.append(("INCONCLUSIVE", f"{plan} has not come to its first look"))
+    for side in results.sides:
+        amounts.append(amounts_by_task(side.scored, metric))
+        if gap := _gap(results, side, amounts[-1], metric, attempts):
+            gaps.append(gap)
+    return MetricValues(amounts[0], amounts[1] if len(amounts) > 1 else None, gaps)
 
 
 def amounts_by_task(scored: Sequence[RecordedAttempt], metric: Metric) -> Amounts:
-    """Attempts that do not say it are left out: that is no 0."""
-    found: Amounts = defaultdict(list)
-    for kept in scored:
-        one = kept.result
-        amount = getattr(one, metric)
-        whole = one.tool_calls if metric == "invalid_tool_calls" else 1
+    """Attempts without the metric are left out: a missing value is no 0."""
+    amounts: Amounts = defaultdict(list)
+    for recorded in scored:
+        attempt = recorded.result
+        amount = getattr(attempt, metric)
+        whole = attempt.tool_calls if metric == "invalid_tool_calls" else 1
         if amount is not None and whole is not None:
-            found[one.task].append((float(amount), float(whole)))
-    return dict(found)
+            amounts[attempt.task].append((float(amount), float(whole)))
+    return dict(amounts)
 
 
-def task_values(found: Amounts, tasks: Sequence[str]) -> tuple[float, Values]:
+def task_values(amounts: Amounts, tasks: Sequence[str]) -> tuple[float, Values]:
     """The mean over tasks, and what each task adds to it. A share of tool calls is one of all
     calls, so its tasks are those of the ratio, linear around it (the mean stays the ratio)."""
-    means = np.array([np.sort(np.array(found[task]), axis=0).mean(axis=0) for task in tasks])
+    means = np.array([np.sort(np.array(amounts[task]), axis=0).mean(axis=0) for task in tasks])
     amount, whole = means[:, 0], means[:, 1]
     if (whole == 1).all():
         return float(amount.mean()), amount
@@ -110,171 +204,48 @@ def task_values(found: Amounts, tasks: Sequence[str]) -> tuple[float, Values]:
     return float(ratio), np.asarray(ratio + (amount - ratio * whole) / whole.mean())
 
 
-#: How many names a sentence lists.
-_NAMES = 3
-
-
-@dataclass(frozen=True)
-class SideResults:
-    """What one of the two has shown on a suite."""
-
-    name: str
-    sifted: SiftedAttempts
-    digest: str
-
-
-@dataclass(frozen=True)
-class SuiteResults:
-    """A suite whose results may be compared, unless it has `problems`."""
-
-    suite: str
-    version: str | None
-    #: Those that each side has to have results of.
-    tasks: Sequence[str]
-    #: Whether the suite itself says so; else these are the tasks that anybody tried.
-    listed: bool
-    candidate: SideResults | None
-    incumbent: SideResults | None
-    problems: Sequence[str]
-    #: Which of the candidate's attempts count, where a design says it.
-    counted: CountedAttempts | None = None
-
-    def level(self, alpha: float) -> float:
-        """With which level a test errs in at most alpha of all cases, over all looks."""
-        return alpha if self.counted is None else self.counted.level(alpha)
-
-    @property
-    def sides(self) -> list[SideResults]:
-        return [one for one in (self.candidate, self.incumbent) if one is not None]
-
-
-@dataclass(frozen=True)
-class MetricValues:
-    """A metric of both sides, or what is missing of it."""
-
-    candidate: Amounts = field(default_factory=dict)
-    incumbent: Amounts | None = None
-    gaps: Sequence[Finding] = ()
-
-
-def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules) -> SuiteResults:
-    """Raises nothing: what is wrong stands in `problems`."""
-    if suite.version is None:
-        return SuiteResults(
-            suite.suite, None, (), False, None, None, [_unknown_version(evidence, suite)]
-        )
-    pairs: list[tuple[CheckpointIdentity, SideEvidence]] = [(evidence.candidate, suite.candidate)]
-    if evidence.incumbent is not None:
-        pairs.append((evidence.incumbent, suite.incumbent or SideEvidence()))
-    counted = None
-    if (design := suite.candidate.design) is not None:
-        counted = count_attempts(design, suite.candidate.attempts)
-        if counted.look:
-            pairs[0] = evidence.candidate, replace(suite.candidate, attempts=counted.attempts)
-    shown = [
-        SideResults(
-            who.name, sift_attempts(side.attempts, evidence.at, rules.max_age_s), side.digest
-        )
-        for who, side in pairs
-    ]
-    tried = sorted({one.result.task for _, side in pairs for one in side.attempts})
-    problems: list[str] = []
-    for (_, side), one in zip(pairs, shown, strict=True):
-        problems += _problems(suite, side, one, rules)
-    return SuiteResults(
-        suite=suite.suite,
-        version=suite.version,
-        tasks=tuple(suite.tasks) or tuple(tried),
-        listed=bool(suite.tasks),
-        candidate=shown[0],
-        incumbent=shown[1] if len(shown) > 1 else None,
-        problems=problems,
-        counted=counted,
-    )
-
-
-def _unknown_version(evidence: Evidence, suite: SuiteEvidence) -> str:
-    if suite.unlisted is not None:
-        return suite.unlisted
-    pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
-    if pinned is not None:
-        return f"there is no version {pinned} of the suite {suite.suite}, which the policy names"
-    return f"there is no suite {suite.suite}"
-
-
-def _problems(
-    suite: SuiteEvidence, side: SideEvidence, one: SideResults, rules: EvidenceRules
-) -> list[str]:
-    sifted = one.sifted
-    if not side.attempts:
-        if side.elsewhere:
-            return [
-                f"{one.name} was scored on another version of {suite.suite}"
-                f" ({listed(side.elsewhere)}), and {suite.version} counts"
-            ]
-        return [f"{one.name} has no results on {suite.suite}"]
-    if sifted.future:
-        return [f"{sifted.future} results of {one.name} on {suite.suite} are from the future"]
-    if suite.tasks and (others := {each.result.task for each in side.attempts} - {*suite.tasks}):
-        return [f"{one.name} has results of tasks that {suite.suite} has not ({listed(others)})"]
-    if sifted.errors and sifted.error_share > rules.max_error_share:
-        return [
-            f"{sifted.errors} of {sifted.errors + len(sifted.scored)} attempts of {one.name} on"
-            f" {suite.suite} are errors, {sifted.by_task:.1%} of a task's on average, and at most"
-            f" {rules.max_error_share:.1%} may be"
-        ]
-    if not sifted.scored:
-        what = "are too old" if sifted.stale else "are errors"
-        return [f"all results of {one.name} on {suite.suite} {what}"]
-    return []
-
-
-def metric_values(looked: SuiteResults, metric: Metric, attempts: int) -> MetricValues:
-    """A metric for each task of both sides."""
-    found: list[Amounts] = []
-    gaps: list[Finding] = []
-    if looked.counted is not None and looked.counted.look == 0:
-        why = f"the plan of {looked.sides[0].name} on {looked.suite} has not come to its first look"
-        gaps.append(Finding("INCONCLUSIVE", why))
-    for one in looked.sides:
-        said = amounts_by_task(one.sifted.scored, metric)
-        found.append(said)
-        if gap := _gap(looked, one, said, metric, attempts):
-            gaps.append(gap)
-    return MetricValues(found[0], found[1] if len(found) > 1 else None, gaps)
-
-
 def _gap(
-    looked: SuiteResults, one: SideResults, said: Amounts, metric: Metric, attempts: int
-) -> Finding | None:
-    where = f"{one.name} on {looked.suite}"
-    for kept in one.sifted.scored:
-        if why := unfit(kept.result, metric):
-            return Finding("ERROR", f"{_attempt(kept.result)} of {where} {why}")
-    if not said:
-        return Finding("ERROR", f"no result of {where} says its {metric}")
-    silent = len(one.sifted.scored) - sum(map(len, said.values()))
+    results: SuiteResults, side: SideResults, amounts: Amounts, metric: Metric, attempts: int
+) -> tuple[Outcome, str] | None:
+    where = f"{side.name} on {results.suite}"
+    for recorded in side.scored:
+        attempt = recorded.result
+        if why := _unfit(attempt, metric):
+            return "ERROR", f"attempt {attempt.attempt} at {attempt.task} of {where} {why}"
+    if not amounts:
+        return "ERROR", f"no result of {where} has the metric {metric}"
+    silent = len(side.scored) - sum(map(len, amounts.values()))
     if silent:
-        return Finding("INCONCLUSIVE", f"{silent} results of {where} do not say their {metric}")
-    missing = [task for task in looked.tasks if task not in said]
-    short = [task for task in looked.tasks if len(said.get(task, ())) < attempts]
-    if short and one.sifted.stale:
-        return Finding("ERROR", f"{one.sifted.stale} results of {where} are too old: run it again")
+        return "INCONCLUSIVE", f"{silent} results of {where} do not have the metric {metric}"
+    missing = [task for task in results.tasks if task not in amounts]
+    short = [task for task in results.tasks if len(amounts.get(task, ())) < attempts]
+    if short and side.stale:
+        return "ERROR", f"{side.stale} results of {where} are too old: run it again"
     if missing:
-        why = f"{len(missing)} of {len(looked.tasks)} tasks have no result of {where}"
-        return Finding("INCONCLUSIVE", f"{why} ({listed(missing)})")
+        why = f"{len(missing)} of {len(results.tasks)} tasks have no result of {where}"
+        return "INCONCLUSIVE", f"{why} ({_listed(missing)})"
     if short:
-        lacking = sum(attempts - len(said[task]) for task in short)
-        why = f"{lacking} attempts of {where} are missing: {attempts} are asked of each task"
-        return Finding("INCONCLUSIVE", f"{why} ({listed(short)})")
+        lacking = sum(attempts - len(amounts[task]) for task in short)
+        why = f"{lacking} attempts of {where} are missing: each task needs {attempts}"
+        return "INCONCLUSIVE", f"{why} ({_listed(short)})"
     return None
 
 
-def _attempt(one: Attempt) -> str:
-    return f"attempt {one.attempt} at {one.task}"
+def _unfit(attempt: Attempt, metric: Metric) -> str | None:
+    """Why no scored attempt can be so. One without the metric is fit."""
+    if attempt.score is None:
+        return "is scored and has no score"
+    amount, calls = getattr(attempt, metric), attempt.tool_calls
+    if amount is None:
+        return None
+    if not isfinite(amount) or amount < 0 or (metric == "score" and amount > 1):
+        return f"has the {metric} {amount}"
+    if metric == "invalid_tool_calls" and calls is not None and amount > calls:
+        return f"has {amount} invalid tool calls of {calls}"
+    return None
 
 
-def listed(names: Sequence[str] | set[str]) -> str:
+def _listed(names: Collection[str]) -> str:
+    """The first three of them."""
     known = sorted(names)
-    more = f" and {len(known) - _NAMES} more" if len(known) > _NAMES else ""
-    return ", ".join(known[:_NAMES]) + more
+    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")

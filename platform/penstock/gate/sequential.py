@@ -1,23 +1,17 @@
-"""Comparisons of two arms of live traffic, at any time and as often as one likes.
+"""Comparisons of two arms of live traffic, at any time and as often as one likes
+(docs/research/sequential.md).
 
-The cluster is the user: a user's sessions resemble each other, so a user counts once, by the mean
-of their sessions. Arms are compared within a phase, a time in which the canary's share did not
-change: over phases a drift of the metric would look like a difference. The bounds are asymptotic
-confidence sequences: a normal mixture over the information that was gathered.
-
-An estimate whose variance is v has gathered the information 1/v. Information × (estimate − truth)
-is, in the limit of many observations, Brownian motion in the information. A mixture of likelihood
-ratios over normally distributed drifts bounds that for ever (Robbins 1970; one-sided: Howard,
-Ramdas, McAuliffe and Sekhon 2021).
-
-A metric between bounds (a rate, a persistence) is compared as it is. One with a heavy tail (a
-latency) is compared by its logarithm, where a margin is a ratio: see `on_log_scale`.
+The cluster is the user, who counts once, by the mean of their sessions. Arms are compared within a
+phase, a time in which the canary's share did not change. The bounds are asymptotic confidence
+sequences: an estimate with the variance v has gathered the information 1/v, and information ×
+(estimate − truth) is Brownian motion in the limit, which a normal mixture of likelihood ratios
+bounds for ever (Robbins 1970; one-sided: Howard, Ramdas, McAuliffe and Sekhon 2021). A metric with
+a heavy tail (a latency) is compared by its logarithm, where a margin is a ratio.
 
 `check_sample_ratio` says whether the canary gets its share of the users. If not, something beside
-the model differs (users who crash leave no session), and no comparison of the arms means anything.
-Its evidence is a Bayes factor: the chance of the counts when the share is unknown, over that when
-it is as set. While the share is as set, it ever exceeds 1/alpha with a chance of at most alpha,
-however often one looks (Lindon and Malek 2020). Phases with other shares multiply.
+the model differs, and no comparison means anything. Its evidence is a Bayes factor: the chance of
+the counts when the share is unknown, over that when it is as set. While the share is as set, it
+ever exceeds 1/alpha with a chance of at most alpha (Lindon and Malek 2020). Phases multiply.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,9 +57,7 @@ _THOUGHT = 10.0
 
 @dataclass(frozen=True)
 class UserResult:
-    """What one user showed in one arm during one phase: so many sessions, with this sum. The order
-    of cells says nothing. A user whom a growing share moved to the canary has cells in both
-    arms."""
+    """How many sessions of one user in one arm during one phase there are, and their sum."""
 
     phase: int
     arm: Arm
@@ -76,18 +68,16 @@ class UserResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmQuestion:
-    """Is the canary worse than the current checkpoint by more than the margin?
-
-    `direction` says whether more is better. `bounds` are the least and the greatest value that the
-    metric can have, None where there are none. `margin` is on the metric's scale, and above 0.
-    Either answer is wrong with a chance of at most `alpha`; where several metrics may each end a
-    canary, `breach_alpha` is that chance for one of them: alpha / metrics.
-    """
+    """Is the canary worse than the current checkpoint by more than the margin?"""
 
     direction: Direction
+    #: On the metric's scale, and above 0.
     margin: float
+    #: The chance that an answer is wrong. Where several metrics may each end a canary,
+    #: `breach_alpha` is that chance for one of them: alpha / metrics.
     alpha: float = 0.05
     breach_alpha: float | None = None
+    #: The least and the greatest value that the metric can have, if there are such.
     bounds: tuple[float, float] | None = (0.0, 1.0)
     min_clusters: int = MIN_CLUSTERS
 
@@ -96,10 +86,9 @@ class ArmQuestion:
 class ArmComparison:
     """`pass`: shown not to be worse by more than the margin. `breach`: shown to be.
 
-    `difference` is canary − current on the metric's scale, whichever direction is better. Each of
-    `lower` and `upper` is wrong with a chance of at most alpha (breach_alpha on the worse side),
-    over all looks together; they are None as long as there are too few users. `clusters` counts
-    users as they weigh in the comparison.
+    `difference` is canary − current on the metric's scale. Each of `lower` and `upper` is wrong
+    with a chance of at most alpha (breach_alpha on the worse side), over all looks together; they
+    are None while there are too few users. `clusters` counts users as they weigh.
     """
 
     outcome: ArmOutcome
@@ -130,9 +119,8 @@ def as_ratio(difference: float) -> float:
 def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmComparison:
     """Looks at all sessions there are. It may be asked at any time, and stopped on its answer."""
     sample = _ArmSample(list(cells))
-    clusters = sample.clusters()
-    sides: dict[str, Any] = {"clusters": clusters, "sessions": sample.sessions}
-    few = [arm for arm, number in clusters.items() if number < question.min_clusters]
+    sides: dict[str, Any] = {"clusters": sample.clusters, "sessions": sample.sessions}
+    few = [arm for arm, users in sample.clusters.items() if users < question.min_clusters]
     if few:
         why = f"fewer than {question.min_clusters} users in {' and '.join(few)}"
         return ArmComparison(outcome="undecided", why=why, **sides)
@@ -140,7 +128,12 @@ def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmCompa
     below, above = bound_distances(variance, question)
     gain = difference if question.direction == "max" else -difference
     worst, best = gain - below, gain + above
-    outcome, why = _answer(worst, best, question.margin)
+    outcome: ArmOutcome = "undecided"
+    why = "the margin lies within the interval"
+    if worst > -question.margin:
+        outcome, why = "pass", "not worse by more than the margin"
+    elif best < -question.margin:
+        outcome, why = "breach", "worse by more than the margin"
     ends = sorted((worst, best) if question.direction == "max" else (-worst, -best))
     return ArmComparison(
         outcome=outcome, why=why, difference=difference, lower=ends[0], upper=ends[1],
@@ -159,14 +152,6 @@ def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
     )
 
 
-def _answer(worst: float, best: float, margin: float) -> tuple[ArmOutcome, str]:
-    if worst > -margin:
-        return "pass", "not worse by more than the margin"
-    if best < -margin:
-        return "breach", "worse by more than the margin"
-    return "undecided", "the margin lies within the interval"
-
-
 class _ArmSample:
     """Users' means as arrays, and what each of them weighs.
 
@@ -180,93 +165,81 @@ class _ArmSample:
             self.sessions[cell.arm] += cell.count
         cells = [cell for cell in cells if cell.count]
         self._mean = np.array([cell.total / cell.count for cell in cells])
-        self._canary = np.array([cell.arm == "canary" for cell in cells], dtype=bool)
+        self._arm = np.array([cell.arm == "canary" for cell in cells], dtype=int)
         _, self._user = _numbered([cell.cluster for cell in cells])
         phases, self._phase = _numbered([cell.phase for cell in cells])
-        self._users = np.zeros((2, phases))
-        np.add.at(self._users, (self._canary.astype(int), self._phase), 1)
+        self._users = self._sums(1.0, phases)
         both = np.where(
             self._users.min(axis=0, initial=np.inf) >= 2,
             self._users.prod(axis=0) / np.maximum(self._users.sum(axis=0), 1), 0,
         )  # fmt: skip
         self._shares = both / max(both.sum(), 1e-300)
-
-    def _weights(self) -> Any:
-        """Of each mean in the difference: 1 in all for the canary, −1 for the current."""
-        arm = self._canary.astype(int)
-        return (2 * arm - 1) * self._shares[self._phase] / self._users[arm, self._phase]
-
-    def clusters(self) -> dict[Arm, float]:
-        """How many users of equal weight would tell as much."""
-        squares = self._weights() ** 2
-        return {
-            "current": _inverse(squares[~self._canary].sum()),
-            "canary": _inverse(squares[self._canary].sum()),
-        }
+        #: Of each mean in the difference: 1 in all for the canary, −1 for the current.
+        self._weights = (2 * self._arm - 1) * self._shares[self._phase]
+        self._weights = self._weights / self._users[self._arm, self._phase]
+        #: By arm: how many users of equal weight would tell as much.
+        squares = [float((self._weights[self._arm == arm] ** 2).sum()) for arm in (0, 1)]
+        current, canary = (1 / each if each else 0.0 for each in squares)
+        self.clusters: dict[Arm, float] = {"current": current, "canary": canary}
 
     def difference(self) -> float:
-        return float(self._weights() @ self._mean)
+        return float(self._weights @ self._mean)
 
     def variance(self, question: ArmQuestion) -> float:
         """By user: what a user adds in all phases and arms is one summand."""
-        arm = self._canary.astype(int)
-        users = self._users[arm, self._phase]
-        means = self._sums(self._mean) / np.maximum(self._users, 1)
-        away = (self._mean - means[arm, self._phase]) * np.sqrt(users / np.maximum(users - 1, 1))
-        by_user = np.bincount(self._user, weights=self._weights() * away)
-        spreads = self._sums(away**2) / np.maximum(self._users, 1)
+        users = self._users[self._arm, self._phase]
+        number = np.maximum(self._users, 1)
+        means = self._sums(self._mean, len(self._shares)) / number
+        away = self._mean - means[self._arm, self._phase]
+        away = away * np.sqrt(users / np.maximum(users - 1, 1))
+        by_user = np.bincount(self._user, weights=self._weights * away)
+        spreads = self._sums(away**2, len(self._shares)) / number
         more = missing_variance(self._users, means, spreads, question)
         return float((by_user**2).sum() + (self._shares**2 * more).sum())
 
-    def _sums(self, values: Any) -> Any:
-        sums = np.zeros(self._users.shape)
-        np.add.at(sums, (self._canary.astype(int), self._phase), values)
+    def _sums(self, values: Any, phases: int) -> Any:
+        """By arm and phase."""
+        sums = np.zeros((2, phases))
+        np.add.at(sums, (self._arm, self._phase), values)
         return sums
+
+
+def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
+    places: dict[Any, int] = {}
+    numbers = [places.setdefault(name, len(places)) for name in names]
+    return len(places), np.array(numbers, dtype=int)
 
 
 def missing_variance(users: Any, means: Any, spreads: Any, question: ArmQuestion) -> Any:
     """What the variances of the arms' means lack. All have the shape (arm, phase, …), the current
     arm first.
 
-    A small arm that was lucky seems to vary little as well: a rate of 0 of 40 does not vary at all,
-    and bounds that believe it pass three times too often. So an arm has at least the variance that
-    it would have if the canary were worse by just the margin, the users of both arms taken
-    together; and a metric with bounds that of one further user who sits at either of them.
+    A small arm that was lucky seems to vary little: a rate of 0 of 40 does not vary at all. So an
+    arm has at least the variance that it would have if the canary were worse by just the margin,
+    and a metric with bounds that of one further user who sits at either of them.
     """
     worse = -question.margin if question.direction == "max" else question.margin
-    level = (users * (means - worse * _of_canary(means.ndim))).sum(axis=0) / np.maximum(
-        users.sum(axis=0), 1
-    )
+    canary = np.array([0.0, 1.0]).reshape(2, *[1] * (means.ndim - 1))
+    level = (users * (means - worse * canary)).sum(axis=0) / np.maximum(users.sum(axis=0), 1)
     if question.bounds is not None:  # where neither arm could lie outside of them
         least, greatest = question.bounds
         level = np.clip(level, least + max(-worse, 0), max(greatest - max(worse, 0), least))
-    at_margin = level + worse * _of_canary(means.ndim)
-    feared = _variance_scale(users, means, spreads, at_margin, question) * _variance_shape(
-        at_margin, question
-    )
-    number = np.maximum(users, 1)
-    doubt, prior = _DOUBT, 0.0
-    if question.bounds is not None:
-        prior = (question.bounds[1] - question.bounds[0]) ** 2 / 4
-        doubt = _DOUBT * np.minimum(
-            prior / np.maximum(_variance_shape(at_margin, question), 1e-300), 1e6
-        )
-    return doubt / (doubt + number) * np.maximum(feared - spreads, 0) / number + prior / number**2
-
-
-def _variance_scale(
-    users: Any, means: Any, spreads: Any, at_margin: Any, question: ArmQuestion
-) -> Any:
-    """How much of the variance that its mean would allow users show, all together. Between bounds
-    they may show all of it, and are thought to until a few of them were seen."""
+    at_margin = _variance_shape(level + worse * canary, question)
+    # How much of the variance that its mean would allow users show, all together. Between bounds
+    # they may show all of it, and are thought to until a few of them were seen.
     free = np.maximum(users - 1, 0)
     shown = (free * spreads).sum(axis=(0, 1))
     allowed = (free * _variance_shape(means, question)).sum(axis=(0, 1))
+    doubt, prior = _DOUBT, 0.0
     if question.bounds is not None:
-        average = (users * _variance_shape(at_margin, question)).sum(axis=(0, 1))
+        average = (users * at_margin).sum(axis=(0, 1))
         thought = _THOUGHT * average / np.maximum(users.sum(axis=(0, 1)), 1)
         shown, allowed = shown + thought, allowed + thought
-    return np.where(allowed > 0, shown / np.maximum(allowed, 1e-300), 1.0)
+        prior = (question.bounds[1] - question.bounds[0]) ** 2 / 4
+        doubt = _DOUBT * np.minimum(prior / np.maximum(at_margin, 1e-300), 1e6)
+    scale = np.where(allowed > 0, shown / np.maximum(allowed, 1e-300), 1.0)
+    feared, number = scale * at_margin, np.maximum(users, 1)
+    return doubt / (doubt + number) * np.maximum(feared - spreads, 0) / number + prior / number**2
 
 
 def _variance_shape(means: Any, question: ArmQuestion) -> Any:
@@ -277,22 +250,8 @@ def _variance_shape(means: Any, question: ArmQuestion) -> Any:
     return np.maximum(means - least, 0) * np.maximum(greatest - means, 0)
 
 
-def _of_canary(dimensions: int) -> Any:
-    return np.array([0.0, 1.0]).reshape(2, *[1] * (dimensions - 1))
-
-
-def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
-    places: dict[Any, int] = {}
-    numbers = [places.setdefault(name, len(places)) for name in names]
-    return len(places), np.array(numbers, dtype=int)
-
-
-def _inverse(value: float) -> float:
-    return 1 / float(value) if value else 0.0
-
-
-#: How closely an unknown share is thought to lie around the one that was said, as a number of users
-#: seen before: large and small mismatches are both found.
+#: How closely an unknown share is thought to lie around the expected one, as a number of users
+#: observed before: large and small mismatches are both found.
 _CONCENTRATIONS = (30.0, 300.0, 3000.0)
 
 
@@ -308,7 +267,8 @@ class PhaseUsers:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRatio:
-    """`p` is valid at every look: 1 / the evidence, at most 1."""
+    """`p` is valid at every look: 1 / the evidence, at most 1. `expected` and `found` are users of
+    the canary."""
 
     outcome: Literal["fits", "mismatch"]
     p: float
@@ -317,31 +277,25 @@ class SampleRatio:
     users: int
 
 
-def check_sample_ratio(seen: Iterable[PhaseUsers], alpha: float = 0.001) -> SampleRatio:
-    """`expected` and `found` are users of the canary. A share of 0 or 1 leaves nothing to see."""
-    phases = [one for one in seen if 0 < one.share < 1]
-    users = sum(one.canary + one.current for one in phases)
-    evidence = _log_mean_exp(
-        [sum(_log_factor(one, size) for one in phases) for size in _CONCENTRATIONS]
-    )
+def check_sample_ratio(phases: Iterable[PhaseUsers], alpha: float = 0.001) -> SampleRatio:
+    """A phase with a share of 0 or 1 shows nothing."""
+    phases = [phase for phase in phases if 0 < phase.share < 1]
+    factors = [sum(_log_factor(phase, size) for phase in phases) for size in _CONCENTRATIONS]
+    top = max(factors)
+    evidence = top + log(sum(exp(factor - top) for factor in factors) / len(factors))
     return SampleRatio(
         outcome="mismatch" if evidence >= -log(alpha) else "fits",
         p=min(1.0, exp(-evidence)) if evidence > 0 else 1.0,
-        expected=sum((one.canary + one.current) * one.share for one in phases),
-        found=sum(one.canary for one in phases),
-        users=users,
+        expected=sum((phase.canary + phase.current) * phase.share for phase in phases),
+        found=sum(phase.canary for phase in phases),
+        users=sum(phase.canary + phase.current for phase in phases),
     )
 
 
-def _log_factor(seen: PhaseUsers, concentration: float) -> float:
+def _log_factor(phase: PhaseUsers, concentration: float) -> float:
     from scipy.special import betaln
 
-    canary, current = concentration * seen.share, concentration * (1 - seen.share)
-    unknown = betaln(canary + seen.canary, current + seen.current) - betaln(canary, current)
-    said = seen.canary * log(seen.share) + seen.current * log(1 - seen.share)
-    return float(unknown - said)
-
-
-def _log_mean_exp(values: list[float]) -> float:
-    top = max(values)
-    return top + log(sum(exp(value - top) for value in values) / len(values))
+    canary, current = concentration * phase.share, concentration * (1 - phase.share)
+    unknown = betaln(canary + phase.canary, current + phase.current) - betaln(canary, current)
+    expected = phase.canary * log(phase.share) + phase.current * log(1 - phase.share)
+    return float(unknown - expected)

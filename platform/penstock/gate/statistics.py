@@ -1,22 +1,18 @@
-"""What tasks show of a mean: between which bounds it lies, and whether it is over a limit.
+"""Between which bounds a mean over tasks lies, and whether it is over a limit
+(docs/research/gate-statistics.md).
 
 Tasks are the clusters: each counts once, with the mean over its attempts, and two checkpoints are
-paired by task. A plain t is right where many tasks differ. Where few do, it takes for certain
-that what was not seen does not exist: of 30 tasks without any difference it says that the mean
-difference is 0, and lets through whatever breaks one task in fifty, more often than not. Two bounds
-stand in for it. Each suspects that one task in some has lost everything without being seen, and
-each was measured to err at most as often as it says (`make gate-study`, docs/gate.md):
+paired by task. Where few tasks differ, a plain t test is certain that what was not observed does
+not exist. Two bounds replace it, and the better one counts:
 
-- the t, corrected for skew, its variance and its skew those of the tasks and of one more that lost
-  everything, and half a step of the scores added, since scores are counted in steps;
-- the chance of what was seen if a share of the tasks loses everything and the others differ as
-  they did. Where nothing differs at all this is (1 - share) ** tasks, exactly.
-
-The first is the better one where much differs, the second where little does; the better one counts.
+- the t bound, corrected for skew, as if one more task had lost everything, and with half a step of
+  the scores added: better where much differs;
+- the chance of the observed scores if a share of the tasks loses everything and the others differ
+  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -68,9 +64,9 @@ class Comparison:
     upper: float
     margin: float
     alpha: float
-    #: Of a loss of at least the margin, given what was seen; small speaks for the candidate.
+    #: How likely the scores are if the loss is at least the margin; small speaks for the candidate.
     p: float
-    #: Of a loss smaller than the margin; small speaks against it.
+    #: The same if the loss is smaller than the margin; small speaks against the candidate.
     p_worse: float
 
 
@@ -83,11 +79,14 @@ def compare(
     direction: Literal["max", "min"] = "max",
     bounded: bool = True,
 ) -> Comparison:
-    """Scores of attempts by task. Where they are `bounded` they lie between 0 and 1. Tasks of only
-    one side are left out: whoever calls has to say so. Raises ValueError for fewer than two."""
+    """Scores of attempts by task; `bounded` ones lie between 0 and 1. Tasks of one side alone are
+    left out: callers have to say so. Raises ValueError for fewer than two tasks."""
     tasks = sorted(candidate.keys() & incumbent.keys())
-    ours = np.array([_mean(candidate[task]) for task in tasks])
-    theirs = np.array([_mean(incumbent[task]) for task in tasks])
+    # Sorted first, so that the order of attempts does not change the rounding of their mean.
+    ours, theirs = (
+        np.array([np.sort(np.asarray(side[task], dtype=float)).mean() for task in tasks])
+        for side in (candidate, incumbent)
+    )
     scale = None if bounded or not tasks else float(ours.mean() + theirs.mean()) / 2
     return compare_values(
         ours, theirs, margin=margin, alpha=alpha, direction=direction, scale=scale
@@ -103,33 +102,28 @@ def compare_values(
     direction: Literal["max", "min"] = "max",
     scale: float | None = None,
 ) -> Comparison:
-    """One value for each task and side. Between 0 and 1, or with the `scale` of a metric that has
-    no end. Raises ValueError."""
+    """One value for each task and side: between 0 and 1, or with the `scale` of a metric that has
+    no upper end. Raises ValueError."""
     differences = ours - theirs if direction == "max" else theirs - ours
     worst, best = -1.0, 1.0
     if scale is not None:
         reach = reach_of(differences, scale)
         worst, best = differences.mean() - reach, differences.mean() + reach
-    found = estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha)
+    estimated = asdict(estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha))
     return Comparison(
-        tasks=found.tasks,
         candidate_mean=float(ours.mean()),
         incumbent_mean=float(theirs.mean()),
-        difference=found.mean,
-        standard_error=found.standard_error,
-        df=found.tasks - 1,
-        lower=found.lower,
-        upper=found.upper,
+        difference=estimated.pop("mean"),
+        df=estimated["tasks"] - 1,
         margin=margin,
         alpha=alpha,
-        p=found.p,
-        p_worse=found.p_worse,
+        **estimated,
     )
 
 
 def estimate(values: Values, *, worst: float, best: float, limit: float, alpha: float) -> Estimate:
-    """The mean of one value for each task, which lie between `worst` and `best`. Raises ValueError
-    for fewer than two tasks."""
+    """The mean of one value for each task, all between `worst` and `best`. Raises ValueError for
+    fewer than two tasks."""
     if values.size < 2 or not np.isfinite(values).all():
         raise ValueError("at least two tasks are needed, and finite values")
     mean, turned = float(values.mean()), -values
@@ -145,24 +139,33 @@ def estimate(values: Values, *, worst: float, best: float, limit: float, alpha: 
 
 
 def reach_of(values: Values, scale: float) -> float:
-    """How far a task that was not seen may lie from the mean, where a metric has no end: as far as
-    the furthest one that was seen, or as the scale."""
+    """How far an unobserved task may lie from the mean of a metric that has no end: as far as the
+    furthest observed one, or as the scale."""
     far = float(np.abs(values - values.mean()).max(initial=0.0))
     return max(far, abs(float(scale)), _LEAST)
 
 
 def lower_bound(values: Values, worst: float, alpha: float) -> float:
-    """Under which the mean lies in at most alpha of all cases."""
-    seen = _Sample.of(values[np.newaxis], worst)
-    bound = float(_expanded_bound(seen, alpha)[0])
-    return max(bound, _lost_bound(seen, alpha, max(bound, worst)))
+    """The mean lies below this in at most alpha of all cases."""
+    sample = _Sample.of(values[np.newaxis], worst)
+    bound = float(_expanded_bound(sample, alpha)[0])
+    low = max(bound, worst)
+    if _lost_chance(sample, low)[0] <= alpha:  # then the second bound is higher
+        high = float(sample.mean[0])
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if _lost_chance(sample, middle)[0] <= alpha:
+                low = middle
+            else:
+                high = middle
+    return max(bound, low)
 
 
 def chance(values: Values, worst: float, limit: float) -> Any:
     """How likely so high a mean is where the truth is `limit` at most. Along the last axis."""
-    seen = _Sample.of(np.atleast_2d(values), worst)
-    found = np.minimum(_expanded_chance(seen, limit), _lost_chance(seen, limit))
-    return found if values.ndim > 1 else found[0]
+    sample = _Sample.of(np.atleast_2d(values), worst)
+    chances = np.minimum(_expanded_chance(sample, limit), _lost_chance(sample, limit))
+    return chances if values.ndim > 1 else chances[0]
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,6 @@ class _Sample:
     #: The sum of the squared differences from the mean.
     squares: Values
     median: Values
-    #: How far the worst possible value lies below the mean.
-    depth: Values
     #: The first bound's standard error, skew and step.
     error: Values
     skew: Values
@@ -188,7 +189,7 @@ class _Sample:
         mean = rows.mean(axis=-1)
         apart = rows - mean[:, np.newaxis]
         squares = (apart**2).sum(axis=-1)
-        depth = np.maximum(mean - worst, _LEAST)
+        depth = np.maximum(mean - worst, _LEAST)  # of the worst possible value below the mean
         median = np.median(rows, axis=-1)
         off = np.abs(rows - median[:, np.newaxis])
         total = off.sum(axis=-1)
@@ -199,7 +200,6 @@ class _Sample:
             mean=mean,
             squares=squares,
             median=median,
-            depth=depth,
             error=np.sqrt(spread / (tasks * (tasks - 1))),
             skew=np.maximum(depth**3 - (apart**3).sum(axis=-1), 0) / spread / tasks,
             step=_STEP / tasks * np.where(total > 0, (off**2).sum(axis=-1) / known, depth),
@@ -207,86 +207,58 @@ class _Sample:
         )
 
 
-def _expanded_bound(seen: _Sample, alpha: float) -> Values:
+def _expanded_bound(sample: _Sample, alpha: float) -> Values:
     from scipy.special import stdtrit
 
-    t = stdtrit(seen.tasks - 1, 1 - alpha)
-    return _array(seen.mean - t * seen.error - (2 * t**2 + 1) / 6 * seen.skew - seen.step)
+    t = stdtrit(sample.tasks - 1, 1 - alpha)
+    return _array(sample.mean - t * sample.error - (2 * t**2 + 1) / 6 * sample.skew - sample.step)
 
 
-def _expanded_chance(seen: _Sample, limit: float) -> Values:
+def _expanded_chance(sample: _Sample, limit: float) -> Values:
     """The alpha at which the bound above reaches the limit: its quadratic in t, solved."""
     from scipy.special import stdtr
 
-    room = seen.mean - limit - seen.step - seen.skew / 6
-    under = seen.error**2 + 4 / 3 * seen.skew * room
-    t = 2 * room / (seen.error + np.sqrt(np.maximum(under, 0)))
-    return _array(np.where(under > 0, 1 - stdtr(seen.tasks - 1, t), 1.0))
+    room = sample.mean - limit - sample.step - sample.skew / 6
+    under = sample.error**2 + 4 / 3 * sample.skew * room
+    t = 2 * room / (sample.error + np.sqrt(np.maximum(under, 0)))
+    return _array(np.where(under > 0, 1 - stdtr(sample.tasks - 1, t), 1.0))
 
 
-def _lost_bound(seen: _Sample, alpha: float, low: float) -> float:
-    """The second bound, where it is above `low`; else `low`."""
-    if _lost_chance(seen, low)[0] > alpha:
-        return low
-    high = float(seen.mean[0])
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if _lost_chance(seen, middle)[0] <= alpha:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _lost_chance(seen: _Sample, limit: float) -> Values:
+def _lost_chance(sample: _Sample, limit: float) -> Values:
     """The greatest chance over the levels at which those tasks may stand that lost nothing."""
-    top = np.maximum(np.maximum(seen.mean, seen.median), limit)
-    found = np.zeros(seen.mean.shape)
+    top = np.maximum(np.maximum(sample.mean, sample.median), limit)
+    greatest = np.zeros(sample.mean.shape)
     for part in np.linspace(0, 1, _LEVELS):
-        found = np.maximum(found, _chance_at(seen, limit, limit + part * (top - limit)))
-    return _array(np.minimum(found, 1.0))
+        greatest = np.maximum(greatest, _chance_at(sample, limit, limit + part * (top - limit)))
+    return _array(np.minimum(greatest, 1.0))
 
 
-def _chance_at(seen: _Sample, limit: float, level: Values) -> Values:
-    """Of so high a mean, where each task stands at the level, but for a share that makes the mean
-    the limit. Nothing that was seen can come from no task at all, so what was seen to vary
-    varies besides."""
-    tasks = seen.tasks
+def _chance_at(sample: _Sample, limit: float, level: Values) -> Values:
+    """Of so high a mean, where each task stands at the level, except for a share of lost ones that
+    makes the mean the limit. The observed variance cannot come from lost tasks that nobody
+    observed, so the tasks vary besides."""
+    from scipy.special import gammaln, stdtr, xlog1py, xlogy
+
+    tasks = sample.tasks
     lost = np.arange(min(tasks, _LOST_MOST) + 1)
-    depth = np.maximum(level - seen.worst, _LEAST)
-    shares = _binomial(lost, tasks, (level - limit) / depth)
+    depth = np.maximum(level - sample.worst, _LEAST)
+    # The binomial chance of each number of lost tasks; a row for each level.
+    ways = gammaln(tasks + 1) - gammaln(lost + 1) - gammaln(tasks - lost + 1)
+    share = np.clip((level - limit) / depth, 0, 1)[:, np.newaxis]
+    shares = np.exp(ways + xlogy(lost, share) + xlog1py(tasks - lost, -share))
     likely = shares.max(axis=0, initial=0.0) > _NEGLIGIBLE
     likely[-1] = True  # stands for all numbers beyond it, which make such a mean less likely still
     shares, lost = shares[:, likely], lost[likely]
     shares[:, -1] += np.maximum(1 - shares.sum(axis=-1), 0)
-    excess = tasks * (seen.mean - level)[:, np.newaxis] + lost * depth[:, np.newaxis]
+    excess = tasks * (sample.mean - level)[:, np.newaxis] + lost * depth[:, np.newaxis]
     # A difference within the rounding of the sum is none.
     excess = np.where(np.abs(excess) < 1e-9 * tasks * depth[:, np.newaxis], 0.0, excess)
-    return _array((shares * _t_tail(excess, seen)).sum(axis=-1))
-
-
-def _t_tail(excess: Values, seen: _Sample) -> Values:
-    """The chance that a sum of the tasks' differences exceeds its mean so much."""
-    from scipy.special import stdtr
-
-    deviation = np.sqrt(seen.squares * seen.tasks / (seen.tasks - 1))[:, np.newaxis]
+    # The chance that a sum of the tasks' differences exceeds its mean so much.
+    deviation = np.sqrt(sample.squares * tasks / (tasks - 1))[:, np.newaxis]
     steady = deviation <= 0
     t = excess / np.where(steady, 1.0, deviation)
-    return _array(np.where(steady, excess <= 0, stdtr(seen.tasks - 1, -t)))
-
-
-def _binomial(lost: NDArray[np.int64], tasks: int, share: Values) -> Values:
-    """The chance of each number of lost tasks; a row for each share."""
-    from scipy.special import gammaln, xlog1py, xlogy
-
-    ways = gammaln(tasks + 1) - gammaln(lost + 1) - gammaln(tasks - lost + 1)
-    share = np.clip(share, 0, 1)[:, np.newaxis]
-    return _array(np.exp(ways + xlogy(lost, share) + xlog1py(tasks - lost, -share)))
-
-
-def _mean(scores: Sequence[float]) -> float:
-    """In one order, whatever theirs is."""
-    return float(np.sort(np.asarray(scores, dtype=float)).mean())
+    tail = np.where(steady, excess <= 0, stdtr(tasks - 1, -t))
+    return _array((shares * tail).sum(axis=-1))
 
 
 def _array(value: Any) -> Values:

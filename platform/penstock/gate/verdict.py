@@ -1,11 +1,12 @@
 """What the gate says of a checkpoint: a document that is never changed, named by its digest."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
+
+from penstock.checkpoints.digests import text_digest
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
 
@@ -27,15 +28,7 @@ class Verdict:
 
     @property
     def id(self) -> str:
-        return f"sha256:{hashlib.sha256(self.text.encode()).hexdigest()}"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Why a metric cannot be judged: ERROR or INCONCLUSIVE."""
-
-    outcome: Outcome
-    why: str
+        return text_digest(self.text)
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,6 @@ class PartVerdict:
         return {"outcome": self.outcome, "why": self.why, **self.facts}
 
 
-def worst_of(found: Sequence[Finding]) -> Outcome:
+def worst_of(outcomes: Collection[Outcome]) -> Outcome:
     order: tuple[Outcome, ...] = ("ERROR", "FAIL", "INCONCLUSIVE", "PASS")
-    outcomes = {one.outcome for one in found}
-    return next(one for one in order if one in outcomes)
+    return next(outcome for outcome in order if outcome in outcomes)

@@ -1,7 +1,7 @@
 """Importing files of events: past HTTP, but through the same log and writer."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,17 +52,7 @@ class FileImporter:
         self._metrics = Metrics()
         self._tenant = tenant
         self._acceptor = Acceptor.of(tenant, lake.settings, lake.log)
-        self._writer = Writer(
-            WriterParts(
-                settings=lake.settings,
-                database=lake.database,
-                store=lake.store,
-                log=lake.log,
-                clock=self._clock,
-                metrics=self._metrics,
-                summariser=lake.summariser,
-            )
-        )
+        self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
         self.summary = ImportSummary()
 
     def take(self, path: Path) -> Iterator[int]:
@@ -159,21 +149,16 @@ def _bodies(path: Path) -> Iterator[tuple[bytes, int]]:
         source = pa.PythonFile(file, mode="r")
         codec = _CODECS.get(path.suffix)
         stream = pa.CompressedInputStream(source, codec) if codec else source
+        rest = b""
         try:
-            yield from _whole_lines(stream, file.tell)
+            while part := stream.read(_READ_BYTES):
+                rest += part
+                if rest.lstrip()[:1] == b"[":  # an array cannot be cut into lines
+                    continue
+                if cut := rest.rfind(b"\n") + 1:
+                    yield rest[:cut], file.tell()
+                    rest = rest[cut:]
+            if rest:
+                yield rest, file.tell()
         except OSError as error:
             raise InvalidInput(what=f"The file {path}", why=str(error)) from error
-
-
-def _whole_lines(stream: pa.NativeFile, position: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
-    rest = b""
-    while part := stream.read(_READ_BYTES):
-        rest += part
-        if rest.lstrip()[:1] == b"[":  # an array cannot be cut into lines
-            continue
-        cut = rest.rfind(b"\n") + 1
-        if cut:
-            yield rest[:cut], position()
-            rest = rest[cut:]
-    if rest:
-        yield rest, position()

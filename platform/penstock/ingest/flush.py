@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.events.event import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.ingest.errors import RejectedLimitReached
-from penstock.lake.commit import LedgerCounts, LedgerKey, RejectedRow
+from penstock.lake.commits import LedgerCounts, LedgerKey, RejectedRow
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits
 from penstock.lake.segments import Summariser
@@ -51,58 +51,47 @@ class FlushInput:
     rejected: list[RejectedRow]
     accepted: Counter[LedgerKey]
 
-    @property
-    def seen(self) -> int:
-        return len(self.decoded.events) + len(self.rejected)
 
-
-@dataclass(frozen=True)
-class FlushPlan:
-    """What a flush will store."""
-
-    told: NewEvents
-    counts: dict[LedgerKey, LedgerCounts]
-
-
-def decode_frames(frames: Iterable[Frame], sieve: "Sieve | None" = None) -> FlushInput:
-    """Lines that cannot be read, or that the sieve holds back, join the lines that the gateway
-    rejected."""
-    flush_input = FlushInput(DecodedEvents(), [], Counter())
+def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) -> FlushInput:
+    """Lines that cannot be read join the lines that the gateway rejected. With `sifted_by` so do
+    those that cannot be stored."""
+    flush = FlushInput(DecodedEvents(), [], Counter())
     for frame in frames:
-        if frame.header.kind == "rejected":
-            flush_input.rejected.extend(_rejected_rows(frame, _rejected_lines(frame)))
+        header, counts = frame.header, frame.header.counts
+        if header.kind == "rejected":
+            flush.rejected.extend(_rejected_rows(frame, _rejected_lines(frame)))
             continue
-        before = len(flush_input.decoded.events)
-        fit, unfit = sieve(frame) if sieve else (frame, [])
-        unreadable = unfit + flush_input.decoded.add(fit)
-        flush_input.rejected.extend(_rejected_rows(frame, unreadable))
-        counts = frame.header.counts
-        if unreadable:
-            counts = Counter(e.source or "" for e in flush_input.decoded.events[before:])
-        header = frame.header
+        before = len(flush.decoded.events)
+        fit, unfit = (frame, []) if sifted_by is None else _sift(frame, sifted_by)
+        unfit += flush.decoded.add(fit)
+        if unfit:
+            flush.rejected.extend(_rejected_rows(frame, unfit))
+            counts = Counter(event.source or "" for event in flush.decoded.events[before:])
         for source, count in counts.items():
-            key = LedgerKey(header.tenant, source, hour_of(header.received_us))
-            flush_input.accepted[key] += count
-    return flush_input
+            flush.accepted[LedgerKey(header.tenant, source, hour_of(header.received_us))] += count
+    return flush
 
 
-def plan_flush(flush_input: FlushInput, memories: dict[str, SessionMemory]) -> FlushPlan:
-    """Separate new events from repeated ones, and count. Adds the new ones to the memories."""
-    decoded = flush_input.decoded
-    told = find_new(decoded, memories)
+def plan_flush(
+    flush: FlushInput, memories: dict[str, SessionMemory]
+) -> tuple[NewEvents, dict[LedgerKey, LedgerCounts]]:
+    """Separate new events from repeated ones, and count what the ledger gets. Adds the new ones to
+    the memories."""
+    decoded = flush.decoded
+    fresh = find_new(decoded, memories)
     counts: defaultdict[LedgerKey, LedgerCounts] = defaultdict(LedgerCounts)
-    for key, count in flush_input.accepted.items():
+    for key, count in flush.accepted.items():
         counts[key].accepted += count
-    for key, count in _count(decoded, told.new).items():
+    for key, count in _count(decoded, fresh.new).items():
         counts[key].stored += count
-    if len(told.new) < len(decoded.events):
-        new = set(told.new)
+    if len(fresh.new) < len(decoded.events):
+        new = set(fresh.new)
         repeated = [i for i in range(len(decoded.events)) if i not in new]
         for key, count in _count(decoded, repeated).items():
             counts[key].duplicate += count
-    for row in flush_input.rejected:
+    for row in flush.rejected:
         counts[LedgerKey(row.tenant, row.source, hour_of(row.received_at))].rejected += 1
-    return FlushPlan(told, dict(counts))
+    return fresh, dict(counts)
 
 
 def hour_of(us: int) -> int:
@@ -125,9 +114,8 @@ def _rejected_lines(frame: Frame) -> list[RejectedLine]:
     try:
         return decode_rejected(frame.body)
     except ValueError as error:
-        return [
-            RejectedLine(line=1, reason=f"unreadable in the event log: {error}", raw=frame.body)
-        ]
+        reason = f"unreadable in the event log: {error}"
+        return [RejectedLine(line=1, reason=reason, raw=frame.body)]
 
 
 def _rejected_rows(frame: Frame, lines: Iterable[RejectedLine]) -> list[RejectedRow]:
@@ -150,37 +138,27 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-@dataclass(frozen=True)
-class Sieve:
-    """Finds the lines that the gateway should not have let through.
+def _sift(frame: Frame, summariser: Summariser) -> tuple[Frame, list[RejectedLine]]:
+    """The frame without the lines that cannot be stored, and those lines: the gateway should not
+    have let them through.
 
-    A flush is stored as a whole or not at all. Where the bytes of a line prevent it, each line
-    is tried alone: slow, and done only then.
+    A flush is stored as a whole or not at all. Where the bytes of a line prevent it, each line is
+    tried alone: slow, and done only then.
     """
-
-    summariser: Summariser
-
-    def __call__(self, frame: Frame) -> tuple[Frame, list[RejectedLine]]:
-        """The frame without the lines that cannot be stored, and those lines."""
-        fit: list[bytes] = []
-        unfit: list[RejectedLine] = []
-        for number, line in enumerate(frame.body.split(b"\n"), 1):
-            if why := self._why_unfit(Frame(frame.header, line)):
-                unfit.append(RejectedLine(line=number, reason=why, raw=line))
-            else:
-                fit.append(line)
-        return Frame(frame.header, b"\n".join(fit)), unfit
-
-    def _why_unfit(self, frame: Frame) -> str | None:
+    fit: list[bytes] = []
+    unfit: list[RejectedLine] = []
+    for number, line in enumerate(frame.body.split(b"\n"), 1):
         decoded = DecodedEvents()
         try:
-            decoded.add(frame)
-            told = find_new(decoded, {session: SessionMemory() for session in decoded.sessions})
-            for rows in decoded.to_tables(told.new, told.consents, _ONE_ROW):
-                self.summariser.summarise(rows)
+            decoded.add(Frame(frame.header, line))
+            fresh = find_new(decoded, {session: SessionMemory() for session in decoded.sessions})
+            for rows in decoded.to_tables(fresh.new, fresh.consents, _ONE_ROW):
+                summariser.summarise(rows)
         except UNFIT as error:
-            return f"cannot be stored: {error}"
-        return None
+            unfit.append(RejectedLine(line=number, reason=f"cannot be stored: {error}", raw=line))
+        else:
+            fit.append(line)
+    return Frame(frame.header, b"\n".join(fit)), unfit
 
 
 class RejectionLimit:
@@ -199,11 +177,12 @@ class RejectionLimit:
         all_seen = self._seen + seen
         all_rejected = self._rejected + rejected
         # A share of the whole window, so that a few bad lines on a quiet day stop nothing.
-        if rejected and all_rejected > self._ratio_max * max(all_seen, self._window_lines):
+        lines = max(all_seen, self._window_lines)
+        if rejected and all_rejected > self._ratio_max * lines:
             raise RejectedLimitReached(
                 rejected=all_rejected,
                 seen=all_seen,
-                limit=f"{self._ratio_max:.0%} of {max(all_seen, self._window_lines)}",
+                limit=f"{self._ratio_max:.0%} of {lines}",
                 reason=reason,
             )
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from penstock.errors import Backlogged, TooManyRequests
+from penstock.errors import Backlogged, TooManyRequests, one_line
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.bodies import split_body
@@ -44,23 +44,19 @@ def decompress(body: bytes, encoding: str, bytes_max: int) -> Iterator[bytes]:
     """The body before its `Content-Encoding`, a part at a time, and no further than the limit.
     Raises EncodingUnknown, BodyUnreadable, BodyTooLarge."""
     if encoding in ("", "identity"):
-        parts = iter((body,))
-    elif codec := _CODECS.get(encoding):
-        parts = _inflate(body, codec)
-    else:
+        if len(body) > bytes_max:
+            raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
+        yield body
+        return
+    if (codec := _CODECS.get(encoding)) is None:
         raise EncodingUnknown(encoding=encoding[:64])
     size = 0
-    for part in parts:
-        size += len(part)
-        if size > bytes_max:
-            raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
-        yield part
-
-
-def _inflate(body: bytes, codec: str) -> Iterator[bytes]:
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
             while part := stream.read(_DECOMPRESSED_BYTES):
+                size += len(part)
+                if size > bytes_max:
+                    raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
                 yield part
     except OSError as error:
         raise BodyUnreadable(why=f"not valid {codec}: {error}") from None
@@ -142,32 +138,26 @@ class InflightBytes:
         self._total = 0
         self._by_tenant: defaultdict[str, int] = defaultdict(int)
 
-    def hold(self, tenant: str, size: int) -> None:
-        """Raises Backlogged or TooManyRequests, and then holds no more than before."""
-        held = self._by_tenant.get(tenant, 0)
-        if held + size > self._tenant_bytes_max:
-            raise TooManyRequests(why=f"{held} bytes are not on disk yet")
-        if self._total + size > self._bytes_max:
-            raise Backlogged(why=f"{self._total} bytes of events are not on disk yet")
-        self._change(tenant, size)
-
-    def release(self, tenant: str, size: int) -> None:
-        self._change(tenant, -size)
-
     @contextmanager
     def holding(self, tenant: str) -> Iterator[Callable[[int], None]]:
-        """A function that holds more bytes; all are released when the block ends."""
+        """A function that holds more bytes; all are released when the block ends. It raises
+        Backlogged or TooManyRequests, and then holds no more than before."""
         held = 0
 
         def hold(size: int) -> None:
             nonlocal held
-            self.hold(tenant, size)
+            of_tenant = self._by_tenant.get(tenant, 0)
+            if of_tenant + size > self._tenant_bytes_max:
+                raise TooManyRequests(why=f"{of_tenant} bytes are not on disk yet")
+            if self._total + size > self._bytes_max:
+                raise Backlogged(why=f"{self._total} bytes of events are not on disk yet")
+            self._change(tenant, size)
             held += size
 
         try:
             yield hold
         finally:
-            self.release(tenant, held)
+            self._change(tenant, -held)
 
     def _change(self, tenant: str, size: int) -> None:
         self._total += size
@@ -184,7 +174,6 @@ Values = Mapping[int, Sequence[bytes]]
 class _PendingAppend:
     values: Values
     size: int
-    loop: asyncio.AbstractEventLoop
     done: asyncio.Future[None]
 
 
@@ -205,9 +194,8 @@ class GroupCommit:
 
     async def append(self, values: Values) -> None:
         """Returns once the values are on disk. Raises what the log raises."""
-        loop = asyncio.get_running_loop()
-        size = sum(len(value) for some in values.values() for value in some)
-        append = _PendingAppend(values, size, loop, loop.create_future())
+        size = sum(len(value) for of_partition in values.values() for value in of_partition)
+        append = _PendingAppend(values, size, asyncio.get_running_loop().create_future())
         with self._changed:
             if self._closing:
                 raise Backlogged(why="the service is shutting down", retry_after_s=5)
@@ -220,7 +208,7 @@ class GroupCommit:
         failure = self._failure
         if failure is None or time.monotonic() - failure[1] > _FAILURE_SECONDS:
             return None
-        return " ".join(str(failure[0]).split())
+        return one_line(failure[0])
 
     def close(self) -> None:
         """Writes pending values first."""
@@ -232,8 +220,8 @@ class GroupCommit:
     def _run(self) -> None:
         while group := self._next_group():
             failure = self._append(group)
-            for loop in {append.loop for append in group}:
-                futures = [append.done for append in group if append.loop is loop]
+            for loop in {append.done.get_loop() for append in group}:
+                futures = [append.done for append in group if append.done.get_loop() is loop]
                 loop.call_soon_threadsafe(_settle, futures, failure)
 
     def _next_group(self) -> list[_PendingAppend]:

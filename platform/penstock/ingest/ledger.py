@@ -12,9 +12,9 @@ from penstock.eventlog import EventLog
 from penstock.events.frames import FrameDecoder
 from penstock.ingest.flush import hour_of
 from penstock.lake.catalog import CoveredOffset, read_next_offsets
+from penstock.lake.commits import LogGap, read_gaps
 from penstock.lake.fresh_events import arrivals_of, start_of
 from penstock.lake.lake import Lake
-from penstock.lake.partitions import LogGap, read_gaps
 from penstock.lake.tables import ledger, segment
 
 _READ_BYTES = 4 * 1024 * 1024
@@ -56,9 +56,8 @@ def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
         if stored.next_offsets == before.next_offsets:
             break  # the writer did not take the events over: a gap that is not entered yet
     by_key = {(row.tenant, row.source, row.hour): row for row in stored.rows}
-    keys = sorted({*by_key, *waiting, *rejected}, key=itemgetter(2, 0, 1))
     rows = []
-    for key in keys:
+    for key in sorted({*by_key, *waiting, *rejected}, key=itemgetter(2, 0, 1)):
         row = by_key.get(key)
         rows.append(
             LedgerRow(
@@ -70,8 +69,21 @@ def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
                 waiting=waiting[key],
             )
         )
-    discrepancies = _discrepancies(rows, stored.live_rows)
-    discrepancies += [_gap_sentence(gap) for gap in stored.gaps if gap.accepted_at is None]
+    discrepancies = [
+        f"{row.source or '(no source)'} at hour {row.hour}: {row.accepted} accepted, but "
+        f"{row.stored} stored + {row.duplicate} duplicate + {row.waiting} waiting"
+        for row in rows
+        if row.accepted != row.stored + row.duplicate + row.waiting
+    ]
+    total = sum(row.stored for row in rows)
+    if total != stored.live_rows:
+        segments = f"the segments hold {stored.live_rows} rows"
+        discrepancies.append(f"{total} events were stored, but {segments}")
+    for gap in stored.gaps:
+        if gap.accepted_at is None:
+            to = f" to {gap.to_offset}" if gap.to_offset != gap.from_offset else ""
+            lost = f"from offset {gap.from_offset}{to} (gap {gap.id})"
+            discrepancies.append(f"partition {gap.partition} has a gap {lost}: {gap.reason}")
     hour_min = hour_of(since_us)
     return LedgerReport([row for row in rows if row.hour >= hour_min], discrepancies, stored.gaps)
 
@@ -122,23 +134,3 @@ def _count_log(
             offset = entries[-1].next_offset
         overtaken = overtaken or log.bounds(partition).first > start
     return events, rejected, overtaken
-
-
-def _discrepancies(rows: list[LedgerRow], live_rows: int) -> list[str]:
-    sentences = [
-        f"{row.source or '(no source)'} at hour {row.hour}: {row.accepted} accepted, but "
-        f"{row.stored} stored + {row.duplicate} duplicate + {row.waiting} waiting"
-        for row in rows
-        if row.accepted != row.stored + row.duplicate + row.waiting
-    ]
-    stored = sum(row.stored for row in rows)
-    if stored != live_rows:
-        sentences.append(f"{stored} events were stored, but the segments hold {live_rows} rows")
-    return sentences
-
-
-def _gap_sentence(gap: LogGap) -> str:
-    lost = f"from offset {gap.from_offset} to {gap.to_offset}"
-    if gap.to_offset == gap.from_offset:
-        lost = f"from offset {gap.from_offset}"
-    return f"partition {gap.partition} has a gap {lost} (gap {gap.id}): {gap.reason}"

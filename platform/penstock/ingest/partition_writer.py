@@ -9,33 +9,28 @@ from dataclasses import dataclass, field
 import structlog
 
 from penstock.clock import Clock
-from penstock.database.engine import Database
-from penstock.eventlog import EventLog, Held
+from penstock.eventlog import Held
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import (
     UNFIT,
     FlushInput,
     FlushLimits,
-    FlushPlan,
     RejectionLimit,
-    Sieve,
     decode_frames,
     plan_flush,
 )
 from penstock.ingest.settings import IngestSettings
-from penstock.lake import commit, partitions
-from penstock.lake.commit import PartitionAdvance
-from penstock.lake.duplicates import KnownEvents
+from penstock.lake import commits
+from penstock.lake.commits import LogShape, PartitionAdvance, PartitionClaim
+from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.partitions import LogShape, PartitionClaim
-from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
-from penstock.lake.segments import SegmentFile, SegmentWriter, Summariser, discard, new_name
+from penstock.lake.lake import Lake
+from penstock.lake.rows import ROW_GROUPS, DecodedEvents
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
-from penstock.settings import Settings
-from penstock.storage import ObjectStore
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024
@@ -50,13 +45,9 @@ class WriterParts:
     """Everything that a writer works with. `crash_point` is called at the steps of the protocol,
     for tests that end the process there."""
 
-    settings: Settings
-    database: Database
-    store: ObjectStore
-    log: EventLog
+    lake: Lake
     clock: Clock
     metrics: Metrics
-    summariser: Summariser
     crash_point: Callable[[str], None] = lambda _point: None
 
 
@@ -87,7 +78,7 @@ class PartitionWriter:
         self._parts = parts
         self._partition = partition
         self._log = log
-        settings = parts.settings
+        settings = parts.lake.settings
         self._lease_s = settings.room(LakeSettings).lease_seconds
         self._decoder = arrivals_of(log.partitions, settings)
         self._owner = owner
@@ -97,13 +88,10 @@ class PartitionWriter:
         self._limits = FlushLimits(
             limits.flush_rows_max, limits.flush_bytes_max, limits.flush_seconds_max
         )
-        self._groups = RowGroupLimits(
-            settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX
-        )
         #: The last read brought so much that there is probably more.
         self.behind = False
         #: False when the partition is another writer's share.
-        self.wanted = True
+        self.in_share = True
         #: Whether the last try to own the partition went well.
         self.owned = False
         self._claim: PartitionClaim | None = None
@@ -136,7 +124,11 @@ class PartitionWriter:
         ):
             self._flush(claim)
             return True
-        self._renew_when_due(claim)
+        now_s = self._parts.clock.elapsed_s()
+        if now_s - self._renewed_s > self._lease_s / 3:
+            self._refuse_gap()
+            commits.renew_claim(self._parts.lake.database, claim, self._lease_s)
+            self._renewed_s = now_s
         return moved
 
     def start_over(self) -> None:
@@ -151,7 +143,7 @@ class PartitionWriter:
     def release(self) -> None:
         """Leave the partition to another writer, which reads again what is not committed."""
         if self._claim is not None:
-            partitions.release_claim(self._parts.database, self._claim)
+            commits.release_claim(self._parts.lake.database, self._claim)
             self._claim = None
             self._known.uncover(self._partition)
 
@@ -159,7 +151,7 @@ class PartitionWriter:
         """How much of the log lies beyond the last commit. Once the partition is lost, the
         metric keeps its last value."""
         if self._covered is not None:
-            lag = self._parts.log.bytes_beyond(self._partition, self._covered)
+            lag = self._parts.lake.log.bytes_beyond(self._partition, self._covered)
             self._parts.metrics.set("log_lag_bytes", lag, partition=str(self._partition))
 
     # Claims
@@ -175,28 +167,28 @@ class PartitionWriter:
         return claim
 
     def _claim_now(self) -> PartitionClaim | None:
-        parts = self._parts
-        held = parts.log.hold(self._partition)
-        if held is Held.TAKEN or (held is Held.UNKNOWN and not self.wanted):
+        database, log, number = self._parts.lake.database, self._parts.lake.log, self._partition
+        held = log.hold(number)
+        if held is Held.TAKEN or (held is Held.UNKNOWN and not self.in_share):
             return None
-        bounds = parts.log.bounds(self._partition)
-        claim = partitions.claim_partition(
-            parts.database,
-            self._partition,
+        bounds = log.bounds(number)
+        claim = commits.claim_partition(
+            database,
+            number,
             self._owner,
             log=self._log,
             bounds=bounds,
-            expires=parts.log.expires,
+            expires=log.expires,
             lease_s=self._lease_s,
             sure=held is Held.MINE,
         )
         if claim is None:
             return None
         if bounds.end < claim.next_offset:
-            raise LogTruncated(partition=self._partition, end=bounds.end, covered=claim.next_offset)
+            raise LogTruncated(partition=number, end=bounds.end, covered=claim.next_offset)
         self._known.forget()  # another writer may have committed since this one last did
-        self._known.cover(self._partition, self._log.partitions)
-        parts.log.trim(self._partition, claim.next_offset)  # the last owner may not have done it
+        self._known.cover(number, self._log.partitions)
+        log.trim(number, claim.next_offset)  # the last owner may not have done it
         self._go_on_from(claim)
         return claim
 
@@ -206,23 +198,16 @@ class PartitionWriter:
         self._renewed_s = self._parts.clock.elapsed_s()
         self._buffer = _Buffer(claim.next_offset)
 
-    def _renew_when_due(self, claim: PartitionClaim) -> None:
-        now_s = self._parts.clock.elapsed_s()
-        if now_s - self._renewed_s > self._lease_s / 3:
-            self._refuse_gap()
-            partitions.renew_claim(self._parts.database, claim, self._lease_s)
-            self._renewed_s = now_s
-
     def _refuse_gap(self) -> None:
         """Raises LogExpired where the log let go of the events that come next."""
-        log, position = self._parts.log, self._buffer.position
+        log, position = self._parts.lake.log, self._buffer.position
         if log.expires and (first := log.bounds(self._partition).first) > position:
             raise LogExpired(partition=self._partition, first=first, covered=position)
 
     # Reading
 
     def _read(self, end: int | None) -> bool:
-        buffer = self._buffer
+        buffer, log = self._buffer, self._parts.lake.log
         if end is not None and buffer.position >= end:
             self.behind = False
             return False
@@ -230,7 +215,7 @@ class PartitionWriter:
         if room <= 0 or buffer.rows >= self._limits.rows_max:
             return False
         bytes_max = min(room, _READ_BYTES)
-        entries = self._parts.log.read(self._partition, buffer.position, bytes_max)
+        entries = log.read(self._partition, buffer.position, bytes_max)
         size = sum(len(value) for entry in entries for value in entry.values)
         self.behind = size > bytes_max / 2
         if not entries:
@@ -243,88 +228,76 @@ class PartitionWriter:
         strays: defaultdict[int, list[bytes]] = defaultdict(list)
         for entry in entries:
             for value in entry.values:
-                self._add(value, strays)
+                for partition, frame in self._decoder.placed(value, self._partition):
+                    if partition == self._partition:
+                        buffer.frames.append(frame)
+                        buffer.rows += sum(frame.header.counts.values())
+                    else:
+                        strays[partition] += encode_values(frame, log.value_bytes_max)
         if strays:
             # Only the owner of a session's partition can say whether its events are new. Events
             # that are sent on twice, after a failure, are duplicates to it.
-            self._parts.log.append(strays)
+            log.append(strays)
             self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
         buffer.position = entries[-1].next_offset
         return True
 
-    def _add(self, value: bytes, strays: dict[int, list[bytes]]) -> None:
-        for partition, frame in self._decoder.placed(value, self._partition):
-            if partition == self._partition:
-                self._buffer.frames.append(frame)
-                self._buffer.rows += sum(frame.header.counts.values())
-            else:
-                strays[partition] += encode_values(frame, self._parts.log.value_bytes_max)
-
     # Storing
 
     def _flush(self, claim: PartitionClaim) -> None:
+        frames = self._buffer.frames
         try:
-            self._store(claim, decode_frames(self._buffer.frames))
+            self._store(claim, decode_frames(frames))
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
-            self._store(claim, decode_frames(self._buffer.frames, Sieve(self._parts.summariser)))
+            self._store(claim, decode_frames(frames, sifted_by=self._parts.lake.summariser))
 
-    def _store(self, claim: PartitionClaim, flush_input: FlushInput) -> None:
-        started = time.perf_counter()
-        seen, rejected = flush_input.seen, flush_input.rejected
+    def _store(self, claim: PartitionClaim, flush: FlushInput) -> None:
+        parts, started = self._parts, time.perf_counter()
+        rejected, seen = flush.rejected, len(flush.decoded.events) + len(flush.rejected)
         self._rejections.check(seen, len(rejected), rejected[-1].reason if rejected else "")
-        plan = plan_flush(flush_input, self._known.recall(set(flush_input.decoded.sessions)))
-        segment = self._write_segment(claim, flush_input, plan) if plan.told.new else None
+        fresh, counts = plan_flush(flush, self._known.recall(set(flush.decoded.sessions)))
+        segment = self._write_segment(claim, flush.decoded, fresh) if fresh.new else None
         change = PartitionAdvance(
             to_offset=self._buffer.position,
             segment=segment,
-            counts=plan.counts,
+            counts=counts,
             rejected=rejected,
-            consents=plan.told.stricter,
+            consents=fresh.stricter,
         )
-        self._parts.crash_point("file written")
-        moved = self._commit(claim, change)
-        self._parts.crash_point("committed")
-        self._rejections.add(seen, len(rejected))
-        self._known.settle(len(plan.told.new))
-        self._go_on_from(moved)
-        self._parts.log.trim(self._partition, moved.next_offset)
-        self._report(flush_input, plan, segment, time.perf_counter() - started)
-
-    def _commit(self, claim: PartitionClaim, change: PartitionAdvance) -> PartitionClaim:
+        parts.crash_point("file written")
         try:
-            return commit.advance(self._parts.database, claim, change, lease_s=self._lease_s)
+            claim = commits.advance(parts.lake.database, claim, change, lease_s=self._lease_s)
         except FencedOff:
-            if change.segment is not None:
-                discard(self._parts.store, change.segment.name)
+            if segment is not None:
+                discard(parts.lake.store, segment.name)
             raise
-
-    def _write_segment(
-        self, claim: PartitionClaim, flush_input: FlushInput, plan: FlushPlan
-    ) -> SegmentFile:
-        parts = self._parts
-        name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commit.announce_file(parts.database, name, self._partition, self._owner, claim.epoch)
-        parts.crash_point("intent written")
-        told = plan.told
-        with SegmentWriter(parts.store, name, self._groups, parts.summariser) as writer:
-            for rows in flush_input.decoded.to_tables(told.new, told.consents, self._groups):
-                writer.write(rows)
-                parts.crash_point("file half written")
-        return writer.finished
-
-    def _report(
-        self, flush_input: FlushInput, plan: FlushPlan, segment: SegmentFile | None, seconds: float
-    ) -> None:
-        metrics = self._parts.metrics
-        for key, counts in plan.counts.items():
-            metrics.add("events_stored_total", counts.stored, tenant=key.tenant)
-            metrics.add("events_duplicate_total", counts.duplicate, tenant=key.tenant)
-        metrics.observe("flush_seconds", seconds)
+        parts.crash_point("committed")
+        self._rejections.add(seen, len(rejected))
+        self._known.settle(len(fresh.new))
+        self._go_on_from(claim)
+        parts.lake.log.trim(self._partition, claim.next_offset)
+        metrics = parts.metrics
+        for key, count in counts.items():
+            metrics.add("events_stored_total", count.stored, tenant=key.tenant)
+            metrics.add("events_duplicate_total", count.duplicate, tenant=key.tenant)
+        metrics.observe("flush_seconds", time.perf_counter() - started)
         if segment is not None:
             metrics.add("segments_written_total")
             metrics.add("segment_bytes_total", segment.bytes + segment.sessions_bytes)
-            oldest_us = min(flush_input.decoded.received_us)
-            age_s = (self._parts.clock.now_us() - oldest_us) / 1_000_000
+            age_s = (parts.clock.now_us() - min(flush.decoded.received_us)) / 1_000_000
             metrics.observe("queryable_seconds", max(0.0, age_s))
+
+    def _write_segment(
+        self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents
+    ) -> SegmentFile:
+        parts = self._parts
+        name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
+        commits.announce_file(parts.lake.database, name, self._partition, self._owner, claim.epoch)
+        parts.crash_point("intent written")
+        with SegmentWriter(parts.lake.store, name, ROW_GROUPS, parts.lake.summariser) as writer:
+            for rows in decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS):
+                writer.write(rows)
+                parts.crash_point("file half written")
+        return writer.finished

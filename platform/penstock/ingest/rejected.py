@@ -1,7 +1,6 @@
 """Rejected lines: reading them, and sending them again."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -62,9 +61,14 @@ def replay_rejected(lake: Lake, clock: Clock, ids: list[int] | None = None) -> R
     Raises InvalidInput for an unknown id."""
     for entry_id in ids or ():
         read_rejected(lake, entry_id)
+    query = sa.select(rejected).where(rejected.c.replayed_at.is_(None))
+    if ids:
+        query = query.where(rejected.c.id.in_(ids))
+    query = query.order_by(rejected.c.id).limit(_BATCH)
     refused: dict[int, str] = {}
-    accepted = 0
-    for entries in _batches(lake, ids):
+    accepted = after = 0
+    while entries := _read(lake, query.where(rejected.c.id > after)):
+        after = entries[-1].id
         values: defaultdict[int, list[bytes]] = defaultdict(list)
         done = []
         for entry in entries:
@@ -76,10 +80,9 @@ def replay_rejected(lake: Lake, clock: Clock, ids: list[int] | None = None) -> R
                 done.append(entry.id)
         if done:
             lake.log.append(values)
+            sent_again = sa.update(rejected).where(rejected.c.id.in_(done))
             with lake.database.write() as connection:
-                connection.execute(
-                    sa.update(rejected).where(rejected.c.id.in_(done)).values(replayed_at=now_us())
-                )
+                connection.execute(sent_again.values(replayed_at=now_us()))
             accepted += len(done)
     return ReplayOutcome(accepted, refused)
 
@@ -92,19 +95,8 @@ def _accept_again(
     validate_line(entry.raw, lake.settings.room(EventLogSettings).event_bytes_max)
     acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
     for piece in acceptor.accept(entry.raw, clock.now_us()):
-        for partition, piece_values in piece.values.items():
-            values[partition] += piece_values
-
-
-def _batches(lake: Lake, ids: list[int] | None) -> Iterator[list[RejectedEntry]]:
-    query = sa.select(rejected).where(rejected.c.replayed_at.is_(None))
-    if ids:
-        query = query.where(rejected.c.id.in_(ids))
-    query = query.order_by(rejected.c.id).limit(_BATCH)
-    after = 0
-    while entries := _read(lake, query.where(rejected.c.id > after)):
-        yield entries
-        after = entries[-1].id
+        for partition, of_partition in piece.values.items():
+            values[partition] += of_partition
 
 
 def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntry]:

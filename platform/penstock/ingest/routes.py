@@ -16,7 +16,7 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.access.authorization import Authorizer
+from penstock.access.keys import Authorizer
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body

@@ -12,6 +12,8 @@ class IngestSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "poll_seconds", "rejected_line_bytes_max", "stuck_seconds_max",
+        "retry_seconds_max",
+        "rejected_window_lines",
     })  # fmt: skip
 
     body_bytes_max: int = setting(
@@ -24,14 +26,14 @@ class IngestSettings(RoomSettings):
     body_decoded_bytes_max: int = setting(
         64 * MIB,
         "request body after decompression",
-        "Raise it together with body_bytes_max.",
+        "Raise it when clients compress batches that are larger than this.",
         minimum=1,
         at_most="tenant_inflight_bytes_max",
     )
     inflight_bytes_max: int = setting(
         128 * MIB,
         "bodies and events not yet on disk, all keys",
-        "Raise it when a machine with free memory answers 503 at peaks.",
+        "Raise it when a machine with free memory answers 503.",
         minimum=1,
     )
     tenant_inflight_bytes_max: int = setting(
@@ -56,25 +58,13 @@ class IngestSettings(RoomSettings):
     flush_seconds_max: float = setting(
         2.0,
         "age of the oldest event before a flush",
-        "Raise it for fewer, larger segments; lower it to have events stored sooner.",
+        "Raise it for fewer, larger segments; lower it for events stored sooner.",
         minimum=0,
         at_most="lease_seconds",
-    )
-    retry_seconds_max: float = setting(
-        5.0,
-        "longest wait between tries when something is down",
-        "Lower it to go on sooner after an outage.",
-        minimum=0,
     )
     rejected_ratio_max: float = setting(
         0.5,
         "share of rejected lines that stops the writer",
-        "Raise it when a client that you cannot mend sends much that is unusable.",
+        "Raise it when you cannot mend a bad client.",
         minimum=0,
-    )
-    rejected_window_lines: int = setting(
-        10_000,
-        "lines over which that share is taken",
-        "Lower it with little traffic, to notice a bad client sooner.",
-        minimum=1,
     )

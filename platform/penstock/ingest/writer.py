@@ -16,10 +16,10 @@ from penstock.ingest.errors import LogTruncated, RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.lake import partitions
+from penstock.lake import commits
+from penstock.lake.commits import LogShape, agree_on_shape
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.partitions import LogShape, agree_on_shape
 from penstock.lake.settings import LakeSettings
 
 #: How often the writer looks for events of others.
@@ -30,6 +30,10 @@ log_line = structlog.get_logger()
 #: Errors that another try does not mend: a person has to look first.
 _NEEDS_A_PERSON = (RejectedLimitReached, LogCorrupt, LogTruncated)
 _RETRY_SECONDS_MIN = 0.1
+#: The longest wait between tries when something is down.
+RETRY_SECONDS_MAX = 5.0
+#: Lines over which the share of rejected ones is taken.
+REJECTED_WINDOW_LINES = 10_000
 #: How often a stopped writer reports its lag.
 _LAG_SECONDS = 1.0
 #: How many times a lease a writer looks which others there are.
@@ -50,21 +54,17 @@ class Writer:
 
     def __init__(self, parts: WriterParts) -> None:
         self._parts = parts
-        self._settings = settings = parts.settings.room(IngestSettings)
-        self._lease_s = parts.settings.room(LakeSettings).lease_seconds
+        self._settings = settings = parts.lake.settings.room(IngestSettings)
+        self._lease_s = parts.lake.settings.room(LakeSettings).lease_seconds
         self.owner = uuid.uuid4().hex
         # Shared by the partitions, so that both limits hold for the process.
-        self._known = KnownEvents(
-            parts.database,
-            parts.store,
-            bytes_max=parts.settings.room(LakeSettings).known_bytes_max,
-        )
-        self._rejections = RejectionLimit(
-            settings.rejected_ratio_max,
-            settings.rejected_window_lines,
-        )
-        self._log_seen: tuple[str, int] | None = None
-        self._log: LogShape | None = None
+        known_bytes_max = parts.lake.settings.room(LakeSettings).known_bytes_max
+        self._known = KnownEvents(parts.lake.database, parts.lake.store, bytes_max=known_bytes_max)
+        self._rejections = RejectionLimit(settings.rejected_ratio_max, REJECTED_WINDOW_LINES)
+        #: Opened here: two threads that open the log of a lake at once would have two.
+        self._log = parts.lake.log
+        self._log_followed: tuple[str, int] | None = None
+        self._shape: LogShape | None = None
         self._partitions: list[PartitionWriter] = []
         #: Whether other writers may know of this one, and when it last looked for them.
         self._shares, self._surveyed_s = False, -math.inf
@@ -86,7 +86,7 @@ class Writer:
         has not ended: it still uses the lake, and the process should just exit."""
         self.end_soon()
         if self._thread.is_alive():
-            self._thread.join(self._parts.settings.shutdown_seconds_max)
+            self._thread.join(self._parts.lake.settings.shutdown_seconds_max)
         return not self._thread.is_alive()
 
     def state(self) -> WriterState:
@@ -111,7 +111,7 @@ class Writer:
 
     def round(self) -> None:
         """Without the thread: one step of each partition."""
-        ends = self._parts.log.ends()
+        ends = self._log.ends()
         self._follow_log()
         self._share()
         for partition, end in zip(self._partitions, ends, strict=False):
@@ -122,11 +122,11 @@ class Writer:
         """Store what the log holds, as far as that goes in time, and leave the rest to others."""
         try:
             for partition in self._partitions:
-                partition.wanted = partition.claimed
+                partition.in_share = partition.claimed
             # Half of the time, because the last flush begun in it has to end in time too.
-            self.drain(self._parts.settings.shutdown_seconds_max / 2)
+            self.drain(self._parts.lake.settings.shutdown_seconds_max / 2)
             if self._shares:
-                partitions.remove_writer(self._parts.database, self.owner)
+                commits.remove_writer(self._parts.lake.database, self.owner)
         except Exception as error:  # noqa: BLE001 whatever it is, the events are in the log
             log_line.warning("the last events stay in the log until the next start", why=str(error))
 
@@ -135,7 +135,10 @@ class Writer:
         while not self._stopping.wait(pause_s):
             try:
                 self.round()
-                self._succeed()
+                if self._problem:
+                    log_line.info("writer goes on")
+                self._problem = None
+                self._progress_s = self._parts.clock.elapsed_s()
                 # Events that come within a pause cost one read of the log together.
                 behind = any(partition.behind for partition in self._partitions)
                 pause_s = 0.0 if behind else _POLL_SECONDS
@@ -152,47 +155,41 @@ class Writer:
 
     def _follow_log(self) -> None:
         """Take over the log as it is now: it may have grown, or be another."""
-        seen = (self._parts.log.id, self._parts.log.partitions)
-        if seen == self._log_seen:
+        present = (self._log.id, self._log.partitions)
+        if present == self._log_followed:
             return
-        log = agree_on_shape(self._parts.database, *seen)
-        if log != self._log:
+        shape = agree_on_shape(self._parts.lake.database, *present)
+        if shape != self._shape:
             self._known.forget()
             self._partitions = [
                 PartitionWriter(
                     self._parts,
                     number,
-                    log,
+                    shape,
                     owner=self.owner,
                     known=self._known,
                     rejections=self._rejections,
                 )
-                for number in range(log.partitions)
+                for number in range(shape.partitions)
             ]
-            self._log = log
-        self._log_seen = seen
+            self._shape = shape
+        self._log_followed = present
 
     def _share(self) -> None:
         """Have as many partitions as the other writers of a log that several may read."""
-        if self._parts.log.hold(0) is not Held.UNKNOWN:
+        if self._log.hold(0) is not Held.UNKNOWN:
             return
         self._shares = True
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._surveyed_s < self._lease_s / _SURVEYS_A_LEASE:
             return
-        survey = partitions.survey_writers(self._parts.database, self.owner, self._lease_s)
+        survey = commits.survey_writers(self._parts.lake.database, self.owner, self._lease_s)
         self._surveyed_s = now_s
-        division = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
+        claim, release = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
         for number, partition in enumerate(self._partitions):
-            if number in division.release:
+            if number in release:
                 partition.release()
-            partition.wanted = partition.claimed or number in division.claim
-
-    def _succeed(self) -> None:
-        if self._problem:
-            log_line.info("writer goes on")
-        self._problem = None
-        self._progress_s = self._parts.clock.elapsed_s()
+            partition.in_share = partition.claimed or number in claim
 
     def _fail(self, error: Exception, pause_s: float) -> float:
         """Start over, after a pause that grows while the errors go on."""
@@ -207,10 +204,10 @@ class Writer:
         self._parts.metrics.add("writer_failures_total")
         self._start_over()
         self._report_lag()
-        return min(max(_RETRY_SECONDS_MIN, pause_s * 2), self._settings.retry_seconds_max)
+        return min(max(_RETRY_SECONDS_MIN, pause_s * 2), RETRY_SECONDS_MAX)
 
     def _start_over(self) -> None:
-        self._log_seen = None
+        self._log_followed = None
         for partition in self._partitions:
             partition.start_over()
 
@@ -221,20 +218,12 @@ class Writer:
                 partition.report_lag()
 
 
-@dataclass(frozen=True)
-class Division:
-    """The partitions that one writer may claim, and those that it should release."""
-
-    claim: frozenset[int]
-    release: frozenset[int]
-
-
 def divide(
     writers: Sequence[str], owners: Mapping[int, str], mine: str, partitions: int
-) -> Division:
-    """Every writer has as many partitions as any other, or one more. Each writer decides for
-    itself from the same facts. Where these differ for a moment, the claims themselves keep
-    order."""
+) -> tuple[set[int], set[int]]:
+    """The partitions that one writer may claim, and those that it should release. Every writer has
+    as many as any other, or one more. Each writer decides for itself from the same facts. Where
+    these differ for a moment, the claims themselves keep order."""
     ranked = sorted({*writers, mine})
     rank = ranked.index(mine)
     quota = partitions // len(ranked) + (rank < partitions % len(ranked))
@@ -242,4 +231,4 @@ def divide(
     free = [p for p in range(partitions) if p not in owners]
     start = rank * len(free) // len(ranked)  # so that the writers try for different ones
     claim = (free[start:] + free[:start])[: max(0, quota - len(held))]
-    return Division(frozenset(claim), frozenset(held[quota:]))
+    return set(claim), set(held[quota:])

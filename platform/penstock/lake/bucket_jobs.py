@@ -8,7 +8,7 @@ others change nothing.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,14 +16,13 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import insert_new, insert_of, now_us
+from penstock.database.engine import insert_new, now_us
 from penstock.execution import Executor
 from penstock.execution.calls import find_function, function_name
 from penstock.lake.buckets import Bucket, digest_of, plan_buckets
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.errors import HistoryRemoved, JobResultUnfit
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import job as job_table
 from penstock.lake.tables import job_result
 from penstock.settings import Settings
@@ -46,11 +45,6 @@ class BucketJob:
     version: str
     parameters: Parameters = field(default_factory=dict)
     commit: ResultCommit | None = None
-
-    def family(self) -> str:
-        """This job, over whatever snap."""
-        facts = [function_name(self.function), self.version, self.parameters]
-        return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -83,20 +77,22 @@ def run_job(
     """Do what is not done of it yet. Without `as_of` that is the job's newest unfinished run,
     of whatever snap, else the lake as it is now. A finished job is not done again, unless
     `again`. Raises what the executor raises; what was committed before stays."""
-    family = job.family()
+    name = function_name(job.function)
+    facts = msgspec.json.encode([name, job.version, job.parameters], order="deterministic")
+    family = hashlib.sha256(facts).hexdigest()  # this job, over whatever snap
     with ExitStack() as claims:
         pin = _pin(claims, lake, family, as_of)
         buckets = plan_buckets(lake, pin)
         id_ = hashlib.sha256(f"{family}\0{pin.snap}\0{digest_of(buckets)}".encode()).hexdigest()
-        row = {
-            "id": id_,
-            "family": family,
-            "function": function_name(job.function),
-            "snap": pin.snap,
-        }
-        _begin(lake, row | {"buckets": len(buckets)}, again=again)
-        there = _committed(lake, id_)
-        name = function_name(job.function)
+        finished = (job_table.c.id == id_, job_table.c.finished_at.is_not(None))
+        with lake.database.write() as connection:
+            if again and connection.execute(sa.delete(job_table).where(*finished)).rowcount:
+                connection.execute(sa.delete(job_result).where(job_result.c.job == id_))
+            row = {"id": id_, "family": family, "function": name, "snap": pin.snap}
+            row |= {"buckets": len(buckets), "started_at": now_us()}
+            insert_new(connection, job_table, row)
+            done_before = sa.select(job_result.c.bucket).where(job_result.c.job == id_)
+            there = set(connection.execute(done_before).scalars())
         tasks = (
             BucketTask(lake.settings, name, dict(job.parameters), bucket)
             for bucket in buckets
@@ -139,39 +135,16 @@ def read_results(lake: Lake, job: str) -> Iterator[Any]:
 
 
 def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
-    lease_s = lake.settings.room(LakeSettings).reader_lease_seconds
     if as_of is None:
-        query = (
-            sa.select(job_table.c.snap)
-            .where(job_table.c.family == family, job_table.c.finished_at.is_(None))
-            .order_by(job_table.c.snap.desc())
-        )
+        mine = (job_table.c.family == family, job_table.c.finished_at.is_(None))
+        query = sa.select(job_table.c.snap).where(*mine).order_by(job_table.c.snap.desc())
         with lake.database.read() as connection:
             unfinished = connection.execute(query.limit(1)).scalar_one_or_none()
         if unfinished is not None:
-            try:
-                return claims.enter_context(
-                    pinned(lake.database, unfinished, lease_s, renewed=True)
-                )
-            except HistoryRemoved:
-                pass  # nobody held its files: it starts afresh
-    return claims.enter_context(pinned(lake.database, as_of, lease_s, renewed=True))
-
-
-def _begin(lake: Lake, row: dict[str, Any], *, again: bool) -> None:
-    """The job's row is there afterwards. One that was finished is as new with `again`."""
-    finished = (job_table.c.id == row["id"], job_table.c.finished_at.is_not(None))
-    with lake.database.write() as connection:
-        if again and connection.execute(sa.delete(job_table).where(*finished)).rowcount:
-            connection.execute(sa.delete(job_result).where(job_result.c.job == row["id"]))
-        insert = insert_of(connection)(job_table).values(**row, started_at=now_us())
-        connection.execute(insert.on_conflict_do_nothing())
-
-
-def _committed(lake: Lake, id_: str) -> set[int]:
-    with lake.database.read() as connection:
-        query = sa.select(job_result.c.bucket).where(job_result.c.job == id_)
-        return set(connection.execute(query).scalars())
+            # Where nobody held its files, it starts afresh.
+            with suppress(HistoryRemoved):
+                return claims.enter_context(pinned(lake.database, unfinished, renewed=True))
+    return claims.enter_context(pinned(lake.database, as_of, renewed=True))
 
 
 def _commit(lake: Lake, id_: str, job: BucketJob, bucket: Bucket, result: bytes) -> bool:
@@ -186,16 +159,13 @@ def _commit(lake: Lake, id_: str, job: BucketJob, bucket: Bucket, result: bytes)
 
 def _finish(lake: Lake, id_: str, family: str) -> None:
     """Older runs of the same job give way to this one."""
+    unfinished = (job_table.c.id == id_, job_table.c.finished_at.is_(None))
+    snap = sa.select(job_table.c.snap).where(job_table.c.id == id_).scalar_subquery()
+    older = sa.select(job_table.c.id).where(
+        job_table.c.family == family, job_table.c.id != id_, job_table.c.snap <= snap
+    )
     with lake.database.write() as connection:
-        connection.execute(
-            sa.update(job_table)
-            .where(job_table.c.id == id_, job_table.c.finished_at.is_(None))
-            .values(finished_at=now_us())
-        )
-        snap = sa.select(job_table.c.snap).where(job_table.c.id == id_).scalar_subquery()
-        older = sa.select(job_table.c.id).where(
-            job_table.c.family == family, job_table.c.id != id_, job_table.c.snap <= snap
-        )
+        connection.execute(sa.update(job_table).where(*unfinished).values(finished_at=now_us()))
         connection.execute(sa.delete(job_result).where(job_result.c.job.in_(older)))
         gone = connection.execute(older).scalars().all()
         connection.execute(sa.delete(job_table).where(job_table.c.id.in_(gone)))

@@ -7,7 +7,7 @@ group: n buckets would read much of the lake n times.
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,19 +21,24 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from penstock.events.event import session_key
-from penstock.lake import segments
 from penstock.lake.catalog import ConsentChange, Pin, Segment, visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.rows import EVENT_ROWS, SORTED_BY
-from penstock.lake.segments import open_segment, session_prefixes, sessions_name
+from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
+from penstock.lake.segments import (
+    may_hold,
+    open_segment,
+    read_filter,
+    session_prefixes,
+    sessions_name,
+)
 from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import segment
 from penstock.storage import ObjectStore
 
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.
 _SAMPLES_PER_BUCKET = 16
-_ORDER = [(name, "ascending") for name in (*SORTED_BY, "key")]
+_ORDER = [*SORT_KEYS, ("key", "ascending")]
 
 
 class SessionId(NamedTuple):
@@ -61,11 +66,16 @@ class Bucket:
     def __repr__(self) -> str:
         return f"bucket {self.number} of snap {self.snap}"
 
-    def begins_after(self, session: SessionId) -> bool:
-        return self.low is not None and session < self.low
-
-    def ends_before(self, session: SessionId) -> bool:
-        return self.high is not None and session >= self.high
+    def may_hold(self, sessions: "SessionRange | None") -> bool:
+        """Whether sessions of the bucket may be in the range."""
+        if sessions is None:
+            return True
+        if self.sessions is not None:
+            at = bisect_left(self.sessions, sessions.first)
+            return at < len(self.sessions) and self.sessions[at] <= sessions.last
+        begins_after = self.low is not None and sessions.last < self.low
+        ends_before = self.high is not None and sessions.first >= self.high
+        return not (begins_after or ends_before)
 
 
 class SizeSample(NamedTuple):
@@ -75,11 +85,9 @@ class SizeSample(NamedTuple):
     bytes: float
 
 
-@dataclass(frozen=True)
-class SessionRange:
-    """A segment or a row group of it, and its first and last session."""
+class SessionRange(NamedTuple):
+    """The first and the last session of a row group, or of a segment."""
 
-    name: str
     first: SessionId
     last: SessionId
 
@@ -91,23 +99,37 @@ def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
     """Buckets of about `bucket_bytes_target` that together are the pinned lake; a session larger
     than that is a bucket. The same for the same snap, whoever asks. Raises LakeDamaged."""
     target = lake.settings.room(LakeSettings).bucket_bytes_target
-    ranges: list[SessionRange] = []
+    ranges: dict[str, SessionRange] = {}
     samples: list[SizeSample] = []
     for stored in pin.segments:
         if (sessions := _read_sessions(lake, stored)).num_rows:
-            first, last = _session_at(sessions, 0), _session_at(sessions, -1)
-            ranges.append(SessionRange(stored.name, first, last))
+            ranges[stored.name] = SessionRange(_session_at(sessions, 0), _session_at(sessions, -1))
             samples += sample(sessions, stored.bytes, target / _SAMPLES_PER_BUCKET)
-    return make_buckets(cut_points(samples, target), ranges, pin)
+    if not ranges:
+        return []
+    points = cut_points(samples, target)
+    names: list[list[str]] = [[] for _ in range(len(points) + 1)]
+    for name, (first, last) in ranges.items():
+        for number in range(bisect_right(points, first), bisect_right(points, last) + 1):
+            names[number].append(name)
+    consents: list[list[ConsentChange]] = [[] for _ in names]
+    for change in pin.consents:
+        session = SessionId(change.tenant, change.session_id)
+        consents[bisect_right(points, session)].append(change)
+    bounds = [None, *points, None]
+    return [
+        Bucket(n, pin.snap, bounds[n], bounds[n + 1], tuple(names[n]), tuple(consents[n]))
+        for n in range(len(names))
+    ]
 
 
 def sample(sessions: pa.Table, size: int, unit: float) -> Iterator[SizeSample]:
     """A few sessions of a segment that stand for all, one for about `unit` bytes."""
     events = sessions["events"].to_numpy()
     ends = np.cumsum(events) * (size / max(events.sum(), 1))
-    wanted = np.arange(unit / 2, size, unit) if size > unit else np.array([size / 2])
-    for at in np.minimum(np.searchsorted(ends, wanted), len(ends) - 1).tolist():
-        yield SizeSample(_session_at(sessions, at), size / len(wanted))
+    places = np.arange(unit / 2, size, unit) if size > unit else np.array([size / 2])
+    for at in np.minimum(np.searchsorted(ends, places), len(ends) - 1).tolist():
+        yield SizeSample(_session_at(sessions, at), size / len(places))
 
 
 def cut_points(samples: Iterable[SizeSample], target: float) -> list[SessionId]:
@@ -124,96 +146,61 @@ def cut_points(samples: Iterable[SizeSample], target: float) -> list[SessionId]:
     return points
 
 
-def make_buckets(
-    points: Sequence[SessionId], ranges: Sequence[SessionRange], pin: Pin
-) -> list[Bucket]:
-    """One more than there are points; none in an empty lake."""
-    if not ranges:
-        return []
-    names: list[list[str]] = [[] for _ in range(len(points) + 1)]
-    for stored in ranges:
-        first, last = bisect_right(points, stored.first), bisect_right(points, stored.last)
-        for number in range(first, last + 1):
-            names[number].append(stored.name)
-    consents: list[list[ConsentChange]] = [[] for _ in names]
-    for change in pin.consents:
-        session = SessionId(change.tenant, change.session_id)
-        consents[bisect_right(points, session)].append(change)
-    bounds = [None, *points, None]
-    return [
-        Bucket(n, pin.snap, bounds[n], bounds[n + 1], tuple(names[n]), tuple(consents[n]))
-        for n in range(len(names))
-    ]
-
-
 def plan_sessions(
     lake: Lake, pin: Pin, groups: Iterable[Sequence[SessionId]], bytes_target: int
 ) -> Iterator[Bucket]:
     """Buckets of these sessions alone, of about so many bytes of segments. Those of a group come
     into one bucket; sorted groups make buckets that lie together. Raises LakeDamaged."""
     groups = list(groups)
-    parts = _find_parts(lake, pin, sorted({session for group in groups for session in group}))
+    sizes = _segment_sizes(lake, pin, sorted({session for group in groups for session in group}))
     consents = {SessionId(change.tenant, change.session_id): change for change in pin.consents}
+
+    def bucket_of(number: int, sessions: Iterable[SessionId]) -> Bucket:
+        chosen = tuple(sorted(sessions))
+        names = sorted({name for session in chosen for name in sizes.get(session, ())})
+        changes = tuple(consents[session] for session in chosen if session in consents)
+        last = SessionId(chosen[-1].tenant, chosen[-1].session_id + "\0")
+        return Bucket(number, pin.snap, chosen[0], last, tuple(names), changes, chosen)
+
     number, filled, chosen = 0, 0.0, list[SessionId]()
     for group in groups:
-        size = sum(part.bytes for session in group for part in parts.get(session, ()))
+        size = sum(sum(sizes[session].values()) for session in group if session in sizes)
         if chosen and filled + size > bytes_target:
-            yield _bucket_of(number, pin, chosen, parts, consents)
+            yield bucket_of(number, chosen)
             number, filled, chosen = number + 1, 0.0, []
         chosen += group
         filled += size
     if chosen:
-        yield _bucket_of(number, pin, chosen, parts, consents)
+        yield bucket_of(number, chosen)
 
 
-class SessionPart(NamedTuple):
-    """A segment that holds events of a session: about so many bytes of it."""
-
-    segment: str
-    bytes: float
-
-
-def _find_parts(
+def _segment_sizes(
     lake: Lake, pin: Pin, sessions: Sequence[SessionId]
-) -> dict[SessionId, list[SessionPart]]:
-    """Where these sorted sessions are. Only segments whose filters name one are looked at."""
-    parts: dict[SessionId, list[SessionPart]] = {}
-    wanted = session_prefixes([session_key(*session) for session in sessions])
+) -> dict[SessionId, dict[str, float]]:
+    """In which segments these sorted sessions are, and about how many bytes of each. Only segments
+    whose filters name one are looked at."""
+    sizes: dict[SessionId, dict[str, float]] = {}
+    prefixes = session_prefixes([session_key(*session) for session in sessions])
     pinned = {stored.name: stored for stored in pin.segments}
     with lake.database.read() as connection:
         columns = (segment.c.name, segment.c.session_filter)
         holding = sorted(
             row.name
             for row in connection.execute(sa.select(*columns).where(visible_at(pin.snap)))
-            if segments.may_hold(segments.read_filter(row.session_filter), wanted).any()
+            if may_hold(read_filter(row.session_filter), prefixes).any()
         )
     ids = pa.array([session.session_id for session in sessions], pa.string())
-    wanted_sessions = set(sessions)
+    known = set(sessions)
     for name in holding:
         stored = pinned[name]
         rows = _read_sessions(lake, stored)
         rows = rows.filter(pc.is_in(rows["session_id"], ids))
         event_bytes = stored.bytes / max(stored.rows, 1)
-        for tenant, id_, events in zip(
-            *(column.to_pylist() for column in rows.columns), strict=True
-        ):
-            if (session := SessionId(tenant, id_)) in wanted_sessions:
-                parts.setdefault(session, []).append(SessionPart(name, events * event_bytes))
-    return parts
-
-
-def _bucket_of(
-    number: int,
-    pin: Pin,
-    sessions: Iterable[SessionId],
-    parts: Mapping[SessionId, Sequence[SessionPart]],
-    consents: Mapping[SessionId, ConsentChange],
-) -> Bucket:
-    chosen = tuple(sorted(sessions))
-    names = sorted({part.segment for session in chosen for part in parts.get(session, ())})
-    changes = tuple(consents[session] for session in chosen if session in consents)
-    last = SessionId(chosen[-1].tenant, chosen[-1].session_id + "\0")
-    return Bucket(number, pin.snap, chosen[0], last, tuple(names), changes, chosen)
+        columns_read = (column.to_pylist() for column in rows.columns)
+        for tenant, id_, events in zip(*columns_read, strict=True):
+            if (session := SessionId(tenant, id_)) in known:
+                sizes.setdefault(session, {})[name] = events * event_bytes
+    return sizes
 
 
 def digest_of(buckets: Iterable[Bucket]) -> str:
@@ -240,34 +227,32 @@ def _session_at(rows: pa.Table, at: int) -> SessionId:
 def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None) -> pa.Table:
     """The bucket's events, sorted by tenant, session, time, seq and key: the same rows in the
     same order whatever was merged meanwhile. All of them are in memory. Raises LakeDamaged."""
-    wanted = list(columns) if columns is not None else EVENT_ROWS.names
-    needed = [name for name in EVENT_ROWS.names if name in {*wanted, *SORTED_BY, "key"}]
+    chosen = list(columns) if columns is not None else EVENT_ROWS.names
+    needed = [name for name in EVENT_ROWS.names if name in {*chosen, *SORTED_BY, "key"}]
     schema = pa.schema([EVENT_ROWS.field(name) for name in needed])
-    parts = []
-    for name in bucket.segments:
-        for group in read_groups(lake, bucket, name, needed):
-            start, end = run_of(bucket, group)
-            parts.append(chosen_of(bucket, group.slice(start, end - start)).cast(schema))
+    parts = [
+        _rows_of(bucket, group).cast(schema)
+        for name in bucket.segments
+        for group in read_groups(lake, bucket, name, needed)
+    ]
     if not parts:
-        return EVENT_ROWS.empty_table().select(wanted)
-    rows = _in_order(pa.concat_tables(parts))
-    if "consent" in wanted and bucket.consents:
-        rows = with_consents(rows, bucket.consents)
-    return rows.select(wanted)
-
-
-def _in_order(rows: pa.Table) -> pa.Table:
-    """Sorted. Of one segment they nearly always are, and payloads need not be copied."""
+        return EVENT_ROWS.empty_table().select(chosen)
+    rows = pa.concat_tables(parts)
     order = pc.sort_indices(rows, sort_keys=_ORDER)
     positions = order.to_numpy()
-    return rows if (positions[1:] > positions[:-1]).all() else rows.take(order)
+    # Of one segment they nearly always are in order, and payloads need not be copied.
+    if not (positions[1:] > positions[:-1]).all():
+        rows = rows.take(order)
+    if "consent" in chosen and bucket.consents:
+        rows = _with_consents(rows, bucket.consents)
+    return rows.select(chosen)
 
 
 def read_groups(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
     """The row groups of a segment that may hold rows of the bucket. Raises LakeDamaged."""
     with open_events(lake, name) as file:
-        for number, sessions in enumerate(group_ranges(name, file.metadata)):
-            if overlaps(bucket, sessions):
+        for number, sessions in enumerate(group_ranges(file.metadata)):
+            if bucket.may_hold(sessions):
                 yield file.read_row_group(number, columns=columns)
 
 
@@ -282,49 +267,36 @@ def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
         raise LakeDamaged(path=name, why="it is missing") from error
 
 
-def group_ranges(name: str, metadata: pq.FileMetaData) -> list[SessionRange | None]:
+def group_ranges(metadata: pq.FileMetaData) -> list[SessionRange | None]:
     """Of each row group, from the statistics in the file's foot; None when they say nothing."""
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    return [_range_of(name, group) for group in groups]
+    ranges: list[SessionRange | None] = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        tenants, ids = group.column(0).statistics, group.column(1).statistics
+        if not (tenants and ids and tenants.has_min_max and ids.has_min_max):
+            ranges.append(None)
+            continue
+        first, last = SessionId(tenants.min, ids.min), SessionId(tenants.max, ids.max)
+        if tenants.min != tenants.max:
+            first, last = SessionId(tenants.min, ""), SessionId(tenants.max + "\0", "")
+        ranges.append(SessionRange(first, last))
+    return ranges
 
 
-def _range_of(name: str, group: pq.RowGroupMetaData) -> SessionRange | None:
-    tenants, ids = group.column(0).statistics, group.column(1).statistics
-    if not (tenants and ids and tenants.has_min_max and ids.has_min_max):
-        return None
-    if tenants.min == tenants.max:
-        return SessionRange(name, SessionId(tenants.min, ids.min), SessionId(tenants.max, ids.max))
-    return SessionRange(name, SessionId(tenants.min, ""), SessionId(tenants.max + "\0", ""))
-
-
-def overlaps(bucket: Bucket, sessions: SessionRange | None) -> bool:
-    """Whether sessions of the bucket may be in the range."""
-    if sessions is None:
-        return True
-    if bucket.sessions is not None:
-        at = bisect_left(bucket.sessions, sessions.first)
-        return at < len(bucket.sessions) and bucket.sessions[at] <= sessions.last
-    return not (bucket.begins_after(sessions.last) or bucket.ends_before(sessions.first))
-
-
-def chosen_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
-    """Those of the bucket's run of rows that are of its sessions."""
-    if bucket.sessions is None or not rows.num_rows:
-        return rows
-    mask = None
-    for tenant, sessions in groupby(bucket.sessions, key=attrgetter("tenant")):
-        ids = pa.array([session.session_id for session in sessions], pa.string())
-        of_tenant = pc.and_(pc.equal(rows["tenant"], tenant), pc.is_in(rows["session_id"], ids))
-        mask = of_tenant if mask is None else pc.or_(mask, of_tenant)
-    return rows if pc.all(mask).as_py() else rows.filter(mask)
-
-
-def run_of(bucket: Bucket, rows: pa.Table) -> tuple[int, int]:
-    """From where to where sorted rows are the bucket's."""
+def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
+    """Those of these sorted rows that are the bucket's."""
     sessions = _RowSessions(rows)
     start = bisect_left(sessions, bucket.low) if bucket.low else 0
     end = bisect_left(sessions, bucket.high) if bucket.high else len(sessions)
-    return start, max(start, end)
+    rows = rows.slice(start, max(start, end) - start)
+    if bucket.sessions is None or not rows.num_rows:
+        return rows
+    mask = None
+    for tenant, chosen in groupby(bucket.sessions, key=attrgetter("tenant")):
+        ids = pa.array([session.session_id for session in chosen], pa.string())
+        of_tenant = pc.and_(pc.equal(rows["tenant"], tenant), pc.is_in(rows["session_id"], ids))
+        mask = of_tenant if mask is None else pc.or_(mask, of_tenant)
+    return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
 class _RowSessions(Sequence[SessionId]):
@@ -340,7 +312,7 @@ class _RowSessions(Sequence[SessionId]):
         return _session_at(self._rows, at)
 
 
-def with_consents(rows: pa.Table, changes: Iterable[ConsentChange]) -> pa.Table:
+def _with_consents(rows: pa.Table, changes: Iterable[ConsentChange]) -> pa.Table:
     """Rows with what is known of their sessions' consent now."""
     sessions = _RowSessions(rows)
     consents = rows["consent"].to_pylist()
@@ -359,16 +331,12 @@ def with_consents(rows: pa.Table, changes: Iterable[ConsentChange]) -> pa.Table:
 #: project, and with whose work it goes on.
 CHANGES = pa.schema(
     [
-        pa.field("tenant", pa.string(), nullable=False),
-        pa.field("session_id", pa.string(), nullable=False),
+        *(pa.field(name, pa.string(), nullable=False) for name in SORTED_BY[:2]),
         pa.field("changed_snap", pa.int64(), nullable=False),
         pa.field("last_ts", pa.int64(), nullable=False),
-        pa.field("project", pa.string()),
-        pa.field("parent_session", pa.string()),
-        pa.field("link", pa.string()),
+        *(pa.field(name, pa.string()) for name in ("project", "parent_session", "link")),
     ]
 )
-_SESSION = CHANGES.names[:2]
 _GROUPED = [(name, "max") for name in CHANGES.names[2:]]
 
 
@@ -378,10 +346,9 @@ def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
     LakeDamaged, what the store raises."""
     tables = [_changes_of(store, s, after) for s in pin.segments if s.changed_at > after]
     parts = pa.concat_tables([CHANGES.empty_table(), *tables])
-    changes = parts.group_by(_SESSION).aggregate(_GROUPED)
+    changes = parts.group_by(CHANGES.names[:2]).aggregate(_GROUPED)
     changes = changes.rename_columns([n.removesuffix("_max") for n in changes.column_names])
-    in_order = [(name, "ascending") for name in _SESSION]
-    return changes.select(CHANGES.names).cast(CHANGES).sort_by(in_order)
+    return changes.select(CHANGES.names).cast(CHANGES).sort_by(SORT_KEYS[:2])
 
 
 def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[str, str], int]:

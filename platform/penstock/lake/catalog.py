@@ -2,14 +2,15 @@
 
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, insert_of, lock_table, now_us
+from penstock.database.engine import Database, insert_new, insert_of, lock_table, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import repeating
 from penstock.database.tables import all_tables
@@ -25,6 +26,9 @@ from penstock.lake.tables import (
     segment,
     snapshot,
 )
+
+#: How long a reader that was killed keeps its files from being removed.
+READER_LEASE_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,6 @@ class Snapshot:
     created_at: int
 
 
-_AS_READER = [segment.c[name] for name in Segment.__dataclass_fields__]
-
-
 def visible_at(snap: int, files: sa.Table = segment) -> sa.ColumnElement[bool]:
     """Files that a reader at `snap` sees: segments, or those of another room."""
     return (files.c.added_snap <= snap) & (
@@ -104,23 +105,34 @@ def file_tables() -> dict[str, sa.Table]:
 
 @contextmanager
 def pinned(
-    database: Database, as_of: str | int | None, lease_s: float, *, renewed: bool = False
+    database: Database,
+    as_of: str | int | None,
+    lease_s: float = READER_LEASE_SECONDS,
+    *,
+    renewed: bool = False,
 ) -> Iterator[Pin]:
     """The lake at a moment, its files kept until the block ends, or the lease does; one that is
     `renewed` does not. `as_of` is the name of a snapshot, a time or a snap; None is now. Raises
     SnapshotUnknown, HistoryRemoved."""
     lease = uuid.uuid4().hex
+    mine = reader_lease.c.id == lease
     with database.write(one_state=True) as connection:
         claim_files(connection)
         pin = _pin(connection, *_resolve(connection, as_of))
-        until = now_us() + round(lease_s * 1_000_000)
-        connection.execute(sa.insert(reader_lease).values(id=lease, snap=pin.snap, until=until))
+        row = {"id": lease, "snap": pin.snap, "until": now_us(lease_s)}
+        connection.execute(sa.insert(reader_lease).values(**row))
+
+    def renew() -> None:
+        with database.write() as connection:
+            until = now_us(lease_s)
+            connection.execute(sa.update(reader_lease).where(mine).values(until=until))
+
     try:
-        with _renewing(database, lease, lease_s) if renewed else nullcontext():
+        with repeating(renew, lease_s / 3, "lease") if renewed else nullcontext():
             yield pin
     finally:
         with suppress(DatabaseUnreachable), database.write() as connection:  # or it runs out
-            connection.execute(sa.delete(reader_lease).where(reader_lease.c.id == lease))
+            connection.execute(sa.delete(reader_lease).where(mine))
 
 
 def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
@@ -130,25 +142,16 @@ def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
     lock_table(connection, reader_lease, alone=to_collect)
 
 
-def _renewing(database: Database, lease: str, lease_s: float) -> AbstractContextManager[None]:
-    def renew() -> None:
-        until = now_us() + round(lease_s * 1_000_000)
-        mine = sa.update(reader_lease).where(reader_lease.c.id == lease).values(until=until)
-        with database.write() as connection:
-            connection.execute(mine)
-
-    return repeating(renew, lease_s / 3, "lease")
-
-
 def current(database: Database) -> Pin:
     """The newest state, without a claim on its files."""
     with database.read() as connection:
-        return _pin(connection, _head(connection), None)
+        return _pin(connection, _head(connection).snap, None)
 
 
 def _pin(connection: Connection, snap: int, moment: int | None) -> Pin:
+    columns = [segment.c[name] for name in Segment.__dataclass_fields__]
     segments = connection.execute(
-        sa.select(*_AS_READER).where(visible_at(snap)).order_by(segment.c.id)
+        sa.select(*columns).where(visible_at(snap)).order_by(segment.c.id)
     ).all()
     changes = connection.execute(
         sa.select(consent_change.c.tenant, consent_change.c.session_id, consent_change.c.consent)
@@ -175,17 +178,20 @@ def read_next_offsets(connection: Connection) -> dict[int, CoveredOffset]:
 
 def create_snapshot(database: Database, name: str, note: str = "") -> Snapshot:
     """Name the lake as it is now, and keep its files."""
+    why = ""
     if not name.strip() or len(name) > snapshot.c.name.type.length:  # type: ignore[attr-defined]
-        raise InvalidInput(what=f"The name {name!r}", why="it is empty or over 128 characters")
-    if not name.isprintable():
-        raise InvalidInput(what=f"The name {name!r}", why="it holds unprintable characters")
-    if _as_time(name) is not None:
-        raise InvalidInput(what=f"The name {name!r}", why="it reads as a time")
+        why = "it is empty or over 128 characters"
+    elif not name.isprintable():
+        why = "it holds unprintable characters"
+    elif _as_time(name) is not None:
+        why = "it reads as a time"
+    if why:
+        raise InvalidInput(what=f"The name {name!r}", why=why)
     with database.write() as connection:
         claim_files(connection)
         made = connection.execute(
             insert_of(connection)(snapshot)
-            .values(name=name, snap=_head(connection), note=note, created_at=now_us())
+            .values(name=name, snap=_head(connection).snap, note=note, created_at=now_us())
             .on_conflict_do_nothing()
             .returning(snapshot)
         ).one_or_none()
@@ -202,10 +208,9 @@ def name_snap(database: Database, as_of: str, name: str, snap: int, note: str = 
         named = sa.select(snapshot.c.name).where(snapshot.c.name == as_of, snapshot.c.snap == snap)
         if connection.execute(named).first() is not None:
             return as_of
-        made = insert_of(connection)(snapshot).values(
-            name=name, snap=snap, note=note, created_at=_committed_at(connection, snap)
-        )
-        connection.execute(made.on_conflict_do_nothing())
+        created_at = _committed_at(connection, snap)
+        row = {"name": name, "snap": snap, "note": note, "created_at": created_at}
+        insert_new(connection, snapshot, row)
     return name
 
 
@@ -226,29 +231,34 @@ def drop_snapshot(database: Database, name: str) -> None:
 def content_snap(database: Database) -> int:
     """The newest snap at which what queries of events and rewards see changed: that a shard was
     built changes nothing about what the next is built from."""
-    content = lake_commit.c.kind != "shard"
-    query = sa.select(sa.func.max(lake_commit.c.snap)).where(content)
+    query = sa.select(sa.func.max(lake_commit.c.snap)).where(lake_commit.c.kind != "shard")
     with database.read() as connection:
         return int(connection.execute(query).scalar() or 0)
 
 
 def _resolve(connection: Connection, as_of: str | int | None) -> tuple[int, int | None]:
     """The snap, and the moment that it stands for; there is none for what is newest."""
+    head = _head(connection)
     if as_of is None or as_of == "latest":
-        return _head(connection), None
+        return head.snap, None
     if isinstance(as_of, int):
-        return _still_readable(connection, as_of), _committed_at(connection, as_of)
+        named = sa.exists().where(snapshot.c.snap == as_of)
+        held = sa.exists().where(reader_lease.c.snap == as_of, reader_lease.c.until >= now_us())
+        kept = as_of >= head.readable_from or connection.scalar(sa.select(named | held))
+        if as_of > head.snap or not kept:
+            raise HistoryRemoved(when=f"snap {as_of}")
+        return as_of, _committed_at(connection, as_of)
     if not as_of.isprintable():  # no name, and not every database could be asked for it
         raise SnapshotUnknown(name=repr(as_of))
-    named = sa.select(snapshot.c.snap, snapshot.c.created_at).where(snapshot.c.name == as_of)
-    if (row := connection.execute(named).one_or_none()) is not None:
+    by_name = sa.select(snapshot.c.snap, snapshot.c.created_at).where(snapshot.c.name == as_of)
+    if (row := connection.execute(by_name).one_or_none()) is not None:
         return row.snap, row.created_at
     if (time := _as_time(as_of)) is None:
         raise SnapshotUnknown(name=as_of)
     moment = round(time.timestamp() * 1_000_000)
     until = lake_commit.c.committed_at <= moment
     snap = connection.execute(sa.select(sa.func.max(lake_commit.c.snap)).where(until)).scalar() or 0
-    if snap < _readable_from(connection):
+    if snap < head.readable_from:
         raise HistoryRemoved(when=as_of)
     return snap, moment
 
@@ -259,19 +269,6 @@ def _committed_at(connection: Connection, snap: int) -> int:
     return connection.execute(query).scalar() or 0
 
 
-def _still_readable(connection: Connection, snap: int) -> int:
-    named = sa.exists().where(snapshot.c.snap == snap)
-    held = sa.exists().where(reader_lease.c.snap == snap, reader_lease.c.until >= now_us())
-    kept = snap >= _readable_from(connection) or connection.scalar(sa.select(named | held))
-    if snap > _head(connection) or not kept:
-        raise HistoryRemoved(when=f"snap {snap}")
-    return snap
-
-
-def _readable_from(connection: Connection) -> int:
-    return int(connection.execute(sa.select(lake_head.c.readable_from)).scalar_one())
-
-
 def _as_time(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
@@ -280,5 +277,5 @@ def _as_time(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def _head(connection: Connection) -> int:
-    return int(connection.execute(sa.select(lake_head.c.snap)).scalar_one())
+def _head(connection: Connection) -> Any:
+    return connection.execute(sa.select(lake_head.c.snap, lake_head.c.readable_from)).one()

@@ -1,11 +1,11 @@
 """`penstock query`, `penstock snapshots`, `penstock lake` and `penstock db`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, BinaryIO, Literal, cast, get_args
 
 import typer
 
@@ -13,13 +13,11 @@ from penstock.database import migrations
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
-from penstock.lake.answer_formats import Format, rows_of, write
 from penstock.lake.catalog import create_snapshot, drop_snapshot, list_snapshots
-from penstock.lake.collection import collect
 from penstock.lake.errors import SnapshotUnknown
-from penstock.lake.lake import Lake, LakeQuery, make_data_directory, open_existing, read_statistics
-from penstock.lake.query import Answer
-from penstock.lake.upkeep import upkeep_by_hand, upkeep_jobs
+from penstock.lake.lake import Lake, make_data_directory, open_existing, read_statistics
+from penstock.lake.query import Answer, Format, rows_of, write_rows
+from penstock.lake.upkeep import collect, upkeep_by_hand, upkeep_jobs
 from penstock.lake.verification import verify, verify_deep
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
@@ -35,12 +33,6 @@ database_app = typer.Typer(help="The metadata database.", no_args_is_help=True)
 
 #: A table on a terminal is for reading; for all rows there are the other formats.
 _TABLE_ROWS_MAX = 1_000
-_ENDINGS: dict[str, Format] = {
-    ".json": "json",
-    ".csv": "csv",
-    ".arrow": "arrow",
-    ".parquet": "parquet",
-}
 
 
 # Queries
@@ -65,43 +57,36 @@ def query(
 
     Example: penstock query "select type, count(*) from events group by all"
     """
-    chosen = "json" if json else form or _form_of(out)
     text = sys.stdin.read() if sql == "-" else sql
-    with open_existing(data) as lake:
-        lake_query = lake.query(text, as_of=as_of, tenant=tenant)
+    chosen = "json" if json else form or ("table" if out is None else _format_of(out))
+    with open_existing(data) as lake, lake.query(text, as_of=as_of, tenant=tenant).run() as answer:
         if chosen == "table":
-            _show_rows(lake_query)
+            _show_rows(answer)
         else:
-            _write_rows(lake_query, chosen, out)
+            with _destination(out) as file:
+                count = write_rows(answer.batches, chosen, file)
+            if out is not None:
+                say(f"{count} rows in {out}")
+        if answer.cut_off:
+            say("The log holds more fresh events than a query may read: the newest are missing.")
 
 
-def _form_of(out: Path | None) -> Literal["table"] | Format:
-    if out is None:
-        return "table"
-    if out.suffix not in _ENDINGS:
-        raise InvalidInput(what=f"--out {out}", why="its ending names no format; add --format")
-    return _ENDINGS[out.suffix]
+def _format_of(out: Path) -> Format:
+    for form in get_args(Format):
+        if out.suffix == f".{form}":
+            return cast(Format, form)
+    raise InvalidInput(what=f"--out {out}", why="its ending names no format; add --format")
 
 
-def _show_rows(lake_query: LakeQuery) -> None:
-    with lake_query.run() as answer:
-        rows = []
-        for batch in answer.batches:
-            rows += [list(row.values()) for row in rows_of(batch)]
-            if len(rows) > _TABLE_ROWS_MAX:
-                break
-        show_table(answer.batches.schema.names, rows[:_TABLE_ROWS_MAX])
+def _show_rows(answer: Answer) -> None:
+    rows = []
+    for batch in answer.batches:
+        rows += [list(row.values()) for row in rows_of(batch)]
         if len(rows) > _TABLE_ROWS_MAX:
-            say(f"(the first {_TABLE_ROWS_MAX} rows; --format json or --out FILE gives all)")
-        _warn(answer)
-
-
-def _write_rows(lake_query: LakeQuery, form: Format, out: Path | None) -> None:
-    with lake_query.run() as answer, _destination(out) as file:
-        count = write(answer.batches, form, file)
-        _warn(answer)
-    if out is not None:
-        say(f"{count} rows in {out}")
+            break
+    show_table(answer.batches.schema.names, rows[:_TABLE_ROWS_MAX])
+    if len(rows) > _TABLE_ROWS_MAX:
+        say(f"(the first {_TABLE_ROWS_MAX} rows; --format json or --out FILE gives all)")
 
 
 @contextmanager
@@ -119,11 +104,6 @@ def _destination(out: Path | None) -> Iterator[BinaryIO]:
         raise InvalidInput(what=f"--out {out}", why=error.strerror or str(error)) from error
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def _warn(answer: Answer) -> None:
-    if answer.cut_off:
-        say("The log holds more fresh events than a query may read: the newest are missing here.")
 
 
 # Snapshots
@@ -169,10 +149,10 @@ def show(name: SnapshotName, data: options.Data = None, json: options.Json = Fal
     Example: penstock snapshots show before-the-release
     """
     with open_existing(data) as lake:
-        snapshots = [one for one in list_snapshots(lake.database) if one.name == name]
+        snapshots = [known for known in list_snapshots(lake.database) if known.name == name]
     if not snapshots:
         raise SnapshotUnknown(name=name)
-    _show_facts(snapshots[0], json=json)
+    _show_facts(facts(snapshots[0]), json=json)
 
 
 @snapshots_app.command("drop")
@@ -199,11 +179,8 @@ def stats(data: options.Data = None, json: options.Json = False) -> None:
         _show_facts(read_statistics(lake), json=json)
 
 
-def _show_facts(value: object, *, json: bool) -> None:
-    if json:
-        show_json(facts(value))
-    else:
-        show_table(["what", "value"], list(facts(value).items()))
+def _show_facts(values: Mapping[str, object], *, json: bool) -> None:
+    show_json(values) if json else show_table(["what", "value"], list(values.items()))
 
 
 @lake_app.command("compact")

@@ -6,7 +6,7 @@ session that comes back after a while are read from the segments whose filters n
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.events.event import CONSENT_UNKNOWN, session_key, strictest_consent
+from penstock.events.event import CONSENT_UNKNOWN, consent_of, session_key, strictest_consent
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import DecodedEvents
@@ -68,16 +68,17 @@ def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewE
             keys.add(key)
             new.append(position)
     stricter = {}
-    for session, started_with in decoded.started_consents(new).items():
-        memory = memories[session]
-        consent = strictest_consent((memory.consent, started_with))
-        if consent != memory.consent and session in stored_before:
-            tenant, _, session_id = session.partition("\0")
-            stricter[tenant, session_id] = consent
-        memory.consent = consent
-    return NewEvents(
-        new, {session: memory.consent for session, memory in memories.items()}, stricter
-    )
+    for position in new:  # the others change nothing: a session's consent is what its rows say
+        event, session = decoded.events[position], decoded.sessions[position]
+        if event.type == "session_start":
+            memory = memories[session]
+            consent = strictest_consent((memory.consent, consent_of(bytes(event.payload))))
+            if consent != memory.consent and session in stored_before:
+                tenant, _, session_id = session.partition("\0")
+                stricter[tenant, session_id] = consent
+            memory.consent = consent
+    consents = {session: memory.consent for session, memory in memories.items()}
+    return NewEvents(new, consents, stricter)
 
 
 class KnownEvents:
@@ -112,8 +113,7 @@ class KnownEvents:
     ) -> dict[str, SessionMemory]:
         """The memories of these `session_key`s, as of the newest commit or of `snap`. The caller
         may add to them, and calls `settle` or `forget` afterwards."""
-        missing = [session for session in sessions if session not in self._sessions]
-        if missing:
+        if missing := [session for session in sessions if session not in self._sessions]:
             self._refresh_filters(snap)
             try:
                 read = self._read(missing)
@@ -152,40 +152,37 @@ class KnownEvents:
                 return
             visible = visible_at(head) & self._of_covered(connection)
             names = connection.execute(sa.select(segment.c.name).where(visible)).scalars().all()
-            wanted = (segment.c.added_snap > self._snap) if self._snap >= 0 else sa.true()
-            fresh = connection.execute(
-                sa.select(segment.c.name, segment.c.session_filter).where(visible, wanted)
-            ).all()
-        added = {row.name: read_filter(row.session_filter) for row in fresh}
+            newer = (segment.c.added_snap > self._snap) if self._snap >= 0 else sa.true()
+            query = sa.select(segment.c.name, segment.c.session_filter).where(visible, newer)
+            filters = connection.execute(query).all()
+        added = {row.name: read_filter(row.session_filter) for row in filters}
         self._filters = {
             name: added[name] if name in added else self._filters[name] for name in names
         }
         self._snap = head
 
     def _of_covered(self, connection: Connection) -> sa.ColumnElement[bool]:
-        """Segments that may hold sessions of the covered partitions."""
+        """Segments that may hold sessions of the covered partitions. A session that was in
+        partition `a` of a shape can be in `b` of as many as there are now only where both leave
+        the same rest by what divides the two numbers."""
         if self._covered is None or len(self._covered) == self._partitions:
             return sa.true()
         shapes = connection.execute(sa.select(segment.c.log_partitions).distinct()).scalars()
-        return sa.or_(
-            segment.c.log_partitions.is_(None),
-            *(self._of_covered_in(shape) for shape in shapes if shape is not None),
-        )
-
-    def _of_covered_in(self, shape: int) -> sa.ColumnElement[bool]:
-        """A session that was in partition `a` of `shape` can be in `b` of as many as there are
-        now only where both leave the same rest by what divides the two numbers."""
-        assert self._covered is not None
-        common = gcd(shape, self._partitions)
-        rests = sorted({partition % common for partition in self._covered})
-        return (segment.c.log_partitions == shape) & (segment.c.partition % common).in_(rests)
+        conditions = [segment.c.log_partitions.is_(None)]
+        for shape in shapes:
+            if shape is not None:
+                common = gcd(shape, self._partitions)
+                rests = sorted({partition % common for partition in self._covered})
+                of_rests = (segment.c.partition % common).in_(rests)
+                conditions.append((segment.c.log_partitions == shape) & of_rests)
+        return sa.or_(*conditions)
 
     def _read(self, sessions: list[str]) -> dict[str, SessionMemory]:
         """Raises LakeDamaged, FileNotFoundError."""
         memories = {session: SessionMemory() for session in sessions}
-        wanted = session_prefixes(sessions)
+        prefixes = session_prefixes(sessions)
         for name, session_filter in self._filters.items():
-            hits = may_hold(session_filter, wanted)
+            hits = may_hold(session_filter, prefixes)
             if hits.any():
                 self._read_segment(name, [sessions[i] for i in hits.nonzero()[0]], memories)
         return memories
@@ -193,31 +190,27 @@ class KnownEvents:
     def _read_segment(
         self, name: str, sessions: list[str], memories: dict[str, SessionMemory]
     ) -> None:
+        ids = sorted({session.partition("\0")[2] for session in sessions})
         with open_segment(self._store, name) as file:
-            groups = _groups_holding(file.metadata, sessions)
+            # Rows are sorted, so most row groups hold none of the sessions.
+            groups = [
+                number
+                for number in range(file.metadata.num_row_groups)
+                if _may_hold_ids(file.metadata.row_group(number).column(1).statistics, ids)
+            ]
             rows = file.read_row_groups(groups, columns=_COLUMNS)
-        ids = pa.array({session.partition("\0")[2] for session in sessions}, pa.string())
-        rows = rows.filter(pc.is_in(rows["session_id"], value_set=ids))
-        for tenant, session_id, key, consent in zip(
-            *(rows[column].to_pylist() for column in _COLUMNS), strict=True
-        ):
+        rows = rows.filter(pc.is_in(rows["session_id"], value_set=pa.array(ids, pa.string())))
+        columns = (rows[column].to_pylist() for column in _COLUMNS)
+        for tenant, session_id, key, consent in zip(*columns, strict=True):
             memory = memories.get(session_key(tenant, session_id))
             if memory is not None:
                 memory.keys.add(key)
                 memory.consent = strictest_consent((memory.consent, consent))
 
 
-def _groups_holding(metadata: pq.FileMetaData, sessions: Iterable[str]) -> list[int]:
-    """Row groups whose range of session ids holds one of these. Rows are sorted, so most do not."""
-    ids = sorted({session.partition("\0")[2] for session in sessions})
-    groups = []
-    for number in range(metadata.num_row_groups):
-        column = metadata.row_group(number).column(1)
-        statistics = column.statistics
-        if (
-            statistics is None
-            or not statistics.has_min_max
-            or ((at := bisect_left(ids, statistics.min)) < len(ids) and ids[at] <= statistics.max)
-        ):
-            groups.append(number)
-    return groups
+def _may_hold_ids(statistics: pq.Statistics | None, ids: list[str]) -> bool:
+    """Whether one of these sorted ids may be in a row group."""
+    if statistics is None or not statistics.has_min_max:
+        return True
+    at = bisect_left(ids, statistics.min)
+    return at < len(ids) and bool(ids[at] <= statistics.max)

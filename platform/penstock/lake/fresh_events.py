@@ -1,6 +1,6 @@
 """Events that are in the log but in no segment yet, as rows that a query can see."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -32,11 +32,8 @@ NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), (), cut_off=False, overtak
 
 def arrivals_of(partitions: int, settings: Settings) -> FrameDecoder:
     """How the values of a log of so many partitions are read."""
-    return FrameDecoder(
-        partitions,
-        settings.room(EventLogSettings).event_bytes_max,
-        REJECTED_LINE_BYTES_MAX,
-    )
+    bytes_max = settings.room(EventLogSettings).event_bytes_max
+    return FrameDecoder(partitions, bytes_max, REJECTED_LINE_BYTES_MAX)
 
 
 def read_fresh(
@@ -52,8 +49,14 @@ def read_fresh(
     decoded = DecodedEvents()
     left, overtaken = bytes_max, False
     for partition in range(log.partitions):
-        start = start_of(log, partition, next_offsets)
-        left -= _decode(_entries(log, partition, start, left), arrivals, decoded)
+        start = offset = start_of(log, partition, next_offsets)
+        while left > 0 and (entries := log.read(partition, offset, min(left, 1 << 22))):
+            for value in (value for entry in entries for value in entry.values):
+                left -= len(value)
+                for frame in arrivals.frames(value):
+                    if frame.header.kind == "events":
+                        decoded.add(frame)
+            offset = entries[-1].next_offset
         overtaken = overtaken or log.bounds(partition).first > start
     cut_off = left <= 0
     if not decoded.events:
@@ -72,21 +75,3 @@ def start_of(log: EventLog, partition: int, next_offsets: Mapping[int, CoveredOf
     if covered is None or covered.log_id != log.id:
         return log.bounds(partition).first
     return covered.next_offset
-
-
-def _entries(log: EventLog, partition: int, start: int, bytes_max: int) -> Iterable[bytes]:
-    while bytes_max > 0 and (entries := log.read(partition, start, min(bytes_max, 1 << 22))):
-        for entry in entries:
-            yield from entry.values
-            bytes_max -= sum(map(len, entry.values))
-        start = entries[-1].next_offset
-
-
-def _decode(values: Iterable[bytes], arrivals: FrameDecoder, decoded: DecodedEvents) -> int:
-    size = 0
-    for value in values:
-        size += len(value)
-        for frame in arrivals.frames(value):
-            if frame.header.kind == "events":
-                decoded.add(frame)
-    return size

@@ -1,12 +1,9 @@
 """The lake as one thing: what commands, the server and users' scripts open."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.database import migrations
@@ -19,7 +16,7 @@ from penstock.execution import INLINE, Executor, open_executor
 from penstock.execution.settings import ExecutionSettings
 from penstock.lake.errors import LakeMissing
 from penstock.lake.pinned_files import FileTails
-from penstock.lake.query import Answer, OwnQuery, QueryEngine
+from penstock.lake.query import LakeQuery, OwnQuery
 from penstock.lake.segments import Summariser
 from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
 from penstock.settings import MIB, Settings, load_settings
@@ -57,7 +54,7 @@ class Lake:
 
     def query(
         self, sql: str | OwnQuery, *, as_of: str | int | None = None, tenant: str = TENANT_DEFAULT
-    ) -> "LakeQuery":
+    ) -> LakeQuery:
         """A query to be run; see docs/sql.md for the views."""
         return LakeQuery(self, sql, as_of, tenant)
 
@@ -76,41 +73,6 @@ class Lake:
         self.close()
 
 
-@dataclass(frozen=True)
-class LakeQuery:
-    """Runs each time that its rows are asked for."""
-
-    lake: Lake
-    sql: str | OwnQuery
-    as_of: str | int | None
-    tenant: str
-
-    def arrow(self) -> pa.Table:
-        """All rows."""
-        with self.run() as answer:
-            return answer.batches.read_all()
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, a batch at a time: memory stays bounded whatever their number."""
-        with self.run() as answer:
-            yield from answer.batches
-
-    @contextmanager
-    def run(self) -> Iterator[Answer]:
-        """The answer with what is known of it, readable until the block ends."""
-        lake = self.lake
-        engine = QueryEngine(
-            settings=lake.settings,
-            database=lake.database,
-            store=lake.store,
-            log=lake.log,
-            summariser=lake.summariser,
-            tails=lake.tails,
-        )
-        with engine.run(self.sql, tenant=self.tenant, as_of=self.as_of) as answer:
-            yield answer
-
-
 # Opening
 
 
@@ -125,7 +87,7 @@ def open_existing(data: Path | None) -> Lake:
     embedded = _embedded_file(settings)
     if embedded is not None and not embedded.exists():
         raise LakeMissing(where=settings.data)
-    return _open_checked(settings)
+    return _opened(settings, migrations.check)
 
 
 def open_or_make(settings: Settings) -> Lake:
@@ -134,7 +96,7 @@ def open_or_make(settings: Settings) -> Lake:
     embedded = _embedded_file(settings)
     if embedded is not None:
         make_data_directory(embedded.parent)
-    return _open_checked(settings, upgraded=embedded is not None)
+    return _opened(settings, migrations.check if embedded is None else migrations.upgrade)
 
 
 def make_data_directory(directory: Path) -> None:
@@ -146,14 +108,13 @@ def make_data_directory(directory: Path) -> None:
         raise InvalidInput(what=f"The directory {directory}", why=why) from error
 
 
-def _open_checked(settings: Settings, *, upgraded: bool = False) -> Lake:
-    with ExitStack() as closing:
-        lake = closing.enter_context(Lake(settings))
-        if upgraded:
-            migrations.upgrade(lake.database)
-        else:
-            migrations.check(lake.database)
-        closing.pop_all()
+def _opened(settings: Settings, prepare: Callable[[Database], object]) -> Lake:
+    lake = Lake(settings)
+    try:
+        prepare(lake.database)
+    except BaseException:
+        lake.close()
+        raise
     return lake
 
 
@@ -165,40 +126,28 @@ def _embedded_file(settings: Settings) -> Path | None:
 # Size
 
 
-@dataclass(frozen=True)
-class LakeStatistics:
-    """How much the lake holds."""
-
-    snap: int
-    segments: int
-    events: int
-    bytes: int
-    bytes_per_event: float
-    #: Replaced segments that are kept for snapshots, readers or grace.
-    segments_kept: int
-    intents: int
-    snapshots: int
-
-
-def read_statistics(lake: Lake) -> LakeStatistics:
+def read_statistics(lake: Lake) -> dict[str, Any]:
+    """How much the lake holds. `segments_kept` are replaced segments that are kept for snapshots,
+    readers or grace."""
     live = segment.c.removed_snap.is_(None)
     size = sa.func.coalesce(sa.func.sum(segment.c.bytes + segment.c.sessions_bytes), 0)
     events = sa.func.coalesce(sa.func.sum(segment.c.rows), 0)
+    count = sa.func.count()
+    counts = {
+        "segments": sa.select(count).select_from(segment).where(live),
+        "segments_kept": sa.select(count).select_from(segment).where(~live),
+        "intents": sa.select(count).select_from(segment_intent),
+        "snapshots": sa.select(count).select_from(snapshot),
+    }
     with lake.database.read() as connection:
-
-        def count(table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
-            query = sa.select(sa.func.count()).select_from(table).where(*where)
-            return int(connection.execute(query).scalar_one())
-
-        sums = sa.select(events.label("events"), size.label("bytes")).where(live)
-        held = connection.execute(sums).one()
-        return LakeStatistics(
-            snap=connection.execute(sa.select(lake_head.c.snap)).scalar_one(),
-            segments=count(segment, live),
-            events=held.events,
-            bytes=held.bytes,
-            bytes_per_event=round(held.bytes / held.events, 1) if held.events else 0.0,
-            segments_kept=count(segment, ~live),
-            intents=count(segment_intent),
-            snapshots=count(snapshot),
-        )
+        held = connection.execute(sa.select(events, size).where(live)).one()
+        snap = connection.execute(sa.select(lake_head.c.snap)).scalar_one()
+        numbers = {name: connection.execute(query).scalar_one() for name, query in counts.items()}
+    return {
+        "snap": snap,
+        "segments": numbers.pop("segments"),
+        "events": held[0],
+        "bytes": held[1],
+        "bytes_per_event": round(held[1] / held[0], 1) if held[0] else 0.0,
+        **numbers,
+    }

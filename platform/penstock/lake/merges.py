@@ -6,33 +6,47 @@ was lost or another merge was faster, has an intent: collection deletes it.
 """
 
 import uuid
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from math import floor, gcd, inf, log
 from operator import attrgetter
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from tempfile import SpooledTemporaryFile
+from typing import IO, Generic, Protocol, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.directories import make_directory
+from penstock.events.event import SEQ_MAX
 from penstock.execution import Executor
 from penstock.execution.errors import TaskFailed, WorkerLost
 from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, current
-from penstock.lake.commit import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
+from penstock.lake.commits import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.rows import ROW_GROUP_BYTES_MAX, RowGroupLimits
-from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.rows import (
+    EVENT_ROWS,
+    ROW_GROUPS,
+    SORT_KEYS,
+    SORTED_BY,
+    RowGroupLimits,
+    cut,
+    payload_sizes,
+)
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name, open_segment
 from penstock.lake.settings import LakeSettings
-from penstock.lake.sorted_merge import MergeMemory, in_row_groups, merge_sorted
 from penstock.lake.tables import segment
 from penstock.lake.verification import check_files
 from penstock.metrics import Metrics
 from penstock.settings import Settings
+from penstock.storage import ObjectStore
 
 #: Files whose sizes differ by less than this factor are merged together, so that a row is
 #: rewritten a few times in its life, not with every new neighbour.
@@ -42,6 +56,9 @@ SEGMENTS_MAX = 64
 #: Rows read ahead are this part of a merge's memory. They are there three times while they are
 #: sorted, beside row groups, summaries, decoders and encoders.
 _MEMORY_TO_AHEAD = 16
+_PIECE_ROWS = 1024
+#: What is read ahead of a segment is so many pieces, since not all of it is given out at once.
+_PIECES_AHEAD = 2
 
 
 class StoredFile(Protocol):
@@ -77,14 +94,6 @@ class MergeTask(Generic[File, Result]):
 
     def __repr__(self) -> str:
         return f"merging {len(self.group)} files from {self.group[0].name} on"
-
-
-@dataclass(frozen=True)
-class MergedGroup(Generic[File, Result]):
-    """Files that were replaced by one."""
-
-    group: Sequence[File]
-    file: Result
 
 
 # The policy
@@ -141,17 +150,13 @@ def compact(lake: Lake, metrics: Metrics) -> str | None:
     work is done."""
     live = current(lake.database).segments
     metrics.set("segments_live", len(live))
-    settings = lake.settings
-    groups = choose_merges(
-        live,
-        settings.room(LakeSettings).compaction_segments_min,
-        settings.room(LakeSettings).compaction_bytes_target,
-    )
+    limits = lake.settings.room(LakeSettings)
+    groups = choose_merges(live, limits.compaction_segments_min, limits.compaction_bytes_target)
     if not groups:
         return None
     sizes = []
-    for merged in merge_each(lake, SEGMENTS, groups, lake.executor):
-        sizes.append(len(merged.group))
+    for group in merge_each(lake, SEGMENTS, groups, lake.executor):
+        sizes.append(len(group))
         metrics.add("segments_merged_total", sizes[-1])
     return f"merged {sum(sizes)} segments into {len(sizes)}" if sizes else None
 
@@ -161,10 +166,11 @@ def merge_each(
     merger: Merger[File, Result],
     groups: Iterable[Sequence[File]],
     executor: Executor | None = None,
-) -> Iterator[MergedGroup[File, Result]]:
+) -> Iterator[Sequence[File]]:
     """Merge groups that have no file in common: here one after another, on an executor as it has
     room. Groups of which another merge was faster are left out. A group that fails does not keep
-    the others from being merged: the first failure is raised at the end."""
+    the others from being merged: the first failure is raised at the end. Gives each group that was
+    replaced."""
     failures: list[MergeFailure] = []
     with closing(_write_each(lake, merger, groups, executor)) as outcomes:
         for group, outcome in outcomes:
@@ -175,7 +181,7 @@ def merge_each(
                 swap(lake, merger, group, outcome)
             except CompactionConflict:
                 continue
-            yield MergedGroup(group, outcome)
+            yield group
     for failure in failures:
         if not isinstance(failure, CompactionConflict):
             raise failure
@@ -241,29 +247,8 @@ def merge(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
 def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     """The segment that may replace these live ones: the same bytes wherever it is written.
     Raises CompactionConflict, LakeDamaged."""
-    settings = lake.settings
-    _check_inputs(lake, segments)
-    partition = segments[0].partition
-    name = new_name(partition, "merged")
-    announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
-    limits = RowGroupLimits(settings.room(LakeSettings).row_group_rows_max, ROW_GROUP_BYTES_MAX)
-    ahead = settings.room(LakeSettings).compaction_memory_bytes_max // _MEMORY_TO_AHEAD
-    memory = MergeMemory(ahead, Path(settings.data) / "tmp")
-    rows = merge_sorted(lake.store, [stored.name for stored in segments], memory)
-    changed = read_changed(lake.store, segments)
-    with SegmentWriter(lake.store, name, limits, lake.summariser, changed=changed) as writer:
-        for group in in_row_groups(rows, limits):
-            writer.write(group)
-    merged = writer.finished
-    expected = sum(stored.rows for stored in segments)
-    if merged.rows != expected:
-        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
-    return merged
-
-
-def _check_inputs(lake: Lake, segments: Sequence[Segment]) -> None:
-    """A merged segment gets a checksum of its own: damage that went through here could never be
-    found again."""
+    # A merged segment gets a checksum of its own: damage that went through here could never be
+    # found again.
     for stored in segments:
         with lake.database.read() as connection:
             live = (segment.c.id == stored.id) & segment.c.removed_snap.is_(None)
@@ -272,6 +257,25 @@ def _check_inputs(lake: Lake, segments: Sequence[Segment]) -> None:
             raise CompactionConflict
         for finding in check_files(lake, row):
             raise LakeDamaged(path=finding.name, why=finding.problem)
+    partition = segments[0].partition
+    name = new_name(partition, "merged")
+    announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
+    room = lake.settings.room(LakeSettings)
+    rows = merge_sorted(
+        lake.store,
+        [stored.name for stored in segments],
+        bytes_ahead=room.compaction_memory_bytes_max // _MEMORY_TO_AHEAD,
+        directory=Path(lake.settings.data) / "tmp",
+    )
+    changed = read_changed(lake.store, segments)
+    with SegmentWriter(lake.store, name, ROW_GROUPS, lake.summariser, changed=changed) as writer:
+        for group in in_row_groups(rows, ROW_GROUPS):
+            writer.write(group)
+    merged = writer.finished
+    expected = sum(stored.rows for stored in segments)
+    if merged.rows != expected:
+        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
+    return merged
 
 
 def replace_segments(
@@ -281,6 +285,7 @@ def replace_segments(
     snap = next_snap(connection, COMPACT)
     ids = segment.c.id.in_([stored.id for stored in segments])
     shapes = connection.execute(sa.select(segment.c.log_partitions).where(ids).distinct()).scalars()
+    known = shapes.all()
     live = segment.c.removed_snap.is_(None)
     replaced = connection.execute(sa.update(segment).where(ids, live).values(removed_snap=snap))
     if replaced.rowcount != len(segments) or not withdraw_intent(connection, merged.name):
@@ -291,15 +296,116 @@ def replace_segments(
         snap,
         kind=COMPACT,
         partition=segments[0].partition,
-        log_partitions=_common_shape(shapes.all()),
+        # A number of partitions by which all their sessions are in the partition of the segments.
+        log_partitions=None if None in known else gcd(*known),
         changed_snap=max(stored.changed_at for stored in segments),
     )
 
 
-def _common_shape(shapes: Sequence[int | None]) -> int | None:
-    """A number of partitions by which all their sessions are in the partition of the segments."""
-    known = [shape for shape in shapes if shape is not None]
-    return gcd(*known) if len(known) == len(shapes) else None
-
-
 SEGMENTS = Merger(write_merged, replace_segments)
+
+
+# Sorted segments to one sorted stream of their rows, in memory that grows with none of them.
+#
+# One segment after another is decoded into a file of small pieces. Then the next pieces of each
+# are read ahead: the first of their ends is as far as all segments are known, and what lies up to
+# there is sorted and given out. Reading the segments themselves side by side would hold a page of
+# each, up to a row group; and a query engine's sort, to which they are a heap of rows, needs
+# memory by the rows of its vectors, whatever the size of their payloads.
+
+#: The values that rows are sorted by.
+_Key = tuple[str, str, int, int]
+
+
+def merge_sorted(
+    store: ObjectStore, names: Sequence[str], *, bytes_ahead: int, directory: Path
+) -> Iterator[pa.Table]:
+    """The rows of these segments in the order of a segment; equal ones in that of `names`.
+    `bytes_ahead` are read ahead of all segments together; so many are given out at once, which are
+    in memory twice more meanwhile. The rest waits in an unnamed file in `directory`. Raises
+    LakeDamaged, FileNotFoundError, what the store raises."""
+    make_directory(directory)
+    with SpooledTemporaryFile(bytes_ahead, dir=str(directory)) as file:
+        runs = [_Run(store, name, file, bytes_ahead // len(names)) for name in names]
+        while (rows := _take_known(runs)).num_rows:
+            rows = rows.combine_chunks()
+            yield rows.take(pc.sort_indices(rows, sort_keys=SORT_KEYS))  # the sort is stable
+
+
+def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterator[pa.Table]:
+    """The same rows, cut so that each table is a full row group, but for the last: the file is
+    the same to the byte in whatever portions they come."""
+    waiting: pa.Table = EVENT_ROWS.empty_table()
+    for table in tables:
+        waiting = pa.concat_tables([waiting, table])
+        groups = list(cut(payload_sizes(waiting), limits))
+        for start, end in groups[:-1]:
+            yield waiting.slice(start, end - start).combine_chunks()
+        for start, _ in groups[-1:]:
+            waiting = waiting.slice(start)
+    if waiting.num_rows:
+        yield waiting.combine_chunks()
+
+
+class _Run:
+    """A segment's rows, as far as they were read, and where the pieces that were not lie in the
+    file."""
+
+    def __init__(self, store: ObjectStore, name: str, file: IO[bytes], bytes_ahead: int) -> None:
+        self._file = file
+        self._bytes_ahead = bytes_ahead
+        self._rows: pa.Table = EVENT_ROWS.empty_table()
+        self.pieces: deque[tuple[int, int]] = deque()
+        limits = RowGroupLimits(_PIECE_ROWS, bytes_ahead // _PIECES_AHEAD)
+        with open_segment(store, name) as segment_file:
+            # One thread: upkeep stays out of the way of what people wait for.
+            for batch in segment_file.iter_batches(_PIECE_ROWS, use_threads=False):
+                rows = pa.Table.from_batches([batch]).select(EVENT_ROWS.names).cast(EVENT_ROWS)
+                [rows] = rows.to_batches()
+                for start, end in cut(payload_sizes(rows), limits):
+                    content = rows.slice(start, end - start).serialize()
+                    self.pieces.append((file.tell(), content.size))
+                    file.write(content)
+
+    def read_ahead(self) -> None:
+        size = self._rows.nbytes
+        read = []
+        while self.pieces and (size < self._bytes_ahead or not size):
+            start, piece_size = self.pieces.popleft()
+            self._file.seek(start)
+            content = pa.py_buffer(self._file.read(piece_size))
+            read.append(pa.ipc.read_record_batch(content, EVENT_ROWS))
+            size += piece_size
+        if read:
+            self._rows = pa.concat_tables([self._rows, pa.Table.from_batches(read)])
+
+    def last(self) -> _Key:
+        return self._key(self._rows.num_rows - 1)
+
+    def take(self, bound: _Key | None = None, *, with_bound: bool = False) -> pa.Table:
+        """Rows before the bound, or up to it; without one, all."""
+        end = self._rows.num_rows
+        if bound is not None:
+            bisect = bisect_right if with_bound else bisect_left
+            end = bisect(range(end), bound, key=self._key)
+        taken, self._rows = self._rows.slice(0, end), self._rows.slice(end)
+        return taken
+
+    def _key(self, at: int) -> _Key:
+        tenant, session_id, ts, seq = (self._rows[name][at] for name in SORTED_BY)
+        number = seq.as_py()
+        return tenant.as_py(), session_id.as_py(), ts.value, SEQ_MAX if number is None else number
+
+
+def _take_known(runs: Sequence[_Run]) -> pa.Table:
+    """All rows that certainly sort before each row that was not read yet; none at the end. Of equal
+    rows those of an earlier run come first, so those of a later run wait while it may have more."""
+    for run in runs:
+        run.read_ahead()
+    ends = [(run.last(), number) for number, run in enumerate(runs) if run.pieces]
+    if not ends:
+        return pa.concat_tables([run.take() for run in runs])
+    bound, bounding = min(ends)
+    return pa.concat_tables(
+        [run.take(bound, with_bound=number <= bounding) for number, run in enumerate(runs)]
+    )

@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -28,9 +27,8 @@ PROTOCOL = "penstock"
 _TAIL_BYTES = 64 * 1024
 #: Columns are often smaller than it pays to ask for, and lie side by side.
 _SPAN_BYTES = 256 * 1024
-#: Spans that a connection keeps, over all its files.
+#: Spans that a connection keeps, over all its files, and sources that it keeps open.
 _SPANS_MAX = 64
-#: And sources that it keeps open.
 _IDLE_MAX = 32
 
 
@@ -75,6 +73,8 @@ class FileTails:
 
 @dataclass(frozen=True)
 class _Span:
+    """A piece of a file that was read, or is on its way."""
+
     name: str
     first: int
     size: int
@@ -85,76 +85,29 @@ class _Span:
         return self.name == name and self.first <= start and start + length <= end
 
 
-class _Spans:
-    """The pieces of files that a connection read last, and those that are on their way: the
-    engine asks for neighbouring columns at the same time."""
-
-    def __init__(self) -> None:
-        self._kept: deque[_Span] = deque(maxlen=_SPANS_MAX)
-        self._lock = threading.Lock()
-
-    def read(self, file: "_PinnedFile", start: int, length: int) -> bytes:
-        with self._lock:
-            span = next((kept for kept in self._kept if kept.holds(file.name, start, length)), None)
-            missing = span is None
-            if span is None:
-                first = max(0, start + length // 2 - _SPAN_BYTES // 2)  # columns come in any order
-                size = min(_SPAN_BYTES, file.size - first)
-                span = _Span(file.name, first, size)
-                self._kept.appendleft(span)
-        if missing:
-            self._fill(span, file)
-        return span.content.result()[start - span.first : start - span.first + length]
-
-    def _fill(self, span: _Span, file: "_PinnedFile") -> None:
-        try:
-            span.content.set_result(file.fetch(span.first, span.size))
-        except BaseException as error:
-            span.content.set_exception(error)
-            with self._lock, suppress(ValueError):  # it may have been pushed out already
-                self._kept.remove(span)
-            raise
-
-
-class _Idle:
-    """Sources that nobody reads now, with what they have learnt. Not one for each file: a lake
-    may have thousands."""
-
-    def __init__(self) -> None:
-        self._kept: deque[tuple[str, pa.NativeFile]] = deque(maxlen=_IDLE_MAX)
-        self._lock = threading.Lock()
-
-    def take(self, name: str) -> pa.NativeFile | None:
-        with self._lock:
-            kept = next((each for each in self._kept if each[0] == name), None)
-            if kept is None:
-                return None
-            self._kept.remove(kept)
-            return kept[1]
-
-    def give_back(self, name: str, source: pa.NativeFile) -> None:
-        with self._lock:
-            self._kept.appendleft((name, source))
-
-
 @dataclass
 class PinnedFiles:
-    """The files of one connection. What went wrong while it read stays in `failure`."""
+    """The files of one connection. Several threads read them, each from a source that is its own
+    meanwhile. What went wrong while it read stays in `failure`."""
 
     store: ObjectStore
     tails: FileTails
     failure: PenstockError | None = None
-    spans: _Spans = field(default_factory=_Spans)
-    idle: _Idle = field(default_factory=_Idle)
-    files: dict[str, "_PinnedFile"] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+    #: The engine asks for neighbouring columns at the same time.
+    _spans: deque[_Span] = field(default_factory=lambda: deque(maxlen=_SPANS_MAX))
+    #: Sources that nobody reads now, with what they have learnt. Not one for each file: a lake
+    #: may have thousands.
+    _idle: deque[tuple[str, pa.NativeFile]] = field(default_factory=lambda: deque(maxlen=_IDLE_MAX))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def bind(self, connection: duckdb.DuckDBPyConnection, names: Collection[str]) -> list[str]:
         """Paths under which the connection finds these files from now on."""
         if self.store.local or not names:
             return [self.store.address(name) for name in names]
-        if not self.files:
-            connection.register_filesystem(_make_filesystem(self.files))
-        self.files |= {name: _PinnedFile(self, name) for name in names}
+        if not self._names:
+            connection.register_filesystem(_make_filesystem(self, self._names))
+        self._names |= set(names)
         return [f"{PROTOCOL}://{name}" for name in names]
 
     @contextmanager
@@ -165,61 +118,70 @@ class PinnedFiles:
         except duckdb.Error as error:
             raise self.failure or error from None
 
-
-class _PinnedFile:
-    """A file that several threads read, each from a source that is its own meanwhile."""
-
-    def __init__(self, pinned: PinnedFiles, name: str) -> None:
-        self._pinned = pinned
-        self.name = name
-
-    @cached_property
-    def size(self) -> int:
-        return self._tail().size
-
-    def read(self, start: int, length: int) -> bytes:
-        if start >= self.size - _TAIL_BYTES:
-            return self._tail().read(start, length)
-        if length >= _SPAN_BYTES:
-            return self.fetch(start, length)
-        return self._pinned.spans.read(self, start, length)
-
-    def fetch(self, start: int, length: int) -> bytes:
-        with self._source() as source:
-            content: bytes = source.read_at(length, start)
-        return content
-
-    def _tail(self) -> FileTail:
-        tails = self._pinned.tails
-        if (tail := tails.get(self.name)) is None:
-            with self._source() as source:
+    def tail(self, name: str) -> FileTail:
+        if (tail := self.tails.get(name)) is None:
+            with self._source(name) as source:
                 size = source.size()
                 length = min(size, _TAIL_BYTES)
                 tail = FileTail(size, source.read_at(length, size - length))
-            tails.put(self.name, tail)
+            self.tails.put(name, tail)
         return tail
 
+    def read(self, name: str, size: int, start: int, length: int) -> bytes:
+        """So many bytes of a file of this size, from `start` on."""
+        if start >= size - _TAIL_BYTES:
+            return self.tail(name).read(start, length)
+        if length >= _SPAN_BYTES:
+            return self._fetch(name, start, length)
+        with self._lock:
+            span = next((kept for kept in self._spans if kept.holds(name, start, length)), None)
+            missing = span is None
+            if span is None:
+                first = max(0, start + length // 2 - _SPAN_BYTES // 2)  # columns come in any order
+                span = _Span(name, first, min(_SPAN_BYTES, size - first))
+                self._spans.appendleft(span)
+        if missing:
+            try:
+                span.content.set_result(self._fetch(name, span.first, span.size))
+            except BaseException as error:
+                span.content.set_exception(error)
+                with self._lock, suppress(ValueError):  # it may have been pushed out already
+                    self._spans.remove(span)
+                raise
+        return span.content.result()[start - span.first : start - span.first + length]
+
+    def _fetch(self, name: str, start: int, length: int) -> bytes:
+        with self._source(name) as source:
+            content: bytes = source.read_at(length, start)
+        return content
+
     @contextmanager
-    def _source(self) -> Iterator[pa.NativeFile]:
-        idle = self._pinned.idle
+    def _source(self, name: str) -> Iterator[pa.NativeFile]:
+        with self._lock:
+            idle = next((kept for kept in self._idle if kept[0] == name), None)
+            if idle is not None:
+                self._idle.remove(idle)
         try:
-            source = idle.take(self.name) or self._pinned.store.open(self.name)
+            source = idle[1] if idle is not None else self.store.open(name)
             yield source
         except FileNotFoundError as error:
-            self._pinned.failure = LakeDamaged(path=self.name, why="it is missing")
-            raise self._pinned.failure from error
+            self.failure = LakeDamaged(path=name, why="it is missing")
+            raise self.failure from error
         except PenstockError as error:
-            self._pinned.failure = error
+            self.failure = error
             raise
-        idle.give_back(self.name, source)
+        with self._lock:
+            self._idle.appendleft((name, source))
 
 
 class _Handle(io.RawIOBase):
     """What the engine opened. Two threads may share one: each has its own place in it."""
 
-    def __init__(self, file: _PinnedFile) -> None:
+    def __init__(self, files: PinnedFiles, name: str) -> None:
         super().__init__()
-        self._file = file
+        self._files = files
+        self._name = name
+        self._size = files.tail(name).size
         self._at = threading.local()
 
     def readable(self) -> bool:
@@ -232,20 +194,20 @@ class _Handle(io.RawIOBase):
         return getattr(self._at, "position", 0)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell()}
-        origin = self._file.size if whence == io.SEEK_END else origins[whence]
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
         self._at.position = origin + offset
         return origin + offset
 
     def read(self, size: int | None = -1) -> bytes:
         start = self.tell()
-        left = max(0, self._file.size - start)
-        content = self._file.read(start, left if size is None or size < 0 else min(size, left))
+        left = max(0, self._size - start)
+        length = left if size is None or size < 0 else min(size, left)
+        content = self._files.read(self._name, self._size, start, length)
         self._at.position = start + len(content)
         return content
 
 
-def _make_filesystem(files: dict[str, _PinnedFile]) -> Any:
+def _make_filesystem(pinned: PinnedFiles, names: Collection[str]) -> Any:
     try:
         from fsspec import AbstractFileSystem
     except ImportError:
@@ -260,24 +222,24 @@ def _make_filesystem(files: dict[str, _PinnedFile]) -> Any:
         def open(self, path: str, mode: str = "rb", **_how: object) -> _Handle:
             if mode != "rb":
                 raise PermissionError(f"{path} is not to be written")
-            return _Handle(_find(path))
+            return _Handle(pinned, _name_of(path))
 
         def glob(self, path: str, **_how: object) -> list[str]:
             return [path] if self.exists(path) else []
 
         def exists(self, path: str, **_how: object) -> bool:
-            return self._strip_protocol(path) in files
+            return self._strip_protocol(path) in names
 
         def info(self, path: str, **_how: object) -> dict[str, object]:
-            return {"name": path, "size": _find(path).size, "type": "file"}
+            return {"name": path, "size": pinned.tail(_name_of(path)).size, "type": "file"}
 
         def modified(self, path: str) -> datetime:
             return datetime.fromtimestamp(0, UTC)
 
-    def _find(path: str) -> _PinnedFile:
+    def _name_of(path: str) -> str:
         name = path.removeprefix(f"{PROTOCOL}://")
-        if name not in files:
+        if name not in names:
             raise PermissionError(f"{path} is not one of the pinned files")
-        return files[name]
+        return name
 
     return PinnedFileSystem()

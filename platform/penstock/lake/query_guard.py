@@ -6,7 +6,6 @@ or the network beyond the segments of the lake. Each must hold alone.
 """
 
 import json
-from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
@@ -21,7 +20,7 @@ _Node = dict[str, Any]
 _Names = frozenset[str]
 
 
-def _words(text: str) -> frozenset[str]:
+def _words(text: str) -> _Names:
     """A list of words as a set: shorter to read, and to compare with DuckDB's own lists."""
     return frozenset(text.split())
 
@@ -50,8 +49,16 @@ _TABLE_FUNCTIONS = frozenset(
 # Pure functions of their arguments, and the clock and the dice. Everything else is refused:
 # what reads settings, variables, files, the catalogue or other queries, what sleeps or logs,
 # and every function that a later DuckDB or an extension may bring.
-_FUNCTIONS = _words(
-    files("penstock.lake").joinpath("query_functions.txt").read_text(encoding="utf-8").lower()
+_FUNCTIONS_FILE = files("penstock.lake").joinpath("query_functions.txt")
+_FUNCTIONS = _words(_FUNCTIONS_FILE.read_text(encoding="utf-8").lower())
+
+#: The kind of the parser's error for everything but a SELECT, and what we say about it.
+_UNSUPPORTED = "not implemented"
+_NOT_A_SELECT = (
+    "a query is exactly one SELECT (or WITH, VALUES, FROM, DESCRIBE, SUMMARIZE, SHOW TABLES) "
+    "without parameters of mixed kinds; nothing can be written or set. Statements of the form "
+    "EXPLAIN and PIVOT … ON … are not supported either: for the latter write SELECT … FROM view "
+    "PIVOT (… FOR … IN (…)), or sum(…) FILTER (WHERE …)"
 )
 
 
@@ -64,11 +71,9 @@ def check_query(
     Pass the connection that will run the query, so that one parser reads the text both times,
     and run the text unchanged. The connection must be idle: no result half read.
     """
-    tree = _parse(connection, sql)
-    known = frozenset(_fold(name) for name in relations)
-    walk = _Walk(known)
+    walk = _Walk(frozenset(_fold(name) for name in relations))
     try:
-        walk.visit(tree, frozenset())
+        walk.visit(_parse(connection, sql), frozenset())
     except RecursionError:
         raise QueryRefused(why="it is nested too deeply") from None
     return frozenset(name for name in relations if _fold(name) in walk.read)
@@ -87,24 +92,13 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> _Node:
     except (duckdb.DataError, duckdb.ProgrammingError, RecursionError, ValueError) as error:
         raise QueryRefused(why=f"it cannot be parsed ({error})") from error
     if answer.get("error") is not False:
-        raise QueryRefused(why=_explain(answer))
-    statements = answer.get("statements", [])
+        why = f"it cannot be parsed ({answer.get('error_message', 'no reason given')})"
+        raise QueryRefused(why=_NOT_A_SELECT if answer.get("error_type") == _UNSUPPORTED else why)
+    statements: list[_Node] = answer.get("statements", [])
     if len(statements) != 1:
-        found = "several statements" if statements else "no statement"
-        raise QueryRefused(why=f"a query is exactly one SELECT, and this is {found}")
-    tree: _Node = statements[0]
-    return tree
-
-
-def _explain(answer: _Node) -> str:
-    if answer.get("error_type") == "not implemented":
-        return (
-            "a query is exactly one SELECT (or WITH, VALUES, FROM, DESCRIBE, SUMMARIZE, SHOW "
-            "TABLES) without parameters of mixed kinds; nothing can be written or set. Statements "
-            "of the form EXPLAIN and PIVOT … ON … are not supported either: for the latter write "
-            "SELECT … FROM view PIVOT (… FOR … IN (…)), or sum(…) FILTER (WHERE …)"
-        )
-    return f"it cannot be parsed ({answer.get('error_message', 'no reason given')})"
+        number = "several statements" if statements else "no statement"
+        raise QueryRefused(why=f"a query is exactly one SELECT, and this is {number}")
+    return statements[0]
 
 
 def _fold(name: str) -> str:
@@ -123,17 +117,18 @@ class _Walk:
         if isinstance(value, list):
             for item in value:
                 self.visit(item, ctes)
-        elif isinstance(value, dict):
-            self._node(value, ctes)
-
-    def _node(self, node: _Node, ctes: _Names) -> None:
+        if not isinstance(value, dict):
+            return
+        node: _Node = value
         kind = node.get("type")
         if "class" in node:
             self._expression(node)
         elif isinstance(kind, str):
             self._structure(node, kind, ctes)
-        if "cte_map" in node:
-            ctes = self._ctes(node["cte_map"], ctes)
+        for entry in node["cte_map"].get("map", []) if "cte_map" in node else ():
+            # The node's own CTEs: each sees those before it and not itself.
+            self.visit(entry["value"], ctes)
+            ctes |= {_fold(entry["key"])}
         for key, child in node.items():
             if key == "cte_map" or (kind == "TABLE_FUNCTION" and key == "function"):
                 continue
@@ -143,20 +138,17 @@ class _Walk:
         if kind == "TABLE_FUNCTION":
             self.visit(node["function"].get("arguments"), ctes)
 
-    def _ctes(self, cte_map: _Node, ctes: _Names) -> _Names:
-        """The names that the node's own CTEs add: each sees those before it and not itself."""
-        for entry in cte_map.get("map", []):
-            self.visit(entry["value"], ctes)
-            ctes |= {_fold(entry["key"])}
-        return ctes
-
     def _structure(self, node: _Node, kind: str, ctes: _Names) -> None:
         if kind not in _STRUCTURE:
             raise QueryRefused(why=f"it contains a part that is not supported ({kind})")
         if kind == "BASE_TABLE":
             self._table(node, ctes)
         elif kind == "TABLE_FUNCTION":
-            self._table_function(node["function"])
+            # Its own check: more functions may stand in an expression than in FROM.
+            call = node["function"]
+            if call.get("class") != "FUNCTION" or _function(call) not in _TABLE_FUNCTIONS:
+                name = ".".join(_path(call))
+                raise QueryRefused(why=f"the table function {name} may not be used")
         elif kind == "SHOW_REF":
             self._show(node)
         elif kind == "PIVOT" and any(pivot.get("pivot_enum") for pivot in node.get("pivots", [])):
@@ -173,26 +165,17 @@ class _Walk:
             raise QueryRefused(why=f"there is no view {path[0]}; the views are {views}")
         self.read.add(_fold(path[0]))
 
-    def _table_function(self, node: _Node) -> None:
-        # Its own check: more functions may stand in an expression than in FROM.
-        if node.get("class") != "FUNCTION" or _function(node) not in _TABLE_FUNCTIONS:
-            raise QueryRefused(why=f"the table function {'.'.join(_path(node))} may not be used")
-
     def _show(self, node: _Node) -> None:
-        kind = node.get("show_type")
-        if kind in {"DESCRIBE", "SUMMARY"} and node.get("query") and not _path(node):
+        kind, path = node.get("show_type"), _path(node)
+        if kind in {"DESCRIBE", "SUMMARY"} and node.get("query") and not path:
             return
-        if kind == "SHOW" and [_fold(name) for name in _path(node)] in (
-            [name] for name in self.relations
-        ):
-            self.read.add(_fold(_path(node)[0]))
-            return
-        if kind == "SHOW_SPECIAL" and _path(node) == ['"tables"']:
+        if kind == "SHOW" and len(path) == 1 and _fold(path[0]) in self.relations:
+            self.read.add(_fold(path[0]))
+        elif kind == "SHOW_SPECIAL" and path == ['"tables"']:
             self.read |= self.relations
-            return
-        raise QueryRefused(
-            why="of SHOW and DESCRIBE only SHOW TABLES and DESCRIBE view may be used"
-        )
+        else:
+            why = "of SHOW and DESCRIBE only SHOW TABLES and DESCRIBE view may be used"
+            raise QueryRefused(why=why)
 
     def _expression(self, node: _Node) -> None:
         kind = node["class"]
@@ -208,15 +191,11 @@ class _Walk:
 def _path(node: _Node) -> list[str]:
     """The parts of the name in `node`; one part when it is not qualified."""
     path: list[str] = node["qualified_name"]["path"] if "qualified_name" in node else []
-    return list(_qualifiers(node)) if len(path) == 1 else path
-
-
-def _qualifiers(node: _Node) -> Iterator[str]:
-    """Catalogue and schema where the older fields give them, then the name."""
-    for key in ("catalog_name", "schema_name", "catalog", "schema"):
-        if node.get(key):
-            yield node[key]
-    yield node["qualified_name"]["path"][0]
+    if len(path) != 1:
+        return path
+    # Older fields give the catalogue and the schema apart.
+    qualifiers = (node.get(key) for key in ("catalog_name", "schema_name", "catalog", "schema"))
+    return [*filter(None, qualifiers), *path]
 
 
 def _function(node: _Node) -> str:

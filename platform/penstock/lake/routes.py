@@ -1,11 +1,10 @@
 """`POST /v1/query`, as docs/http.md describes it."""
 
+import io
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from litestar import MediaType, Request, Response, post
@@ -20,11 +19,14 @@ from litestar.openapi.spec import (
 from penstock.http.body import read_document
 from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.http.request_slots import RequestSlots
-from penstock.lake import answer_formats
 from penstock.lake.errors import QueryLimitReached
-from penstock.lake.lake import Lake, LakeQuery
+from penstock.lake.lake import Lake
+from penstock.lake.query import LakeQuery, encode, write_rows
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
+
+if TYPE_CHECKING:  # only type checkers know it before Python 3.12
+    from typing_extensions import Buffer
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
@@ -84,45 +86,41 @@ async def post_query(
     queries: RequestSlots,
     metrics: Metrics,
 ) -> Response[QueryAnswer]:
-    asked = await read_document(request, QueryRequest)
+    document = await read_document(request, QueryRequest)
     as_arrow = ARROW_STREAM in request.headers.get("accept", "")
-    query = lake.query(asked.sql, as_of=asked.as_of, tenant=reading_tenant)
-    answer = partial(
-        _arrow_answer if as_arrow else _json_answer,
-        query,
-        lake.settings.room(LakeSettings).query_answer_bytes_max,
-    )
+    query = lake.query(document.sql, as_of=document.as_of, tenant=reading_tenant)
+    bytes_max = lake.settings.room(LakeSettings).query_answer_bytes_max
     started = time.perf_counter()
-    body = await queries.run(answer)
+    answer = await queries.run(partial(_answer_of, query, bytes_max, as_arrow=as_arrow))
     metrics.observe("query_seconds", time.perf_counter() - started)
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
-    return Response(body, media_type=media_type)  # type: ignore[arg-type]  # as it is encoded
+    return Response(answer, media_type=media_type)  # type: ignore[arg-type]  # as it is encoded
 
 
-def _arrow_answer(query: LakeQuery, bytes_max: int) -> bytes:
-    with query.run() as answer, _bounded(bytes_max) as out:
-        answer_formats.write(answer.batches, "arrow", out)
+def _answer_of(query: LakeQuery, bytes_max: int, *, as_arrow: bool) -> bytes:
+    with query.run() as answer, _BoundedBuffer(bytes_max) as out:
+        if as_arrow:
+            write_rows(answer.batches, "arrow", out)
+        else:
+            out.write(b'{"columns": %s, "rows": ' % encode(answer.batches.schema.names))
+            write_rows(answer.batches, "json", out)
+            complete = encode(not answer.cut_off)
+            out.write(b', "snap": %d, "complete": %s}' % (answer.snap, complete))
         return out.getvalue()
 
 
-def _json_answer(query: LakeQuery, bytes_max: int) -> bytes:
-    with query.run() as answer, _bounded(bytes_max) as out:
-        columns = answer_formats.encode(answer.batches.schema.names).decode()
-        out.write(f'{{"columns": {columns}, "rows": '.encode())
-        answer_formats.write(answer.batches, "json", out)
-        complete = answer_formats.encode(not answer.cut_off).decode()
-        out.write(f', "snap": {answer.snap}, "complete": {complete}}}'.encode())
-        return out.getvalue()
+class _BoundedBuffer(io.BytesIO):
+    """Collects bytes up to a limit; raises QueryLimitReached beyond."""
 
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__()
+        self._bytes_max = bytes_max
 
-@contextmanager
-def _bounded(bytes_max: int) -> Iterator[answer_formats.BoundedBuffer]:
-    try:
-        yield answer_formats.BoundedBuffer(bytes_max)
-    except answer_formats.AnswerTooLarge:
-        raise QueryLimitReached(
-            limit=f"{bytes_max} bytes of answer", setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX"
-        ) from None
+    def write(self, data: "Buffer") -> int:
+        if self.tell() + memoryview(data).nbytes > self._bytes_max:
+            limit = f"{self._bytes_max} bytes of answer"
+            raise QueryLimitReached(limit=limit, setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX")
+        return super().write(data)
 
 
 ROUTES = [post_query]

@@ -9,21 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.events.event import (
-    CONSENT_UNKNOWN,
-    FIELDS,
-    KEY_BYTES,
-    SEQ_MAX,
-    Envelope,
-    consent_of,
-    event_key,
-    session_key,
-    strictest_consent,
-)
+from penstock.events.event import FIELDS, KEY_BYTES, SEQ_MAX, Envelope, event_key, session_key
 from penstock.events.frames import Frame, RejectedLine
-
-#: In a row group, before compression.
-ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
+from penstock.settings import MIB
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -50,6 +38,7 @@ EVENT_ROWS = pa.schema(
     ]
 )
 SORTED_BY = ("tenant", "session_id", "ts", "seq")
+SORT_KEYS = [(name, "ascending") for name in SORTED_BY]
 
 _PIECE = 256
 _AS_SENT = {
@@ -64,6 +53,10 @@ class RowGroupLimits:
 
     rows_max: int
     bytes_max: int
+
+
+#: Of a segment: few rows for a query that reads few sessions, enough for a scan of all.
+ROW_GROUPS = RowGroupLimits(10_000, 16 * MIB)
 
 
 @dataclass
@@ -90,30 +83,13 @@ class DecodedEvents:
         self.keys += map(event_key, sessions, events)
         return unreadable
 
-    def started_consents(self, chosen: Sequence[int]) -> dict[str, str]:
-        """The consent that the `session_start`s among the chosen events give, by session. Choose
-        new events alone: a session's consent is what its rows say, at any time."""
-        given: dict[str, str] = {}
-        for i in chosen:
-            session, event = self.sessions[i], self.events[i]
-            if event.type == "session_start":
-                consents = (consent_of(bytes(event.payload)), given.get(session, CONSENT_UNKNOWN))
-                given[session] = strictest_consent(consents)
-        return given
-
     def to_tables(
         self, chosen: Sequence[int], consents: Mapping[str, str], limits: RowGroupLimits
     ) -> Iterator[pa.Table]:
         """The chosen events as rows in the order of a segment, a row group at a time: the
         events are in memory once already, and need not be a second time. `consents` is by
         session."""
-        ordered = self._ordered(chosen)
-        sizes = [memoryview(self.events[i].payload).nbytes for i in ordered]
-        for start, end in cut(sizes, limits):
-            yield self._to_table(ordered[start:end], consents)
-
-    def _ordered(self, chosen: Sequence[int]) -> list[int]:
-        """Session keys are few: their ranks sort as numbers, much faster than the texts."""
+        # Session keys are few: their ranks sort as numbers, much faster than the texts.
         sessions = [self.sessions[i] for i in chosen]
         rank = {session: position for position, session in enumerate(sorted(set(sessions)))}
         ranks = np.fromiter((rank[session] for session in sessions), np.int64, len(sessions))
@@ -121,7 +97,9 @@ class DecodedEvents:
         seq = pa.array([self.events[i].seq for i in chosen], pa.int64()).fill_null(SEQ_MAX)
         order = np.lexsort((seq.to_numpy(), ts.to_numpy(), ranks))
         ordered: list[int] = np.asarray(chosen, np.int64)[order].tolist()
-        return ordered
+        sizes = [memoryview(self.events[i].payload).nbytes for i in ordered]
+        for start, end in cut(sizes, limits):
+            yield self._to_table(ordered[start:end], consents)
 
     def _to_table(self, positions: Sequence[int], consents: Mapping[str, str]) -> pa.Table:
         events = [self.events[i] for i in positions]
@@ -160,14 +138,13 @@ def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int
 def _texts(values: Sequence[msgspec.Raw]) -> pa.ChunkedArray:
     """In pieces: making an array holds the interpreter, and requests wait for it meanwhile.
     Raises pa.ArrowInvalid where a value is not valid UTF-8."""
-    pieces = [_bytes_array(values[at : at + _PIECE]) for at in range(0, len(values), _PIECE)]
+    pieces = []
+    for at in range(0, len(values), _PIECE):
+        piece = values[at : at + _PIECE]
+        offsets = np.cumsum([0, *(memoryview(value).nbytes for value in piece)], dtype=np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(piece))]
+        pieces.append(pa.Array.from_buffers(pa.binary(), len(piece), buffers))
     return pa.chunked_array(pieces, pa.binary()).cast(pa.string())
-
-
-def _bytes_array(values: Sequence[msgspec.Raw]) -> pa.Array:
-    offsets = np.cumsum([0, *(memoryview(value).nbytes for value in values)], dtype=np.int32)
-    data = pa.py_buffer(b"".join(values))
-    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), data])
 
 
 def _extras(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.Array:
@@ -181,14 +158,11 @@ def _extras(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.Array:
 def _decode_lines(body: bytes) -> tuple[list[Envelope], list[RejectedLine]]:
     try:
         return _envelope_decoder.decode_lines(body), []
-    except (ValueError, RecursionError):
-        return _decode_each(body.split(b"\n"))
-
-
-def _decode_each(lines: list[bytes]) -> tuple[list[Envelope], list[RejectedLine]]:
+    except (ValueError, RecursionError):  # of some line: find out of which
+        pass
     events: list[Envelope] = []
     unreadable: list[RejectedLine] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(body.split(b"\n"), 1):
         if not line.strip():
             continue
         try:

@@ -78,24 +78,16 @@ def discard(store: ObjectStore, name: str) -> None:
 def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
     """A segment or its file of sessions, to be read. Raises LakeDamaged, also for what reading
     finds until the block ends; FileNotFoundError where there is none; what the store raises."""
-    with (
-        damage_raised(name),
-        store.open(name) as source,
-        pq.ParquetFile(source, page_checksum_verification=True) as file,
-    ):
-        yield file
-
-
-@contextmanager
-def damage_raised(name: str) -> Iterator[None]:
-    """What reading this file finds wrong in it is raised as LakeDamaged. Arrow raises OSError for
-    a page that does not match its checksum too; an OSError of the system has a number."""
     try:
-        yield
-    except pa.ArrowException as error:
-        raise LakeDamaged(path=name, why=str(error).strip()) from error
-    except OSError as error:
-        if error.errno is not None:
+        with (
+            store.open(name) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        # Arrow raises OSError for a page that does not match its checksum too; an OSError of the
+        # system has a number.
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         raise LakeDamaged(path=name, why=str(error).strip()) from error
 
@@ -115,22 +107,16 @@ def make_filter(sessions: Iterable[str]) -> bytes:
     return np.unique(session_prefixes(sessions)).astype("<u4").tobytes()
 
 
-def join_filters(filters: Iterable[bytes]) -> bytes:
-    """The filter of all their sessions."""
-    parts = [np.empty(0, "<u4"), *map(read_filter, filters)]
-    return np.unique(np.concatenate(parts)).astype("<u4").tobytes()
-
-
 def read_filter(stored: bytes) -> SessionPrefixes:
     return np.frombuffer(stored, "<u4")
 
 
-def may_hold(session_filter: SessionPrefixes, wanted: SessionPrefixes) -> npt.NDArray[np.bool_]:
-    """For each wanted prefix whether the segment may hold its session."""
+def may_hold(session_filter: SessionPrefixes, prefixes: SessionPrefixes) -> npt.NDArray[np.bool_]:
+    """For each prefix whether the segment may hold its session."""
     if not len(session_filter):
-        return np.zeros(len(wanted), np.bool_)
-    positions = np.minimum(np.searchsorted(session_filter, wanted), len(session_filter) - 1)
-    hits: npt.NDArray[np.bool_] = session_filter[positions] == wanted
+        return np.zeros(len(prefixes), np.bool_)
+    positions = np.minimum(np.searchsorted(session_filter, prefixes), len(session_filter) - 1)
+    hits: npt.NDArray[np.bool_] = session_filter[positions] == prefixes
     return hits
 
 
@@ -260,7 +246,7 @@ class SegmentWriter:
     _rows: int = 0
     _ts_min: int = 2**63 - 1
     _ts_max: int = -(2**63)
-    _filters: list[bytes] = field(default_factory=list)
+    _prefixes: list[SessionPrefixes] = field(default_factory=list)
     _unsummarised: list[pa.Table] = field(default_factory=list)
     _unsummarised_rows: int = 0
     _unsummarised_bytes: int = 0
@@ -268,11 +254,11 @@ class SegmentWriter:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._events_sink = DigestingFile(stack.enter_context(self.store.create(self.name)))
-            self._sessions_sink = DigestingFile(
-                stack.enter_context(self.store.create(sessions_name(self.name)))
+            self._events_sink, self._sessions_sink = (
+                DigestingFile(stack.enter_context(self.store.create(name)))
+                for name in (self.name, sessions_name(self.name))
             )
-            bloom_rows = self.limits.rows_max if self._merges else None
+            bloom_rows = None if self.changed is None else self.limits.rows_max
             self._events = stack.enter_context(
                 _parquet_writer(self._events_sink, EVENT_ROWS, bloom_rows=bloom_rows)
             )
@@ -288,6 +274,7 @@ class SegmentWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Rows that sort behind those written before."""
+        groups = _SUMMARY_GROUPS_OF_FLUSH if self.changed is None else _SUMMARY_GROUPS_OF_MERGE
         sizes = payload_sizes(rows)
         for start, end in cut(sizes, self.limits):
             group = rows.slice(start, end - start)
@@ -295,54 +282,42 @@ class SegmentWriter:
             self._unsummarised.append(group)
             self._unsummarised_rows += group.num_rows
             self._unsummarised_bytes += sum(sizes[start:end])
-            if self._summary_is_due():
+            # What waits for its summary is in memory.
+            if (
+                self._unsummarised_rows >= _SUMMARY_ROWS
+                or self._unsummarised_bytes >= groups * self.limits.bytes_max
+            ):
                 self._summarise()
         self._rows += rows.num_rows
         stamps = pc.min_max(rows["ts"].cast(pa.int64())).as_py()
         self._ts_min = min(self._ts_min, stamps["min"])
         self._ts_max = max(self._ts_max, stamps["max"])
 
-    @property
-    def _merges(self) -> bool:
-        return self.changed is not None
-
-    def _summary_is_due(self) -> bool:
-        """What waits for it is in memory."""
-        groups = _SUMMARY_GROUPS_OF_MERGE if self._merges else _SUMMARY_GROUPS_OF_FLUSH
-        return (
-            self._unsummarised_rows >= _SUMMARY_ROWS
-            or self._unsummarised_bytes >= groups * self.limits.bytes_max
-        )
-
-    def _summarise(self) -> None:
-        if not self._unsummarised:
-            return
-        parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
-        self._unsummarised.clear()
-        self._unsummarised_rows = self._unsummarised_bytes = 0
-        columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
-        sessions: list[tuple[str, str]] = list(zip(*columns, strict=True))
-        if self.changed is not None:
-            snaps = pa.array([self.changed[session] for session in sessions], pa.int64())
-            at = parts.column_names.index("changed_snap")
-            parts = parts.set_column(at, parts.field("changed_snap"), snaps)
-        self._parts_waiting.append(parts)
-        if sum(waiting.nbytes for waiting in self._parts_waiting) >= _PARTS_BYTES:
-            self._write_parts()
-        self._filters.append(make_filter(starmap(session_key, sessions)))
-
-    def _write_parts(self) -> None:
-        if self._parts_waiting:
+    def _summarise(self, *, last: bool = False) -> None:
+        if self._unsummarised:
+            parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
+            self._unsummarised.clear()
+            self._unsummarised_rows = self._unsummarised_bytes = 0
+            columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
+            sessions: list[tuple[str, str]] = list(zip(*columns, strict=True))
+            if self.changed is not None:
+                snaps = pa.array([self.changed[session] for session in sessions], pa.int64())
+                at = parts.column_names.index("changed_snap")
+                parts = parts.set_column(at, parts.field("changed_snap"), snaps)
+            self._parts_waiting.append(parts)
+            self._prefixes.append(session_prefixes(starmap(session_key, sessions)))
+        size = sum(waiting.nbytes for waiting in self._parts_waiting)
+        if self._parts_waiting and (last or size >= _PARTS_BYTES):
             self._parts.write_table(pa.concat_tables(self._parts_waiting).combine_chunks())
             self._parts_waiting.clear()
 
     def _summarise_the_rest(self, kind: type[BaseException] | None, *_error: object) -> None:
         if kind is None:
-            self._summarise()
-            self._write_parts()
+            self._summarise(last=True)
 
     @cached_property
     def finished(self) -> SegmentFile:
+        prefixes = [np.empty(0, "<u4"), *self._prefixes]
         return SegmentFile(
             name=self.name,
             rows=self._rows,
@@ -352,7 +327,7 @@ class SegmentWriter:
             sessions_sha256=self._sessions_sink.digest.hexdigest(),
             ts_min=self._ts_min,
             ts_max=self._ts_max,
-            session_filter=join_filters(self._filters),
+            session_filter=np.unique(np.concatenate(prefixes)).astype("<u4").tobytes(),
         )
 
 

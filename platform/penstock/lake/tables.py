@@ -1,5 +1,5 @@
 """The tables of the lake. A segment and the offsets that it covers change in one transaction; see
-`lake.commit`. Times are microseconds since 1970 by the database's clock.
+`lake.commits`. Times are microseconds since 1970 by the database's clock.
 """
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, String, Table, Text
@@ -18,7 +18,6 @@ log_partition = Table(
     Column("lease_until", BigInteger, nullable=False),
 )
 
-
 #: How many partitions a log has, as its writers have agreed. Sessions are where this says.
 log_shape = Table(
     "log_shape",
@@ -26,7 +25,6 @@ log_shape = Table(
     Column("log_id", String(64), primary_key=True),
     Column("partitions", Integer, nullable=False),
 )
-
 
 #: Writers that are there; they share the partitions fairly.
 writer = Table(
@@ -36,8 +34,7 @@ writer = Table(
     Column("until", BigInteger, nullable=False),
 )
 
-
-#: Offsets that were lost to the log before the lake had them. Empty in a good life.
+#: Offsets that were lost to the log before the lake had them. Normally there are none.
 log_gap = Table(
     "log_gap",
     metadata,
@@ -53,14 +50,13 @@ log_gap = Table(
     Column("accepted_why", Text),
 )
 
-
-#: Written before a file is; what no segment and no intent names, no writer made.
+#: Written before a file is. A file that neither a segment nor an intent names is not of a writer.
 segment_intent = Table(
     "segment_intent",
     metadata,
     Column("name", String(255), primary_key=True),
     Column("partition", Integer, nullable=False),
-    #: The writer's epoch; for a merge, that of no writer.
+    #: The writer's epoch; null for a merge.
     Column("epoch", BigInteger),
     Column("owner", String(64), nullable=False),
     Column("created_at", BigInteger, nullable=False),
@@ -68,11 +64,9 @@ segment_intent = Table(
     Column("claimed_at", BigInteger),
 )
 
-
 #: In the `info` of a table whose rows are files of the lake: their folder in the store. Such a row
 #: has a file of sessions beside it, and is live from `added_snap` until before `removed_snap`.
 FOLDER = "folder"
-
 
 #: One immutable Parquet file of events, live from `added_snap` until before `removed_snap`.
 segment = Table(
@@ -93,7 +87,7 @@ segment = Table(
     Column("schema_version", Integer, nullable=False),
     Column("ts_min", BigInteger, nullable=False),
     Column("ts_max", BigInteger, nullable=False),
-    #: Which sessions it holds: `lake.filters`.
+    #: Which sessions it holds: `lake.segments`.
     Column("session_filter", LargeBinary, nullable=False),
     Column("added_snap", BigInteger, nullable=False),
     Column("removed_snap", BigInteger),
@@ -104,7 +98,6 @@ segment = Table(
     Index("ix_segment_live", "removed_snap", "added_snap"),
     info={FOLDER: "events"},
 )
-
 
 #: The newest commit. One row; its lock puts commits in an order.
 lake_head = Table(
@@ -117,7 +110,6 @@ lake_head = Table(
     Column("readable_from", BigInteger, nullable=False),
 )
 
-
 #: Every commit, so that a time can be turned into a snap.
 lake_commit = Table(
     "lake_commit",
@@ -127,7 +119,6 @@ lake_commit = Table(
     Column("committed_at", BigInteger, nullable=False),
     Index("ix_lake_commit_committed_at", "committed_at"),
 )
-
 
 #: A snap that a person named; its files are kept.
 snapshot = Table(
@@ -139,7 +130,6 @@ snapshot = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-
 #: A reader's claim on the files of a snap.
 reader_lease = Table(
     "reader_lease",
@@ -148,7 +138,6 @@ reader_lease = Table(
     Column("snap", BigInteger, nullable=False),
     Column("until", BigInteger, nullable=False),
 )
-
 
 #: Only where a session's consent became known, or stricter, after rows of it were written.
 consent_change = Table(
@@ -159,7 +148,6 @@ consent_change = Table(
     Column("added_snap", BigInteger, primary_key=True, autoincrement=False),
     Column("consent", String(16), nullable=False),
 )
-
 
 #: What came in, per source and hour, counted in the commit that stored it.
 ledger = Table(
@@ -174,7 +162,6 @@ ledger = Table(
     Column("duplicate", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
 )
-
 
 #: Lines that were refused, with the reason, for a person to look at and send again.
 rejected = Table(
@@ -193,8 +180,7 @@ rejected = Table(
     Index("ix_rejected_received_at", "received_at"),
 )
 
-
-#: A function over the buckets of a snap: `lake.jobs`. Done when `finished_at` is set.
+#: A function over the buckets of a snap: `lake.bucket_jobs`. Done when `finished_at` is set.
 job = Table(
     "job",
     metadata,
@@ -209,7 +195,6 @@ job = Table(
     Index("ix_job_family", "family"),
 )
 
-
 #: What a job found in a bucket. The row is what makes a bucket done, and done once.
 job_result = Table(
     "job_result",
@@ -219,7 +204,6 @@ job_result = Table(
     Column("result", LargeBinary, nullable=False),
     Column("committed_at", BigInteger, nullable=False),
 )
-
 
 #: Sessions that go on with another one's work: compactions and subagents.
 session_link = Table(

@@ -1,37 +1,57 @@
-"""Upkeep while serving: the jobs of the entry point group `penstock.upkeep` run in rounds, one
-after another, and in one process at a time."""
+"""Upkeep of the lake: rounds of jobs while serving, and one of the jobs, deleting files that
+nobody needs.
+
+The jobs of the entry point group `penstock.upkeep` run one after another, and in one process at a
+time. Collection deletes files that merges replaced, and those never committed. A replaced file is
+deleted when no snapshot and no reader needs it and its grace is over; an uncommitted file when its
+writer can never commit it. A file that only looks old stays.
+"""
 
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 
+import sqlalchemy as sa
 import structlog
+from sqlalchemy import Connection, bindparam
 
+from penstock.database.engine import now_us
 from penstock.database.leases import leased
 from penstock.errors import PenstockError
+from penstock.lake.catalog import claim_files, file_tables
+from penstock.lake.commits import NO_PARTITION
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
+from penstock.lake.segments import sessions_name
 from penstock.lake.settings import LakeSettings
+from penstock.lake.tables import (
+    lake_commit,
+    lake_head,
+    log_partition,
+    reader_lease,
+    segment_intent,
+    snapshot,
+)
 from penstock.metrics import Metrics
 
 #: A job: takes the lake, gives back a line for the log, or nothing when there was nothing to do.
 UpkeepJob = Callable[[Lake, Metrics], str | None]
-_GROUP = "penstock.upkeep"
 _LEASE = "upkeep"
 _LOOK_SECONDS = 0.1
 #: How long a person waits for the round of another process.
 _WAIT_SECONDS_MAX = 60
+_COLLECTOR = "collection"
 
 log_line = structlog.get_logger()
 
 
 def upkeep_jobs() -> dict[str, UpkeepJob]:
     """The jobs by name: merging, collecting, and what rooms above the lake add."""
-    return {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
+    return {entry.name: entry.load() for entry in entry_points(group="penstock.upkeep")}
 
 
 @contextmanager
@@ -39,11 +59,10 @@ def upkeep_lease(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
     """Gives True if no other process does upkeep on this lake until the block ends. Waits so long
     for another to finish its round."""
     owner = uuid.uuid4().hex
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
     deadline = time.monotonic() + wait_s
     while True:
-        with leased(
-            lake.database, _LEASE, owner, lake.settings.room(LakeSettings).lease_seconds
-        ) as mine:
+        with leased(lake.database, _LEASE, owner, lease_s) as mine:
             if mine or time.monotonic() >= deadline:
                 yield mine
                 return
@@ -96,25 +115,19 @@ class Upkeep:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._lake.settings.room(LakeSettings).upkeep_seconds):
-            self._try("looking for jobs", self._round)
+            with self._reported("looking for jobs"), upkeep_lease(self._lake) as mine:
+                for name, job in self._find_jobs().items() if mine else ():
+                    if self._stopping.is_set():
+                        break
+                    with self._reported(name), suppress(CompactionConflict):
+                        if report := job(self._lake, self._metrics):
+                            log_line.info("upkeep", did=report)
 
-    def _round(self) -> None:
-        with upkeep_lease(self._lake) as mine:
-            for name, job in self._find_jobs().items() if mine else ():
-                if not self._stopping.is_set():
-                    self._try(name, partial(self._run_job, job))
-
-    def _run_job(self, job: UpkeepJob) -> None:
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        """What fails in the block is a problem of this name until the block succeeds."""
         try:
-            report = job(self._lake, self._metrics)
-        except CompactionConflict:
-            return
-        if report:
-            log_line.info("upkeep", did=report)
-
-    def _try(self, name: str, work: Callable[[], None]) -> None:
-        try:
-            work()
+            yield
             self._problems.pop(name, None)
         except Exception as error:
             self._metrics.add("upkeep_failures_total")
@@ -123,3 +136,102 @@ class Upkeep:
             news = unexpected and problem != self._problems.get(name)  # a traceback once is enough
             log_line.warning("upkeep failed", job=name, why=str(error), exc_info=news)
             self._problems[name] = problem
+
+
+# Collection
+
+
+@dataclass(frozen=True)
+class CollectionReport:
+    """What a round of collection did."""
+
+    #: Replaced files, by folder.
+    replaced: dict[str, int]
+    uncommitted: int
+    leases: int
+
+    @property
+    def segments(self) -> int:
+        return self.replaced["events"]
+
+
+def clean_up(lake: Lake, metrics: Metrics) -> str | None:
+    """A round of upkeep."""
+    report = collect(lake)
+    deleted = sum(report.replaced.values()) + report.uncommitted
+    metrics.add("files_collected_total", 2 * deleted)
+    return f"deleted {deleted} files that nobody needs" if deleted else None
+
+
+def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
+    """Delete what nobody needs. A killed round is finished by the next."""
+    if grace_s is None:
+        grace_s = lake.settings.room(LakeSettings).collection_grace_seconds
+    tables = file_tables()
+    with lake.database.write() as connection:
+        claim_files(connection, to_collect=True)
+        ended = sa.delete(reader_lease).where(reader_lease.c.until < now_us())
+        leases = connection.execute(ended).rowcount
+        replaced = {
+            folder: _give_up_replaced(connection, table, grace_s)
+            for folder, table in tables.items()
+        }
+        # Claim intents whose owner cannot commit any more, or, for a merge, is surely gone.
+        epoch = (
+            sa.select(log_partition.c.epoch)
+            .where(log_partition.c.partition == segment_intent.c.partition)
+            .scalar_subquery()
+        )
+        old = segment_intent.c.created_at <= now_us(-grace_s)
+        hopeless = (segment_intent.c.epoch < epoch) | (segment_intent.c.epoch.is_(None) & old)
+        uncommitted = connection.execute(
+            sa.update(segment_intent)
+            .where(segment_intent.c.claimed_at.is_(None), hopeless)
+            .values(claimed_at=now_us())
+        ).rowcount
+    _delete_given_up(lake, grace_s)
+    return CollectionReport(replaced, uncommitted, leases)
+
+
+def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -> int:
+    """Turn replaced files that nobody holds into claimed intents: files to be deleted."""
+    removed_snap = table.c.removed_snap
+    replaced_at = sa.select(lake_commit.c.committed_at).where(lake_commit.c.snap == removed_snap)
+    in_sight = [
+        sa.exists(sa.select(snap).where(table.c.added_snap <= snap, removed_snap > snap))
+        for snap in (snapshot.c.snap, reader_lease.c.snap)
+    ]
+    unneeded = connection.execute(
+        sa.select(table.c.id, table.c.name, removed_snap).where(
+            removed_snap.is_not(None),
+            replaced_at.scalar_subquery() <= now_us(-grace_s),
+            ~sa.or_(*in_sight),
+        )
+    ).all()
+    if not unneeded:
+        return 0
+    newest = max(row.removed_snap for row in unneeded)
+    connection.execute(
+        sa.update(lake_head).where(lake_head.c.readable_from < newest).values(readable_from=newest)
+    )
+    gone = sa.delete(table).where(table.c.id == bindparam("gone"))
+    connection.execute(gone, [{"gone": row.id} for row in unneeded])
+    names = [{"name": row.name, "partition": NO_PARTITION, "owner": _COLLECTOR} for row in unneeded]
+    claimed = sa.insert(segment_intent).values(created_at=now_us(), claimed_at=now_us())
+    connection.execute(claimed, names)
+    return len(unneeded)
+
+
+def _delete_given_up(lake: Lake, grace_s: float) -> None:
+    """Delete the files at once, and again when grace is over: their owner may have been at it."""
+    over = (segment_intent.c.claimed_at <= now_us(-grace_s)).label("over")
+    claimed = segment_intent.c.claimed_at.is_not(None)
+    with lake.database.read() as connection:
+        rows = connection.execute(sa.select(segment_intent.c.name, over).where(claimed)).all()
+    for row in rows:
+        lake.store.delete(row.name)
+        lake.store.delete(sessions_name(row.name))
+    if done := [{"done": row.name} for row in rows if row.over]:
+        with lake.database.write() as connection:
+            gone = sa.delete(segment_intent).where(segment_intent.c.name == bindparam("done"))
+            connection.execute(gone, done)

@@ -31,7 +31,7 @@ from penstock.lake.buckets import (
 from penstock.lake.catalog import file_tables
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.rows import EVENT_ROWS, SORTED_BY
+from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
 from penstock.lake.segments import (
     may_hold,
     read_filter,
@@ -93,8 +93,14 @@ def verify(lake: Lake, executor: Executor | None = None) -> Verification:
     for folder, files in rows.items():
         if executor is None:
             findings += _check_each(lake, tables[folder], files)
-        else:
-            findings += _check_on_workers(lake, folder, [file.id for file in files], executor)
+            continue
+        ids = [file.id for file in files]
+        tasks = (
+            CheckTask(lake.settings, folder, tuple(ids[at : at + _FILES_PER_TASK]))
+            for at in range(0, len(ids), _FILES_PER_TASK)
+        )
+        done = sorted(executor.run(check_on_worker, tasks), key=lambda result: result.task.ids)
+        findings += [finding for result in done for finding in result.result]
     known = {file.name for files in rows.values() for file in files} | intents
     orphans = {name for name in present if segment_name(name) not in known}
     findings += [
@@ -104,26 +110,14 @@ def verify(lake: Lake, executor: Executor | None = None) -> Verification:
     segments = rows.pop(_SEGMENTS)
     live = sum(file.rows for file in segments if file.removed_snap is None)
     if live != stored:
-        findings.append(
-            VerificationFinding("ledger", f"{stored} events were stored, {live} rows are live")
-        )
+        problem = f"{stored} events were stored, {live} rows are live"
+        findings.append(VerificationFinding("ledger", problem))
     others = {tables[folder].name: len(files) for folder, files in rows.items()}
     return Verification(len(segments), live, others, findings)
 
 
 def _present(lake: Lake, folders: Iterable[str]) -> set[str]:
     return {file.name for folder in folders for file in lake.store.list(folder)}
-
-
-def _check_on_workers(
-    lake: Lake, folder: str, ids: Sequence[int], executor: Executor
-) -> list[VerificationFinding]:
-    starts = range(0, len(ids), _FILES_PER_TASK)
-    tasks = (
-        CheckTask(lake.settings, folder, tuple(ids[at : at + _FILES_PER_TASK])) for at in starts
-    )
-    done = sorted(executor.run(check_on_worker, tasks), key=lambda each: each.task.ids)
-    return [finding for each in done for finding in each.result]
 
 
 def check_on_worker(task: CheckTask) -> list[VerificationFinding]:
@@ -141,42 +135,36 @@ def _check_each(
 ) -> list[VerificationFinding]:
     findings: list[VerificationFinding] = []
     for row in rows:
-        problems: list[VerificationFinding] = []
-        for file in _files_of(row):
-            try:
-                problems += _check_file(lake, *file)
-            except OSError as error:
-                problems.append(VerificationFinding(file[0], f"cannot be read: {error}"))
-        if problems and _still_known(lake, table, row.name):
-            findings += problems
+        if problems := list(check_files(lake, row, going_on=True)):
+            query = sa.select(table.c.id).where(table.c.name == row.name)
+            with lake.database.read() as connection:
+                if connection.execute(query).one_or_none() is not None:  # or it was collected
+                    findings += problems
     return findings
 
 
-def _still_known(lake: Lake, table: sa.Table, name: str) -> bool:
-    """False for a file that was collected meanwhile."""
-    query = sa.select(table.c.id).where(table.c.name == name)
-    with lake.database.read() as connection:
-        return connection.execute(query).one_or_none() is not None
-
-
-def check_files(lake: Lake, row: sa.Row[Any]) -> Iterator[VerificationFinding]:
+def check_files(
+    lake: Lake, row: sa.Row[Any], *, going_on: bool = False
+) -> Iterator[VerificationFinding]:
     """Whether a segment, or another room's file, and the file of sessions beside it are what
-    their row in the database says. Raises OSError where they cannot be read."""
-    for file in _files_of(row):
-        yield from _check_file(lake, *file)
-
-
-def _files_of(row: sa.Row[Any]) -> list[tuple[str, int, str, int | None]]:
+    their row in the database says. A file that cannot be read is a finding when `going_on`, else
+    it raises OSError."""
     beside = sessions_name(row.name)
-    return [
+    for name, size, sha256, rows in (
         (row.name, row.bytes, row.sha256, row.rows),
         (beside, row.sessions_bytes, row.sessions_sha256, None),
-    ]
+    ):
+        try:
+            problem = _problem_of(lake, name, size, sha256, rows)
+        except OSError as error:
+            if not going_on:
+                raise
+            problem = f"cannot be read: {error}"
+        if problem is not None:
+            yield VerificationFinding(name, problem)
 
 
-def _check_file(
-    lake: Lake, name: str, size: int, sha256: str, rows: int | None
-) -> Iterator[VerificationFinding]:
+def _problem_of(lake: Lake, name: str, size: int, sha256: str, rows: int | None) -> str | None:
     digest, size_read = hashlib.sha256(), 0
     try:
         with lake.store.open(name) as source:
@@ -184,16 +172,16 @@ def _check_file(
                 digest.update(part)
                 size_read += len(part)
     except FileNotFoundError:
-        yield VerificationFinding(name, "missing")
-        return
+        return "missing"
     if size_read != size:
-        yield VerificationFinding(name, f"{size_read} bytes, the database says {size}")
-    elif digest.hexdigest() != sha256:
-        yield VerificationFinding(name, "its checksum does not match")
-    elif rows is not None:
+        return f"{size_read} bytes, the database says {size}"
+    if digest.hexdigest() != sha256:
+        return "its checksum does not match"
+    if rows is not None:
         with lake.store.open(name) as source, pq.ParquetFile(source) as file:
             if (rows_read := file.metadata.num_rows) != rows:
-                yield VerificationFinding(name, f"{rows_read} rows, the database says {rows}")
+                return f"{rows_read} rows, the database says {rows}"
+    return None
 
 
 # Events
@@ -201,7 +189,6 @@ def _check_file(
 _COLUMNS = [*SORTED_BY, "event_id", "key"]
 _EMPTY = EVENT_ROWS.empty_table().select(_COLUMNS)
 _EVENT = ["tenant", "session_id", "key"]
-_ORDER = [(name, "ascending") for name in SORTED_BY]
 #: More findings of one bucket are counted, not listed.
 _FINDINGS_MAX = 100
 
@@ -212,18 +199,15 @@ def verify_deep(lake: Lake, executor: Executor) -> list[VerificationFinding]:
     job = BucketJob(check_bucket, version="1")
     try:
         report = run_job(lake, executor, job, as_of="latest", again=True)
-    except LakeDamaged as error:
-        return [_damage(error)]
-    except OSError as error:  # of a file of sessions, which the text names
-        return [VerificationFinding("sessions", f"cannot be read: {error}")]
+    except (LakeDamaged, OSError) as error:  # an OSError is of a file of sessions, which it names
+        return [_finding_of(error, "sessions")]
     findings, events = [], 0
     for result in read_results(lake, report.id):
         events += result["events"]
         findings += [VerificationFinding(**finding) for finding in result["findings"]]
         if more := result["more"]:
-            findings.append(
-                VerificationFinding("events", f"{more} more findings of the same bucket")
-            )
+            problem = f"{more} more findings of the same bucket"
+            findings.append(VerificationFinding("events", problem))
     if events != report.events:
         problem = f"{events} are in the buckets, the database says {report.events}"
         findings.append(VerificationFinding("events", problem))
@@ -237,11 +221,8 @@ def check_bucket(lake: Lake, bucket: Bucket, _parameters: Parameters) -> dict[st
     for name in bucket.segments:
         try:
             rows, in_order = _read_unsorted(lake, bucket, name)
-        except LakeDamaged as error:
-            findings.append(_damage(error))
-            continue
-        except OSError as error:
-            findings.append(VerificationFinding(name, f"cannot be read: {error}"))
+        except (LakeDamaged, OSError) as error:
+            findings.append(_finding_of(error, name))
             continue
         if not in_order:
             findings.append(VerificationFinding(name, "its rows are not in the order of a segment"))
@@ -253,40 +234,37 @@ def check_bucket(lake: Lake, bucket: Bucket, _parameters: Parameters) -> dict[st
     return {"events": rows.num_rows, "findings": listed, "more": len(findings) - len(listed)}
 
 
-def _damage(error: LakeDamaged) -> VerificationFinding:
-    return VerificationFinding(str(error.facts["path"]), str(error.facts["why"]))
+def _finding_of(error: LakeDamaged | OSError, name: str) -> VerificationFinding:
+    if isinstance(error, LakeDamaged):
+        return VerificationFinding(str(error.facts["path"]), str(error.facts["why"]))
+    return VerificationFinding(name, f"cannot be read: {error}")
 
 
 def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, bool]:
     """The bucket's rows in a segment, each looked at, and whether they are in order: in each
     group those before the bucket, then its own, sorted, then those behind it."""
     with open_events(lake, name) as file:
-        ranges = [each for each in group_ranges(name, file.metadata) if each is not None]
+        ranges = [sessions for sessions in group_ranges(file.metadata) if sessions is not None]
     in_order = all(a.last <= b.first or _may_follow(a, b) for a, b in pairwise(ranges))
     parts = [_EMPTY]
     for group in read_groups(lake, bucket, name, _COLUMNS):
-        sides = _sides(bucket, group)
-        mine = group.filter(pa.array(sides == 0))
-        order = np.asarray(pc.sort_indices(mine, sort_keys=_ORDER)).astype(np.int64)
+        # -1 before the bucket, 0 in it, 1 behind it: for each row.
+        sides = np.zeros(group.num_rows, np.int8)
+        if bucket.low is not None:
+            sides[_before(group, bucket.low)] = -1
+        if bucket.high is not None:
+            sides[~_before(group, bucket.high)] = 1
+        rows = group.filter(pa.array(sides == 0))
+        order = np.asarray(pc.sort_indices(rows, sort_keys=SORT_KEYS)).astype(np.int64)
         in_order = in_order and bool((np.diff(sides) >= 0).all() and (np.diff(order) > 0).all())
-        parts.append(mine.cast(_EMPTY.schema))
+        parts.append(rows.cast(_EMPTY.schema))
     return pa.concat_tables(parts), in_order
 
 
 def _may_follow(group: SessionRange, following: SessionRange) -> bool:
     """Of a group with several tenants the foot names the tenants alone."""
-    wide = any(each.first.tenant != each.last.tenant for each in (group, following))
+    wide = any(sessions.first.tenant != sessions.last.tenant for sessions in (group, following))
     return wide and group.first.tenant <= following.first.tenant
-
-
-def _sides(bucket: Bucket, rows: pa.Table) -> npt.NDArray[np.int8]:
-    """-1 before the bucket, 0 in it, 1 behind it: for each row."""
-    sides = np.zeros(rows.num_rows, np.int8)
-    if bucket.low is not None:
-        sides[_before(rows, bucket.low)] = -1
-    if bucket.high is not None:
-        sides[~_before(rows, bucket.high)] = 1
-    return sides
 
 
 def _before(rows: pa.Table, bound: SessionId) -> npt.NDArray[np.bool_]:
@@ -301,27 +279,24 @@ def _missing_in_filter(lake: Lake, name: str, rows: pa.Table) -> Iterator[Verifi
     with lake.database.read() as connection:
         session_filter = read_filter(connection.execute(query).scalar_one())
     groups = rows.group_by(["tenant", "session_id"]).aggregate([])
-    sessions = list(
-        zip(groups["tenant"].to_pylist(), groups["session_id"].to_pylist(), strict=True)
-    )
-    hits = may_hold(session_filter, session_prefixes(session_key(*each) for each in sessions))
-    for at in (~hits).nonzero()[0]:
-        tenant, session = sessions[at]
-        yield VerificationFinding(name, f"its filter does not name session {session} of {tenant}")
+    columns = (groups[column].to_pylist() for column in ("tenant", "session_id"))
+    sessions = list(zip(*columns, strict=True))
+    prefixes = session_prefixes(session_key(tenant, id_) for tenant, id_ in sessions)
+    for at in (~may_hold(session_filter, prefixes)).nonzero()[0]:
+        tenant, id_ = sessions[at]
+        yield VerificationFinding(name, f"its filter does not name session {id_} of {tenant}")
 
 
 def _repeated_events(rows: pa.Table) -> Iterator[VerificationFinding]:
     counts = rows.group_by(_EVENT).aggregate([([], "count_all")])
-    repeated = counts.filter(pc.greater(counts["count_all"], 1)).sort_by(
-        [(name, "ascending") for name in _EVENT]
-    )
+    repeated = counts.filter(pc.greater(counts["count_all"], 1))
+    repeated = repeated.sort_by([(name, "ascending") for name in _EVENT])
     for number, group in enumerate(repeated.to_pylist()):
-        copies = (
-            rows.filter(pc.equal(rows["key"], group["key"])) if number < _FINDINGS_MAX else rows
-        )
+        listed = number < _FINDINGS_MAX  # the others are counted alone
+        copies = rows.filter(pc.equal(rows["key"], group["key"])) if listed else rows
         event = copies["event_id"][0].as_py() or group["key"].hex()
-        where = ", ".join(sorted(set(copies["segment"].to_pylist())))
+        names = ", ".join(sorted(set(copies["segment"].to_pylist())))
         yield VerificationFinding(
             f"session {group['session_id']} of {group['tenant']}",
-            f"its event {event} is there {group['count_all']} times: {where}",
+            f"its event {event} is there {group['count_all']} times: {names}",
         )

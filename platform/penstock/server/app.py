@@ -11,7 +11,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 import penstock
-from penstock.access.authorization import Authorizer
+from penstock.access.keys import Authorizer
 from penstock.channels import routes as channels
 from penstock.checkpoints import routes as checkpoints
 from penstock.errors import PenstockError

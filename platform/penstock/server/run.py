@@ -14,7 +14,7 @@ from litestar import Litestar
 
 from penstock.server.errors import ServiceAddressTaken
 from penstock.settings import Settings
-from penstock.terminal.interruption import on_end_signal
+from penstock.terminal.long_commands import on_end_signal
 
 _BACKLOG = 2048
 _SWITCH_SECONDS = 0.0002

@@ -8,8 +8,7 @@ from typing import Literal
 
 import structlog
 
-from penstock.access.authorization import Authorizer
-from penstock.access.keys import KeyRing
+from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.settings import AccessSettings
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notice_delivery import Deliverer
@@ -105,17 +104,7 @@ class Service:
             )
         if self.role in ("all", "writer"):
             self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
-            self.writer = Writer(
-                WriterParts(
-                    settings=self.settings,
-                    database=self.lake.database,
-                    store=self.lake.store,
-                    log=self.lake.log,
-                    clock=self.clock,
-                    metrics=self.metrics,
-                    summariser=self.lake.summariser,
-                )
-            )
+            self.writer = Writer(WriterParts(self.lake, self.clock, self.metrics))
             self.upkeep = Upkeep(self.lake, self.metrics)
             self.writer.start()
             self.upkeep.start()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, BinaryIO, TypeVar, cast
+from typing import IO, Any, BinaryIO, Self, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, unquote
 
 import pyarrow as pa
@@ -30,6 +30,12 @@ _ADDRESS_OPTIONS = ("endpoint", "region")
 #: Up to this size an object is sent in one request; beyond, in parts of Arrow's choosing.
 _ONE_REQUEST_BYTES = 5 * 1024 * 1024
 _PAUSE_SECONDS_MIN = 0.2
+#: A store that takes longer to accept a connection is away.
+_CONNECT_SECONDS_MAX = 5.0
+#: A store that sends nothing for so long is given up.
+SILENCE_SECONDS_MAX = 20.0
+#: Tries of one request.
+ATTEMPTS_MAX = 5
 #: A request takes longer than the transfer of so many bytes: smaller reads are not worth one.
 WINDOW_BYTES = 256 * 1024
 
@@ -45,57 +51,38 @@ class S3Address:
     endpoint: str | None = None
     region: str | None = None
 
+    @classmethod
+    def of(cls, url: SplitResult) -> Self:
+        """Raises SettingInvalid."""
+        options = parse_qsl(url.query, keep_blank_values=True)
+        values = {name: value for name, value in options if value}
+        endpoint = values.get("endpoint", "")
+        why = ""
+        if "@" in url.netloc:
+            why = "keys do not belong into an address; set AWS_ACCESS_KEY_ID and the like"
+        elif not url.netloc:
+            why = "s3:// is followed by the name of a bucket"
+        elif unknown := [name for name, _ in options if name not in _ADDRESS_OPTIONS]:
+            why = f"{unknown[0]} is not one of its options, {' and '.join(_ADDRESS_OPTIONS)}"
+        elif endpoint:
+            try:
+                server = HttpAddress.of(endpoint, "The endpoint")
+                is_server = not (server.path.strip("/") or server.query or server.login)
+            except InvalidInput:
+                is_server = False
+            if not is_server:
+                why = f"the endpoint {endpoint!r} is not http(s)://HOST:PORT"
+        if why:
+            raise SettingInvalid(name="store_url", origin="the settings", why=why)
+        prefix = unquote(url.path).strip("/")
+        return cls(url.netloc, prefix, endpoint.rstrip("/") or None, values.get("region"))
+
     def __str__(self) -> str:
         at = f" at {self.endpoint}" if self.endpoint else ""
-        return f"s3://{self._join(self.prefix)}{at}"
+        return f"s3://{self.path('')}{at}"
 
     def path(self, name: str) -> str:
-        return self._join(self.prefix, name)
-
-    def _join(self, *parts: str) -> str:
-        return "/".join(part for part in (self.bucket, *parts) if part)
-
-
-def parse_s3_address(url: SplitResult) -> S3Address:
-    """Raises SettingInvalid."""
-    if "@" in url.netloc:
-        raise _invalid("keys do not belong into an address; set AWS_ACCESS_KEY_ID and the like")
-    if not url.netloc:
-        raise _invalid("s3:// is followed by the name of a bucket")
-    options = parse_qsl(url.query, keep_blank_values=True)
-    if unknown := [name for name, _ in options if name not in _ADDRESS_OPTIONS]:
-        raise _invalid(f"{unknown[0]} is not one of its options, {' and '.join(_ADDRESS_OPTIONS)}")
-    values = {name: value for name, value in options if value}
-    endpoint = values.get("endpoint")
-    if endpoint and not _is_server(endpoint):
-        raise _invalid(f"the endpoint {endpoint!r} is not http(s)://HOST:PORT")
-    return S3Address(
-        bucket=url.netloc,
-        prefix=unquote(url.path).strip("/"),
-        endpoint=endpoint.rstrip("/") if endpoint else None,
-        region=values.get("region"),
-    )
-
-
-def _is_server(endpoint: str) -> bool:
-    try:
-        address = HttpAddress.of(endpoint, "The endpoint")
-    except InvalidInput:
-        return False
-    return not (address.path.strip("/") or address.query or address.login)
-
-
-def _invalid(why: str) -> SettingInvalid:
-    return SettingInvalid(name="store_url", origin="the settings", why=why)
-
-
-@dataclass(frozen=True)
-class S3Timeouts:
-    """How long to wait, and how often to try."""
-
-    connect_seconds_max: float
-    silence_seconds_max: float
-    attempts_max: int
+        return "/".join(part for part in (self.bucket, self.prefix, name) if part)
 
 
 class S3Store:
@@ -103,10 +90,9 @@ class S3Store:
 
     local = False
 
-    def __init__(self, address: S3Address, timeouts: S3Timeouts, spool: Path) -> None:
+    def __init__(self, address: S3Address, spool: Path) -> None:
         """Objects that are being written stand in the directory `spool`."""
         self._address = address
-        self._timeouts = timeouts
         self._spool = spool
 
     def check(self) -> None:
@@ -153,10 +139,9 @@ class S3Store:
         size = file.seek(0, 2)
         content: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         files = self._files if size <= _ONE_REQUEST_BYTES else self._files_for_parts
-        path = self._address.path(name)
 
         def write() -> None:
-            stream = files.open_output_stream(path)
+            stream = files.open_output_stream(self._address.path(name))
             stream.write(pa.py_buffer(content))
             stream.close()
 
@@ -199,7 +184,9 @@ class S3Store:
                 self._refuse_missing_bucket()
                 raise
             except OSError as error:
-                if not is_over_rate(str(error)) or attempt >= self._timeouts.attempts_max:
+                _, status = _code_and_status(str(error))
+                over_rate = status == "429" and _NO_REASON not in str(error)
+                if not over_rate or attempt >= ATTEMPTS_MAX:
                     raise self._explain(str(error)) from error
                 time.sleep(_PAUSE_SECONDS_MIN * 2**attempt)
 
@@ -207,7 +194,7 @@ class S3Store:
         """A refused HEAD has no reason in its answer, so a request that has one is sent."""
         from pyarrow import fs
 
-        if "No response body" in answer:
+        if _NO_REASON in answer:
             nothing = fs.FileSelector(self._address.path("-"), allow_not_found=True)
             try:
                 self._files.get_file_info(nothing)
@@ -228,17 +215,16 @@ class S3Store:
     def _connect(self, *, allow_delayed_open: bool) -> Any:
         from pyarrow import fs
 
-        address, timeouts = self._address, self._timeouts
-        scheme, _, host = (address.endpoint or "").partition("://")
-        endpoint = {"endpoint_override": host, "scheme": scheme} if address.endpoint else {}
+        scheme, _, host = (self._address.endpoint or "").partition("://")
+        attempts = fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS_MAX)
         return fs.S3FileSystem(
-            **endpoint,
+            **({"endpoint_override": host, "scheme": scheme} if host else {}),
             allow_delayed_open=allow_delayed_open,
-            region=address.region,
-            connect_timeout=timeouts.connect_seconds_max,
-            request_timeout=timeouts.silence_seconds_max,
+            region=self._address.region,
+            connect_timeout=_CONNECT_SECONDS_MAX,
+            request_timeout=SILENCE_SECONDS_MAX,
             background_writes=True,  # so that a failed part makes the whole upload fail
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=timeouts.attempts_max),
+            retry_strategy=attempts,
         )
 
 
@@ -298,6 +284,7 @@ class _WindowedFile(io.RawIOBase):
 
 _CODE = re.compile(r"AWS Error (?P<code>\w+)(?: \(HTTP status (?P<status>\d+)\))?")
 _NAME = re.compile(r"Unable to parse ExceptionName: (?P<name>\w+)")
+_NO_REASON = "No response body"
 
 #: Errors that another try does not mend, and what to do about them.
 _REFUSALS = {
@@ -321,18 +308,12 @@ _REFUSALS = {
     ),
 }
 _SAME_AS = {
-    "ExpiredToken": "EXPIRED_TOKEN",
-    "InvalidToken": "EXPIRED_TOKEN",
-    "PermanentRedirect": "WRONG_REGION",
-    "TemporaryRedirect": "WRONG_REGION",
+    **dict.fromkeys(("ExpiredToken", "InvalidToken"), "EXPIRED_TOKEN"),
+    **dict.fromkeys(("PermanentRedirect", "TemporaryRedirect", "301", "307"), "WRONG_REGION"),
     "AuthorizationHeaderMalformed": "WRONG_REGION",
     "IllegalLocationConstraintException": "WRONG_REGION",
-    "AllAccessDisabled": "ACCESS_DENIED",
+    **dict.fromkeys(("AllAccessDisabled", "401", "403"), "ACCESS_DENIED"),
     "INVALID_CLIENT_TOKEN_ID": "INVALID_ACCESS_KEY_ID",
-    "301": "WRONG_REGION",
-    "307": "WRONG_REGION",
-    "401": "ACCESS_DENIED",
-    "403": "ACCESS_DENIED",
 }
 #: Errors that may be over in a moment.
 _PASSING = {
@@ -340,12 +321,6 @@ _PASSING = {
     *("INTERNAL_FAILURE", "SERVICE_UNAVAILABLE"),
 }
 _PASSING_STATUS = {"408", "429", "500", "502", "503", "504"}
-
-
-def is_over_rate(answer: str) -> bool:
-    """Whether the service asked to go slower, in a way that the SDK takes for a refusal."""
-    _, status = _code_and_status(answer)
-    return status == "429" and "No response body" not in answer
 
 
 def explain(answer: str, where: object) -> PenstockError:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, one_line
 
 _CELL_CHARS_MAX = 200
 
@@ -48,7 +48,7 @@ def _cell(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     text = encode(value).decode() if isinstance(value, Mapping | list) else str(value)
-    text = "".join(one if one.isprintable() else " " for one in text)
+    text = "".join(char if char.isprintable() else " " for char in text)
     return escape(text if len(text) <= _CELL_CHARS_MAX else text[: _CELL_CHARS_MAX - 1] + "…")
 
 
@@ -58,7 +58,7 @@ def say(text: str) -> None:
 
 
 def show_error(error: PenstockError) -> None:
-    say(f"penstock: {' '.join(str(error).split())}")
+    say(f"penstock: {one_line(error)}")
 
 
 def time_of(us: int) -> datetime:
@@ -67,10 +67,10 @@ def time_of(us: int) -> datetime:
 
 def facts(value: Any) -> dict[str, Any]:
     """A record for JSON, its times readable."""
-    found = asdict(value)
-    for name, one in found.items():
+    fields = asdict(value)
+    for name, content in fields.items():
         if name.endswith("_at") or name == "hour":
-            found[name] = time_of(one).isoformat() if one is not None else None
-        elif isinstance(one, bytes):
-            found[name] = one.decode(errors="replace")
-    return found
+            fields[name] = time_of(content).isoformat() if content is not None else None
+        elif isinstance(content, bytes):
+            fields[name] = content.decode(errors="replace")
+    return fields

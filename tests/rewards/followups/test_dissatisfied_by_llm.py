@@ -19,15 +19,13 @@ from penstock_jobs.rewards.definition import (
     parse_definition,
 )
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge, prompt_version
-from penstock_jobs.rewards.followups.llm_requests import spent
-from penstock_jobs.rewards.measures.dissatisfied_by_llm import (
-    REWARD,
+from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge, prompt_version, spent
+from penstock_jobs.rewards.measures.dissatisfied import (
     LlmJudgeParameters,
     dissatisfied_by_llm,
+    dissatisfied_follow_up,
 )
-from penstock_jobs.rewards.measures.dissatisfied_follow_up import LocalJudgeParameters as OfLocal
-from penstock_jobs.rewards.measures.dissatisfied_follow_up import dissatisfied_follow_up
+from penstock_jobs.rewards.measures.dissatisfied import LocalJudgeParameters as OfLocal
 from penstock_jobs.rewards.report import compute
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import Event, hand_lake, make_event
@@ -243,7 +241,7 @@ def test_only_a_definition_that_names_it_computes_it(
 ) -> None:
     events = told("s", "fix it", "asks why")
     bucket = judged(bucket_of(tmp_path, events), server, database, model="small")
-    assert REWARD.name not in compute(bucket, None)["name"].to_pylist()
+    assert "dissatisfied_by_llm" not in compute(bucket, None)["name"].to_pylist()
     assert server.requests == []
     named = definition(EXAMPLE.read_text().replace("the-model-that-you-run", "small"))
     names = set(compute(bucket, named)["name"].to_pylist())

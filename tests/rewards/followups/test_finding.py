@@ -9,8 +9,9 @@ import pytest
 
 from penstock_jobs.rewards.followups.follow_ups import (
     FollowUp,
-    FollowUpTables,
+    SessionTurns,
     follow_ups,
+    session_turns,
     silences,
 )
 from penstock_jobs.rewards.followups.judge import Judgement, Label
@@ -55,7 +56,7 @@ class Session:
         return {"session_id": self._id, "ts": ts, "seq": self._step}
 
 
-def tables(*sessions: Session) -> FollowUpTables:
+def turns_of(*sessions: Session) -> list[SessionTurns]:
     place = [("session_id", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("seq", pa.int64())]
     counts = [(name, pa.int64()) for name in ("turn", "model_calls", "tool_calls", "edits")]
 
@@ -63,16 +64,17 @@ def tables(*sessions: Session) -> FollowUpTables:
         rows = [row for session in sessions for row in getattr(session, name)]
         return pa.Table.from_pylist(rows[::-1], pa.schema([*place, *more]))
 
-    return FollowUpTables(
+    turns = session_turns(
         turns=table("turns", ("text", pa.string()), *counts),
         model_calls=table("calls", ("text", pa.string())),
         edits=table("edits", ("path", pa.string())),
         events=table("events", ("type", pa.string()), ("payload", pa.string())),
     )
+    return list(turns)
 
 
 def found_in(session: Session) -> list[FollowUp]:
-    return follow_ups(tables(session))
+    return list(follow_ups(turns_of(session)))
 
 
 def judged(label: Label) -> Judgement:
@@ -142,12 +144,12 @@ def test_an_interrupt_is_told() -> None:
 
 
 def test_silence_is_no_evidence() -> None:
-    [found] = silences(tables(Session().user("1").says("a").user("2").says("b")))
+    [found] = silences(turns_of(Session().user("1").says("a").user("2").says("b")))
     assert (found.turn, found.evidence) == (2, None)
 
 
 def test_no_silence_after_the_user_s_last_word() -> None:
-    assert silences(tables(Session().user("add a").says("done").user("thanks"))) == []
+    assert not list(silences(turns_of(Session().user("add a").says("done").user("thanks"))))
 
 
 @pytest.mark.parametrize(
@@ -161,18 +163,18 @@ def test_no_silence_after_the_user_s_last_word() -> None:
 def test_abandoned_on_evidence_only(
     kind: str, payload: dict[str, str], evidence: str | None
 ) -> None:
-    [found] = silences(tables(Session().user("add a").says("hm").event(kind, **payload)))
+    [found] = silences(turns_of(Session().user("add a").says("hm").event(kind, **payload)))
     assert found.evidence == evidence
 
 
 def test_an_agent_that_went_on_after_an_interrupt_was_not_abandoned() -> None:
-    [found] = silences(tables(Session().user("1").event("interrupt").says("going on")))
+    [found] = silences(turns_of(Session().user("1").event("interrupt").says("going on")))
     assert found.evidence is None
 
 
 def test_sessions_do_not_mix() -> None:
     one, two = Session("a").user("1").says("x").user("no"), Session("b").user("2")
-    assert [found.session_id for found in follow_ups(tables(two, one))] == ["a"]
+    assert [found.session_id for found in follow_ups(turns_of(two, one))] == ["a"]
 
 
 @pytest.mark.parametrize("payload", [None, "[]", '{"failed": "many"}'])

@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ from penstock.errors import InvalidInput
 from penstock_jobs.rewards.followups.judge import Judgement, Message
 from penstock_jobs.rewards.followups.llm_judge import (
     AnswerCache,
-    JudgeLimits,
+    Endpoint,
     LlmJudge,
     ModelAnswer,
+    RunBudget,
     answer_in,
     shown_message,
-    version_of,
+    spent,
 )
-from penstock_jobs.rewards.followups.llm_requests import Endpoint, RunBudget, spent
 from tests.rewards.followups.completions import (
     Completions,
     Fault,
@@ -33,7 +33,6 @@ from tests.support.servers.ports import free_port
 
 BAD_GATEWAY: Fault = (502, {}, b"")
 RUN = "run-1"
-LIMITS = {one.name for one in fields(JudgeLimits)}
 
 
 @pytest.fixture
@@ -64,13 +63,12 @@ def judge_at(
     **more: Any,
 ) -> LlmJudge:
     """With the limits and endpoint that are named."""
-    limits = {name: more.pop(name) for name in list(more) if name in LIMITS}
-    endpoint = Endpoint(**{"url": server.url, "model": "m", "key": "secret"} | more)
+    usual: dict[str, Any] = {"url": server.url, "model": "m", "key": "secret", "inflight_max": 1}
+    endpoint = Endpoint(**usual | more)
     return LlmJudge(
         endpoint,
         AnswerCache(database),
         RunBudget(database, RUN, requests_max, tokens_max),
-        JudgeLimits(**{"inflight_max": 1} | limits),
         Pauses() if pauses is None else pauses,
     )
 
@@ -283,13 +281,13 @@ def test_long_messages_lose_their_middle() -> None:
 def test_the_version_tells_what_answers_depend_on() -> None:
     endpoint = Endpoint(url="http://127.0.0.1/v1", model="m")
     versions = {
-        version_of(one, chars_max)
-        for one, chars_max in (
-            (endpoint, 8_000),
-            (replace(endpoint, url="http://127.0.0.1:1/v1", key="k", attempts_max=1), 8_000),
-            (replace(endpoint, model="n"), 8_000),
-            (replace(endpoint, parameters=(("seed", 3),)), 8_000),
-            (endpoint, 100),
+        one.judge_version()
+        for one in (
+            endpoint,
+            replace(endpoint, url="http://127.0.0.1:1/v1", key="k", attempts_max=1),
+            replace(endpoint, model="n"),
+            replace(endpoint, parameters=(("seed", 3),)),
+            replace(endpoint, message_chars_max=100),
         )
     }
     assert len(versions) == 4

@@ -17,8 +17,13 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput, SettingInvalid
 from penstock.settings import load_settings
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.llm_judge import AnswerCache, ModelAnswer, open_judge
-from penstock_jobs.rewards.followups.llm_requests import RunBudget, spent
+from penstock_jobs.rewards.followups.llm_judge import (
+    AnswerCache,
+    ModelAnswer,
+    RunBudget,
+    open_judge,
+    spent,
+)
 from penstock_jobs.rewards.tables import judge_answer
 from tests.rewards.followups.completions import Completions, completion, running_completions
 from tests.support.lakes import hand_lake

@@ -1,30 +1,222 @@
 """Messages as sparse rows of numbers: what the local judge looks at.
 
-Columns: hashed character n-grams of the prose, hashed word n-grams, then named ones (cues, shapes
-of pasted output, punctuation, length, what the agent did). Each hashed block of a row has the
-length 1, so that long messages do not shout.
+A message is taken apart into what the user wrote and what they pasted. Its columns are hashed
+character n-grams of the prose, hashed word n-grams, then named ones (cues, shapes of pasted output,
+punctuation, length, what the agent did). Each hashed block of a row has the length 1, so that long
+messages do not shout.
 """
 
 import re
+import tomllib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from importlib.resources import files
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.prose import (
-    SHAPES,
-    MessageParts,
-    cue_names,
-    find_cues,
-    plain,
-    take_apart,
-)
+
+# A message taken apart
+
+#: Longer messages are judged by their beginning and their end.
+_HEAD_CHARS = 4_000
+_TAIL_CHARS = 2_000
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_INLINE = re.compile(r"`[^`\n]{1,300}`")
+#: Full-width marks of Chinese and Japanese, and typographic apostrophes.
+_PLAIN = str.maketrans("\uff1f\uff01\uff0c\uff1a\uff1b\u2019", "?!,:;'")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Lines that programs write. A text that has none of the `marks` cannot have the pattern, and
+    is not searched for it: they are quicker to find. Where case does not count they are small."""
+
+    pattern: re.Pattern[str]
+    marks: tuple[str, ...]
+    any_case: bool
+
+    def is_in(self, text: str, lowered: str) -> bool:
+        searched = lowered if self.any_case else text
+        if self.marks and not any(mark in searched for mark in self.marks):
+            return False
+        return self.pattern.search(text) is not None
+
+
+def _shape(pattern: str, *marks: str, flags: int = 0) -> Shape:
+    return Shape(re.compile(pattern, re.MULTILINE | flags), marks, bool(flags & re.IGNORECASE))
+
+
+#: By what writes them.
+SHAPES: dict[str, Shape] = {
+    "python": _shape(r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d'),
+    "exception": _shape(
+        r"\b[a-z_.]*[A-Z]\w*(?:Error|Exception|Impossible)\b *(?::|$|[,;(])",
+        "Error", "Exception", "Impossible",
+    ),
+    "frame": _shape(r"^\s*at [\w$.<>/]+ ?\("),
+    "go": _shape(r"^goroutine \d|^panic: |^\s+[\w/.-]+\.go:\d+"),
+    "rust": _shape(
+        r"^error\[E\d+\]|panicked at|^ *--> [\w/.-]+:\d+", "error[E", "panicked at", "--> "
+    ),
+    "native": _shape(
+        r"AddressSanitizer|SIGSEGV|segmentation fault|^ld: |^clang|undefined reference",
+        "AddressSanitizer", "SIGSEGV", "segmentation fault", "ld: ", "clang", "undefined ref",
+    ),
+    "compiler": _shape(
+        # Only from where a path may begin, so that a long run costs no more than its length.
+        r"(?<![\w/.-])[\w/.-]+\.\w{1,5}:\d+(?::\d+)?|error TS\d+|\bERR!|^\[?ERROR\]?\b",
+        ":", "error TS", "ERR",
+    ),
+    "assertion": _shape(
+        r"^E  |assert(?:ion)?Error|\bExpected: |Received: |toBe\(",
+        "e  ", "error", "xpected: ", "ved: ", "tobe(",
+        flags=re.IGNORECASE,
+    ),
+    "tests": _shape(
+        r"\b\d+ (?:failed|failing|failures?|tests? (?:fail|are red))|\bFAIL(?:ED)?\b|\btest_\w+",
+        " fail", " test", "FAIL", "test_",
+    ),
+    "shell": _shape(
+        r"^\$ |command not found|exit code|: line \d+:|No such file",
+        "$ ", "command not found", "exit code", ": line ", "No such file",
+    ),
+    "log": _shape(
+        r"\b(?:ERROR|WARN|FATAL)\b|^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d",
+        "ERROR", "WARN", "FATAL", "-",
+    ),
+    "http": _shape(
+        r"(?<![\w.])(?:40[0134589]|413|422|429|50[0234])(?![\w.])", "40", "413", "42", "50"
+    ),
+    "caused": _shape(r"Caused by:|Unhandled|Uncaught|Exception in thread"),
+}  # fmt: skip
+_PASTED = ("python", "exception", "frame", "go", "rust", "native", "compiler", "caused", "log")
+_PROGRAM = re.compile("|".join(SHAPES[name].pattern.pattern for name in _PASTED), re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageParts:
+    #: The message without code and without lines that a program wrote.
+    prose: str
+    #: The share of characters that are code or output.
+    pasted: float
+    #: Which of SHAPES occur outside of fenced code, and inside.
+    shapes: tuple[bool, ...]
+
+
+def take_apart(text: str) -> MessageParts:
+    """In time linear in the length of what is looked at, which is bounded."""
+    if len(text) > _HEAD_CHARS + _TAIL_CHARS:
+        text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
+    text = _plain(text.strip())
+    lowered = text.lower()
+    shapes = tuple(shape.is_in(text, lowered) for shape in SHAPES.values())
+    prose = _FENCE.sub("\n", text)
+    if any(shapes):
+        prose = "\n".join(line for line in prose.splitlines() if not _is_output(line))
+    prose = _INLINE.sub(" ` ", prose).strip()
+    return MessageParts(prose, 1 - len(prose) / max(len(text), 1), shapes)
+
+
+def _plain(text: str) -> str:
+    """With marks that look alike written in one way."""
+    return text if text.isascii() else text.translate(_PLAIN)
+
+
+def _is_output(line: str) -> bool:
+    """A sentence that only mentions an exception is none: it has words before it."""
+    match = _PROGRAM.search(line)
+    return match is not None and match.start() < 25 and len(line.split()) < 40
+
+
+# Cues: words that hint at a label
+
+_STEM_LENGTHS = range(3, 11)
+_PHRASE_WORDS_MAX = 4
+#: Words of this many at the start tell more: "no, …", "great, now …".
+_OPENING_WORDS = 5
+#: Scripts that put no spaces between words (Chinese, Japanese), or hang endings on them (Korean).
+_UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯]")
+#: Words that are looked up again and again.
+_WORDS_REMEMBERED = 1 << 16
+
+
+class Lexicon(NamedTuple):
+    """Which groups a cue belongs to, by number."""
+
+    names: tuple[str, ...]
+    phrases: dict[str, tuple[int, ...]]
+    #: Beginnings of words.
+    stems: dict[str, tuple[int, ...]]
+    #: By group, cues that may stand anywhere.
+    unspaced: list[re.Pattern[str]]
+    #: The words that a phrase of several begins with.
+    openers: frozenset[str]
+
+
+@cache
+def _lexicon() -> Lexicon:
+    source = files("penstock_jobs.rewards.followups") / "cues.toml"
+    groups = tomllib.loads(source.read_text(encoding="utf-8"))
+    phrases: dict[str, tuple[int, ...]] = {}
+    stems: dict[str, tuple[int, ...]] = {}
+    unspaced: list[re.Pattern[str]] = []
+    for group, lines in enumerate(groups.values()):
+        cues = [cue for line in lines.splitlines() for cue in re.split(", *", line) if cue]
+        anywhere = [cue for cue in cues if _UNSPACED.search(cue)]
+        unspaced.append(re.compile("|".join(map(re.escape, anywhere)) or r"(?!)"))
+        for cue in cues:
+            kind, key = (stems, cue[:-1]) if cue.endswith("*") else (phrases, cue)
+            if group not in kind.get(key, ()):
+                kind[key] = (*kind.get(key, ()), group)
+    openers = frozenset(phrase.split(" ")[0] for phrase in phrases if " " in phrase)
+    return Lexicon(tuple(groups), phrases, stems, unspaced, openers)
+
+
+def _find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
+    """(column, value) for each group that occurs; a second block of as many columns says which of
+    them occur at the very beginning."""
+    lexicon = _lexicon()
+    count = len(lexicon.names)
+    values: dict[int, float] = {}
+    for at, word in enumerate(words):
+        groups = _groups_of(word)
+        if word in lexicon.openers:
+            phrase = word
+            for more in words[at + 1 : at + _PHRASE_WORDS_MAX]:
+                phrase = f"{phrase} {more}"
+                groups = groups.union(lexicon.phrases.get(phrase, ()))
+        for group in groups:
+            values[group] = values.get(group, 0.0) + 1.0
+            if at < _OPENING_WORDS:
+                values[count + group] = 1.0
+    if _UNSPACED.search(prose):
+        for group, pattern in enumerate(lexicon.unspaced):
+            for match in pattern.finditer(prose):
+                values[group] = values.get(group, 0.0) + 1.0
+                if match.start() < _OPENING_WORDS:
+                    values[count + group] = 1.0
+    return [(column, min(value, 3.0) ** 0.5) for column, value in values.items()]
+
+
+@lru_cache(_WORDS_REMEMBERED)
+def _groups_of(word: str) -> frozenset[int]:
+    """The groups of the word, and of what it begins with."""
+    lexicon = _lexicon()
+    groups = set(lexicon.phrases.get(word, ()))
+    for length in _STEM_LENGTHS:
+        if length > len(word):
+            break
+        groups.update(lexicon.stems.get(word[:length], ()))
+    return frozenset(groups)
+
+
+# Rows
 
 CHARACTER_COLUMNS = 1 << 13
 WORD_COLUMNS = 1 << 12
@@ -32,40 +224,16 @@ _CHARACTER_GRAMS = (2, 3, 4, 5)
 #: Characters of prose whose n-grams count: the beginning and the end of a long message.
 _GRAM_CHARS = 400
 _WORDS = 120
-
 #: How much a block weighs beside the others. Chosen by cross-validation on the train examples.
 CHARACTER_WEIGHT = 2.0
 WORD_WEIGHT = 0.7
 CUE_WEIGHT = 0.5
 SHAPE_WEIGHT = 1.0
-
 _WORD = re.compile(r"[\w'’]+")
-_SHAPES_OF_TEXT = (
-    "ends_with_question",
-    "has_question",
-    "many_questions",
-    "exclamation",
-    "many_exclamations",
-    "ellipsis",
-    "capitals",
-    "pasted_some",
-    "pasted_most",
-    "pasted_all",
-    "fenced",
-    "words_0",
-    "words_3",
-    "words_6",
-    "words_12",
-    "words_25",
-    "words_50",
-    "edited",
-    "tests_passed",
-    "tests_failed",
-    "agent_asked",
-    "agent_unknown",
-    "echoes_agent",
-    "repeats_request",
-)
+#: How many columns `_traits` fills.
+_TRAITS = 24
+
+Triples: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,39 +246,29 @@ class FeatureRows:
     value: NDArray[np.float32]
 
     def dense(self) -> NDArray[np.float64]:
-        found = np.zeros((self.count, columns()))
-        np.add.at(found, (self.row, self.column), self.value)
-        return found
+        matrix = np.zeros((self.count, columns()))
+        np.add.at(matrix, (self.row, self.column), self.value)
+        return matrix
 
     def times(self, weights: NDArray[np.float32]) -> NDArray[np.float64]:
         """The product with a matrix of one row a column."""
-        found = np.zeros((self.count, weights.shape[1]))
+        product = np.zeros((self.count, weights.shape[1]))
         begins = np.flatnonzero(np.diff(self.row, prepend=-1))
         for at, of_label in enumerate(np.ascontiguousarray(weights.T)):
-            products = (self.value * of_label[self.column]).astype(np.float64)
-            found[self.row[begins], at] = np.add.reduceat(products, begins)
-        return found
-
-
-@cache
-def named_columns() -> tuple[str, ...]:
-    """What the columns after the hashed ones mean."""
-    return (
-        *(f"cue {name}" for name in cue_names()),
-        *(f"cue {name} at the start" for name in cue_names()),
-        *(f"shape {name}" for name in SHAPES),
-        *(f"text {name}" for name in _SHAPES_OF_TEXT),
-        "constant",
-    )
+            terms = (self.value * of_label[self.column]).astype(np.float64)
+            product[self.row[begins], at] = np.add.reduceat(terms, begins)
+        return product
 
 
 def columns() -> int:
-    return CHARACTER_COLUMNS + WORD_COLUMNS + len(named_columns())
+    """The hashed ones, two for each cue, those of shapes and traits, and a constant."""
+    named = 2 * len(_lexicon().names) + len(SHAPES) + _TRAITS + 1
+    return CHARACTER_COLUMNS + WORD_COLUMNS + named
 
 
 def features(messages: Sequence[Message]) -> FeatureRows:
     parts = [take_apart(message.text) for message in messages]
-    lowered = [one.prose.lower() for one in parts]
+    lowered = [part.prose.lower() for part in parts]
     words = [_WORD.findall(text)[:_WORDS] for text in lowered]
     blocks = [
         _character_grams(lowered),
@@ -120,9 +278,6 @@ def features(messages: Sequence[Message]) -> FeatureRows:
     row, column, value = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
     order = np.argsort(row, kind="stable")
     return FeatureRows(len(messages), row[order], column[order], value[order])
-
-
-Triples: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 
 
 def _character_grams(texts: Sequence[str]) -> Triples:
@@ -148,18 +303,18 @@ def _character_grams(texts: Sequence[str]) -> Triples:
 def _word_grams(words: Sequence[list[str]]) -> Triples:
     """Single words and neighbours; the first word stands also for itself as the first."""
     keys = []
-    for row, found in enumerate(words):
-        grams = [*found, *map(" ".join, pairwise(found))]
-        grams += [f"^{gram}" for gram in (found[:1], found[:2]) if gram]
+    for row, own in enumerate(words):
+        grams = [*own, *map(" ".join, pairwise(own))]
+        grams += [f"^{gram}" for gram in (own[:1], own[:2]) if gram]
         keys += [row * WORD_COLUMNS + zlib.crc32(g.encode()) % WORD_COLUMNS for g in grams]
     return _counted(np.array(keys, dtype=np.uint32), WORD_COLUMNS, CHARACTER_COLUMNS)
 
 
 def _counted(keys: NDArray[np.uint32], width: int, first_column: int) -> Triples:
     """The square roots of the counts, scaled so that each row has the length 1."""
-    found, counts = np.unique(keys, return_counts=True)
-    row = (found // np.uint32(width)).astype(np.int32)
-    column = (found % np.uint32(width)).astype(np.int32) + np.int32(first_column)
+    distinct, counts = np.unique(keys, return_counts=True)
+    row = (distinct // np.uint32(width)).astype(np.int32)
+    column = (distinct % np.uint32(width)).astype(np.int32) + np.int32(first_column)
     weight = CHARACTER_WEIGHT if first_column == 0 else WORD_WEIGHT
     total = np.bincount(row, counts)[row] if len(row) else np.ones(0)
     return row, column, (weight * np.sqrt(counts / total)).astype(np.float32)
@@ -179,45 +334,34 @@ def _named(
     words: Sequence[list[str]],
 ) -> Triples:
     first_cue = CHARACTER_COLUMNS + WORD_COLUMNS
-    first_shape = first_cue + 2 * len(cue_names())
-    first_text = first_shape + len(SHAPES)
-    constant = first_text + len(_SHAPES_OF_TEXT)
-    found: list[tuple[int, int, float]] = []
-    for row, (message, part, text, said) in enumerate(
-        zip(messages, parts, texts, words, strict=True)
-    ):
-        found += [(row, first_cue + at, CUE_WEIGHT * v) for at, v in find_cues(said, text)]
-        found += [
-            (row, first_shape + at, SHAPE_WEIGHT) for at, is_ in enumerate(part.shapes) if is_
-        ]
-        held = _shapes_of_text(message, part, said)
-        found += [(row, first_text + at, SHAPE_WEIGHT) for at, is_ in enumerate(held) if is_]
-        found.append((row, constant, 1.0))
-    row_, column, value = zip(*found, strict=True) if found else ((), (), ())
-    return (
-        np.array(row_, np.int32),
-        np.array(column, np.int32),
-        np.array(value, np.float32),
-    )
+    first_shape = first_cue + 2 * len(_lexicon().names)
+    constant = columns() - 1
+    cells: list[tuple[int, int, float]] = []
+    inputs = zip(messages, parts, texts, words, strict=True)
+    for row, (message, part, text, own) in enumerate(inputs):
+        cells += [(row, first_cue + at, CUE_WEIGHT * cue) for at, cue in _find_cues(own, text)]
+        flags = (*part.shapes, *_traits(message, part, own))
+        cells += [(row, first_shape + at, SHAPE_WEIGHT) for at, is_so in enumerate(flags) if is_so]
+        cells.append((row, constant, 1.0))
+    rows, numbers, values = zip(*cells, strict=True) if cells else ((), (), ())
+    return np.array(rows, np.int32), np.array(numbers, np.int32), np.array(values, np.float32)
 
 
-def _shapes_of_text(message: Message, part: MessageParts, words: list[str]) -> tuple[bool, ...]:
-    """In the order of _SHAPES_OF_TEXT."""
+def _traits(message: Message, part: MessageParts, words: list[str]) -> tuple[bool, ...]:
+    """Of punctuation, length, and what the agent did."""
     prose, count = part.prose, len(words) or len(part.prose) / 3
     if words and len(prose) > 6 * len(words) + 10:  # a script without spaces
         count = len(prose) / 2
     questions = prose.count("?")
-    exclamations = prose.count("!")
-    capitals = any(len(word) > 2 for word in filter(str.isupper, prose.split()))
-    agent = plain(message.agent.rstrip())
+    agent = _plain(message.agent.rstrip())
     return (
         prose.endswith("?"),
         questions > 0,
         "??" in prose or "?!" in prose or questions > 2,
-        exclamations > 0,
+        "!" in prose,
         "!!" in prose,
         "..." in prose or "…" in prose,
-        capitals,
+        any(len(word) > 2 for word in filter(str.isupper, prose.split())),
         part.pasted > 0.05,
         part.pasted > 0.5,
         part.pasted > 0.95,

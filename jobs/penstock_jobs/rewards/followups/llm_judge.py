@@ -1,4 +1,4 @@
-"""The judge that asks a language model behind an OpenAI-compatible address.
+"""The judge that asks a language model at an OpenAI-compatible address, within a budget.
 
 One message a request, several requests at the same time. Several messages in one request would be
 cheaper, but then one user's text could sway the labels of others, and a cached answer would depend
@@ -14,35 +14,95 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 import structlog
 
 from penstock.database.engine import Database, insert_of, now_us
-from penstock.settings import Settings
+from penstock.errors import InvalidInput
+from penstock.http.address import HttpAddress
+from penstock.http.client import HttpAnswer, HttpClient
+from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import LABELS, Judgement, Label, Message, Unjudged
-from penstock_jobs.rewards.followups.llm_requests import (
-    ChatClient,
-    Endpoint,
-    ModelReply,
-    RunBudget,
-    address_of,
-    endpoint_of,
-)
 from penstock_jobs.rewards.settings import RewardSettings
-from penstock_jobs.rewards.tables import judge_answer
+from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
 _log = structlog.get_logger()
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
-_FIELDS = {"label", "confidence", "dissatisfied"}
 #: Below what any of the databases takes in one statement.
 _KEYS_PER_QUERY = 500
+_TRANSIENT = {408, 429, 500, 502, 503, 504, 529}
+#: No other message will fare better: the key, the address or the model is wrong.
+_HOPELESS = {401, 402, 403, 404}
+_ANSWER_BYTES_MAX = 1 << 20
+_FIRST_PAUSE_SECONDS = 0.5
+#: Bytes of UTF-8 in a token: rather too few, so that enough is set aside.
+_BYTES_PER_TOKEN = 2
+#: More cannot be the tokens of one answer.
+_TOKENS_MAX = 100_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where the model is, and how it is asked."""
+
+    #: Up to and without `/chat/completions`: http://127.0.0.1:8000/v1
+    url: str
+    model: str
+    key: str = field(default="", repr=False)
+    #: Tries of one request.
+    attempts_max: int = 4
+    #: Wait for an answer.
+    timeout_seconds: float = 60.0
+    #: Longest pause between two tries, also when the server asks for a longer one.
+    pause_seconds_max: float = 30.0
+    #: How many tokens the model may write.
+    answer_tokens_max: int = 200
+    #: Other parameters of the request, such as `seed`.
+    parameters: tuple[tuple[str, Any], ...] = (("temperature", 0),)
+    #: Requests under way at the same time.
+    inflight_max: int = 8
+    #: Characters of a user message that are shown; its middle is left out.
+    message_chars_max: int = 8_000
+    #: After so many messages in a row that could not be sent, the rest is given up.
+    failures_max: int = 3
+
+    def address(self) -> HttpAddress:
+        """Raises InvalidInput where nothing can be sent there, or not with this key."""
+        name = f"The address of the judge, {without_secrets(self.url)!r},"
+        address = HttpAddress.of(self.url, name)
+        if not (self.key.isascii() and self.key.isprintable()):
+            why = "it holds characters that no header may hold"
+            raise InvalidInput(what="The key of the judge", why=why)
+        return address
+
+    def judge_version(self) -> str:
+        """Of the facts that the answers depend on: the model's name, but not its address."""
+        facts = [
+            prompt_version(),
+            self.model,
+            self.parameters,
+            self.answer_tokens_max,
+            self.message_chars_max,
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+
+
+def _endpoint_of(judge: RewardSettings) -> Endpoint:
+    return Endpoint(
+        url=judge.judge_url,
+        model=judge.judge_model,
+        key=judge.judge_key,
+        timeout_seconds=judge.judge_seconds_max,
+        inflight_max=judge.judge_inflight_max,
+        message_chars_max=judge.judge_message_chars_max,
+    )
 
 
 def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | None":
@@ -52,30 +112,18 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
     if not judge.judge_url:
         return None
     budget = RunBudget(database, run, judge.judge_requests_max, judge.judge_tokens_max)
-    limits = JudgeLimits(
-        inflight_max=judge.judge_inflight_max, message_chars_max=judge.judge_message_chars_max
-    )
-    return LlmJudge(endpoint_of(settings), AnswerCache(database), budget, limits)
+    return LlmJudge(_endpoint_of(judge), AnswerCache(database), budget)
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
     """Before any work on it: whether the settings give what its rewards need, and name a judge that
     can be opened if they name one. Raises JudgeUnfit, InvalidInput."""
-    if settings.room(RewardSettings).judge_url:
-        address_of(endpoint_of(settings))
+    judge = settings.room(RewardSettings)
+    if judge.judge_url:
+        _endpoint_of(judge).address()
     for term in definition.terms:
         if term.reward.check is not None:
             term.reward.check(term.parameters, settings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeLimits:
-    #: Requests under way at the same time.
-    inflight_max: int = 8
-    #: Characters of a user message that are shown; its middle is left out.
-    message_chars_max: int = 8_000
-    #: After so many messages in a row that could not be sent, the rest is given up.
-    failures_max: int = 3
 
 
 class LlmJudge:
@@ -88,38 +136,42 @@ class LlmJudge:
         self,
         endpoint: Endpoint,
         answers: "AnswerCache",
-        budget: RunBudget,
-        limits: JudgeLimits | None = None,
+        budget: "RunBudget",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._limits = limits or JudgeLimits()
+        """Raises InvalidInput."""
+        self._endpoint = endpoint
         self._answers = answers
         self._client = ChatClient(endpoint, budget, sleep)
         self._failures = 0
         self._given_up = False
-        self.version = version_of(endpoint, self._limits.message_chars_max)
+        self.version = endpoint.judge_version()
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        shown = [shown_message(message, self._limits.message_chars_max) for message in messages]
-        keys = [self._key(text) for text in shown]
+        shown = [shown_message(message, self._endpoint.message_chars_max) for message in messages]
+        keys = [
+            hashlib.sha256(f"{self.version}\n{text}".encode(errors="surrogatepass")).hexdigest()
+            for text in shown
+        ]
         unknown = dict(zip(keys, shown, strict=True))
         answers: dict[str, ModelAnswer | Unjudged] = dict(self._answers.get(unknown))
         unknown = {key: text for key, text in unknown.items() if key not in answers}
-        with ThreadPoolExecutor(self._limits.inflight_max, "judge") as pool:
+        with ThreadPoolExecutor(self._endpoint.inflight_max, "judge") as pool:
             answers |= zip(unknown, pool.map(self._ask, unknown, unknown.values()), strict=True)
         # Where another process got another answer meanwhile, the first one counts.
         answers |= self._answers.get(unknown)
         return [self._judgement(answers[key]) for key in keys]
 
-    def _key(self, shown: str) -> str:
-        content = f"{self.version}\n{shown}".encode(errors="surrogatepass")
-        return hashlib.sha256(content).hexdigest()
-
     def _ask(self, key: str, shown: str) -> "ModelAnswer | Unjudged":
         if self._given_up:
             return "unreachable"
         reply = self._client.ask(prompt(), shown)
-        self._count_failures(reply)
+        # A model that is gone is not asked for every message.
+        self._failures = self._failures + 1 if reply.failure == "unreachable" else 0
+        gone = reply.hopeless or self._failures >= self._endpoint.failures_max
+        if gone and not self._given_up:
+            self._given_up = True
+            _log.warning("judge given up", why=reply.why)
         if reply.failure:
             return reply.failure
         answer = answer_in(reply.content)
@@ -129,25 +181,10 @@ class LlmJudge:
         self._answers.put({key: answer})
         return answer
 
-    def _count_failures(self, reply: ModelReply) -> None:
-        """A model that is gone is not asked for every message."""
-        if reply.failure != "unreachable":
-            self._failures = 0
-            return
-        self._failures += 1
-        if (reply.hopeless or self._failures >= self._limits.failures_max) and not self._given_up:
-            self._given_up = True
-            _log.warning("judge given up", why=reply.why)
-
     def _judgement(self, answer: "ModelAnswer | Unjudged") -> Judgement:
         judge = f"{self.name}@{self.version}"
         if isinstance(answer, ModelAnswer):
-            return Judgement(
-                judge=judge,
-                label=answer.label,
-                confidence=answer.confidence,
-                dissatisfied=answer.dissatisfied,
-            )
+            return Judgement(judge=judge, **msgspec.structs.asdict(answer))
         return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
 
 
@@ -163,18 +200,6 @@ def prompt() -> str:
 @cache
 def prompt_version() -> str:
     return hashlib.sha256(prompt().encode()).hexdigest()[:12]
-
-
-def version_of(endpoint: Endpoint, message_chars_max: int) -> str:
-    """Of what the answers depend on: the model's name, but not its address."""
-    facts = [
-        prompt_version(),
-        endpoint.model,
-        endpoint.parameters,
-        endpoint.answer_tokens_max,
-        message_chars_max,
-    ]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
 def shown_message(message: Message, chars_max: int) -> str:
@@ -199,8 +224,7 @@ def _bounded(text: str, chars_max: int) -> str:
     return f"{text[:head]}\n[… {len(text) - chars_max} characters …]\n{text[head - chars_max :]}"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAnswer:
+class ModelAnswer(msgspec.Struct, frozen=True):
     label: Label
     confidence: float
     dissatisfied: float
@@ -215,18 +239,16 @@ def answer_in(content: object) -> ModelAnswer | None:
         answer = json.loads(fenced[1] if fenced else content)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(answer, dict) or answer.keys() != _FIELDS or answer["label"] not in LABELS:
+    if not isinstance(answer, dict) or answer.keys() != set(ModelAnswer.__struct_fields__):
         return None
-    confidence, dissatisfied = _share(answer["confidence"]), _share(answer["dissatisfied"])
-    if confidence is None or dissatisfied is None:
+    shares = (answer["confidence"], answer["dissatisfied"])
+    if answer["label"] not in LABELS or not all(map(_is_share, shares)):
         return None
-    return ModelAnswer(answer["label"], confidence, dissatisfied)
+    return ModelAnswer(answer["label"], *map(float, shares))
 
 
-def _share(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        return None
-    return float(value)
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 class AnswerCache:
@@ -240,10 +262,10 @@ class AnswerCache:
         """Those that are known."""
         answers: dict[str, ModelAnswer] = {}
         query = sa.select(judge_answer.c.key, judge_answer.c.answer)
-        wanted = list(keys)
+        keys = list(keys)
         with self._database.read() as connection:
-            for start in range(0, len(wanted), _KEYS_PER_QUERY):
-                some = judge_answer.c.key.in_(wanted[start : start + _KEYS_PER_QUERY])
+            for start in range(0, len(keys), _KEYS_PER_QUERY):
+                some = judge_answer.c.key.in_(keys[start : start + _KEYS_PER_QUERY])
                 for row in connection.execute(query.where(some)):
                     if answer := answer_in(row.answer):
                         answers[row.key] = answer
@@ -257,5 +279,134 @@ class AnswerCache:
         ]
         if rows:
             with self._database.write() as connection:
-                made = insert_of(connection)(judge_answer).values(created_at=now_us())
-                connection.execute(made.on_conflict_do_nothing(), rows)
+                insert = insert_of(connection)(judge_answer).values(created_at=now_us())
+                connection.execute(insert.on_conflict_do_nothing(), rows)
+
+
+# Requests
+
+
+class Spent(NamedTuple):
+    requests: int
+    tokens: int
+
+
+class RunBudget:
+    """What a run may spend, whatever processes it has, and on whatever machines.
+
+    Tokens are set aside before a request is sent, by a guess that is rather too high, and put
+    right by what the answer says. What a killed process had set aside stays set aside: nobody
+    knows whether it was spent. Safe between threads."""
+
+    def __init__(self, database: Database, run: str, requests_max: int, tokens_max: int) -> None:
+        self._database = database
+        self._run = run
+        self._requests_max = requests_max
+        self._tokens_max = tokens_max
+
+    def take(self, tokens: int) -> bool:
+        """Whether one more request of so many tokens may be sent."""
+        requests_then, tokens_then = judge_spending.c.requests + 1, judge_spending.c.tokens + tokens
+        update = sa.update(judge_spending).where(
+            judge_spending.c.run == self._run,
+            requests_then <= self._requests_max,
+            tokens_then <= self._tokens_max,
+        )
+        with self._database.write() as connection:
+            none = insert_of(connection)(judge_spending).values(run=self._run, requests=0, tokens=0)
+            connection.execute(none.on_conflict_do_nothing())
+            taken = connection.execute(update.values(requests=requests_then, tokens=tokens_then))
+            return taken.rowcount == 1
+
+    def settle(self, taken: int, spent: int) -> None:
+        """Of `taken` tokens that were set aside, `spent` were needed."""
+        right = judge_spending.c.tokens + (spent - taken)
+        own = judge_spending.c.run == self._run
+        with self._database.write() as connection:
+            connection.execute(sa.update(judge_spending).where(own).values(tokens=right))
+
+
+def spent(database: Database, run: str) -> Spent:
+    """So far, with what is set aside."""
+    query = sa.select(judge_spending.c.requests, judge_spending.c.tokens)
+    with database.read() as connection:
+        row = connection.execute(query.where(judge_spending.c.run == run)).one_or_none()
+    return Spent(*row) if row else Spent(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """The content of the answer, or why there is none; `hopeless` when no message will get one."""
+
+    content: object = None
+    failure: Unjudged | None = None
+    why: str = ""
+    hopeless: bool = False
+
+
+class ChatClient:
+    """Sends to `/chat/completions`, and again where that may help."""
+
+    def __init__(
+        self, endpoint: Endpoint, budget: RunBudget, sleep: Callable[[float], None]
+    ) -> None:
+        """Raises InvalidInput."""
+        self._address = endpoint.address().below("chat/completions")
+        self._endpoint = endpoint
+        self._budget = budget
+        self._sleep = sleep
+
+    def ask(self, system: str, user: str) -> ModelReply:
+        question = f"{system}{user}".encode(errors="surrogatepass")
+        tokens = len(question) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
+        why = ""
+        for attempt in range(self._endpoint.attempts_max):
+            if not self._budget.take(tokens):
+                return ModelReply(failure="budget", why=why)
+            answer = self._send(system, user)
+            if answer.status == 200:
+                return self._read(answer.body, tokens)
+            why = answer.problem or f"status {answer.status}"
+            if answer.status or not answer.sent:  # else it may have been answered, and paid for
+                self._budget.settle(tokens, 0)
+            if answer.status and answer.status not in _TRANSIENT:
+                hopeless = answer.status in _HOPELESS
+                return ModelReply(failure="unreachable", why=why, hopeless=hopeless)
+            if attempt + 1 < self._endpoint.attempts_max:
+                # As long as the server asks for, else twice as long each time.
+                pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
+                self._sleep(min(pause, self._endpoint.pause_seconds_max))
+        return ModelReply(failure="unreachable", why=why)
+
+    def _send(self, system: str, user: str) -> HttpAnswer:
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        request = {
+            "model": self._endpoint.model,
+            "messages": messages,
+            "max_tokens": self._endpoint.answer_tokens_max,
+            **dict(self._endpoint.parameters),
+        }
+        headers = {"Content-Type": "application/json"}
+        if self._endpoint.key:
+            headers["Authorization"] = f"Bearer {self._endpoint.key}"
+        elif self._address.authorization:
+            headers["Authorization"] = self._address.authorization
+        body = json.dumps(request).encode()
+        client = HttpClient(
+            self._address,
+            seconds_max=self._endpoint.timeout_seconds,
+            bytes_max=_ANSWER_BYTES_MAX,
+        )
+        return client.request("POST", headers, body).if_whole()
+
+    def _read(self, answer: bytes, tokens: int) -> ModelReply:
+        try:
+            document = json.loads(answer)
+            content = document["choices"][0]["message"]["content"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return ModelReply(failure="unreadable_answer", why="no chat completion")
+        usage = document.get("usage")
+        total = usage.get("total_tokens") if isinstance(usage, dict) else None
+        if isinstance(total, int) and 0 <= total <= _TOKENS_MAX:
+            self._budget.settle(tokens, total)
+        return ModelReply(content)

@@ -51,20 +51,13 @@ class Model:
 
     @classmethod
     def load(cls, path: Path) -> "Model":
-        with np.load(path, allow_pickle=False) as found:
+        with np.load(path, allow_pickle=False) as arrays:
             return cls(
-                found["weights"],
-                found["scale"],
-                float(found["temperature"]),
-                found["examples"].tobytes().decode(),
+                arrays["weights"],
+                arrays["scale"],
+                float(arrays["temperature"]),
+                arrays["examples"].tobytes().decode(),
             )
-
-
-def quantised(weights: Matrix, temperature: float, examples: str) -> Model:
-    """Each label's weights in steps of 1/127 of the greatest."""
-    scale = np.abs(weights).max(axis=0) / 127
-    steps = np.rint(weights / scale).astype(np.int8)
-    return Model(steps, scale.astype(np.float32), temperature, examples)
 
 
 def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 600) -> Matrix:
@@ -74,11 +67,11 @@ def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 
     span of the examples, so that the inner products of the examples are all that is needed.
     Accelerated gradient descent from zero: the same examples give the same result.
     """
-    wanted = np.eye(len(LABELS))[labels]
+    target = np.eye(len(LABELS))[labels]
     step = 1 / (np.linalg.eigvalsh(kernel)[-1] / 2 + penalty)
-    current = ahead = np.zeros_like(wanted)
+    current = ahead = np.zeros_like(target)
     for number in range(rounds):
-        wrong = softmax(kernel @ ahead) - wanted
+        wrong = softmax(kernel @ ahead) - target
         before, current = current, ahead - step * (wrong + penalty * ahead)
         ahead = current + number / (number + 3) * (current - before)
     return current
@@ -117,33 +110,32 @@ class LocalJudge:
 
     def __init__(self, model: Model | None = None) -> None:
         self._model = model or committed_model()
-        self.version = _version_of(self._model)
+        facts = hashlib.sha256(self._model.weights.tobytes())
+        facts.update(self._model.scale.tobytes())
+        facts.update(str((FEATURES_VERSION, self._model.temperature)).encode())
+        facts.update((_PACKAGE / "cues.toml").read_bytes())
+        self.version = facts.hexdigest()[:12]
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        found: list[Judgement] = []
-        for start in range(0, len(messages), _BATCH):
-            found += self._judge_batch(messages[start : start + _BATCH])
-        return found
-
-    def _judge_batch(self, messages: Sequence[Message]) -> list[Judgement]:
-        probabilities = self._model.probabilities(features(messages))
-        best = probabilities.argmax(axis=1)
-        dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1)
         judge = f"{self.name}@{self.version}"
-        return [
-            Judgement(
-                judge=judge,
-                label=LABELS[label],
-                confidence=confidence,
-                dissatisfied=min(displeased, 1.0),
-            )
-            for label, confidence, displeased in zip(
-                best.tolist(),
-                probabilities.max(axis=1).tolist(),
-                dissatisfied.tolist(),
-                strict=True,
-            )
-        ]
+        judgements: list[Judgement] = []
+        for start in range(0, len(messages), _BATCH):
+            rows = features(messages[start : start + _BATCH])
+            probabilities = self._model.probabilities(rows)
+            best = probabilities.argmax(axis=1).tolist()
+            dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1).tolist()
+            judgements += [
+                Judgement(
+                    judge=judge,
+                    label=LABELS[label],
+                    confidence=confidence,
+                    dissatisfied=min(displeased, 1.0),
+                )
+                for label, confidence, displeased in zip(
+                    best, probabilities.max(axis=1).tolist(), dissatisfied, strict=True
+                )
+            ]
+        return judgements
 
 
 @cache
@@ -151,14 +143,6 @@ def committed_model() -> Model:
     """The one that `train` made from the examples; it lies beside this file."""
     with as_file(_PACKAGE / "model.npz") as path:
         return Model.load(path)
-
-
-def _version_of(model: Model) -> str:
-    found = hashlib.sha256(model.weights.tobytes())
-    found.update(model.scale.tobytes())
-    found.update(str((FEATURES_VERSION, model.temperature)).encode())
-    found.update((_PACKAGE / "cues.toml").read_bytes())
-    return found.hexdigest()[:12]
 
 
 #: Chosen by cross-validation on the train examples, with the weights of the features' blocks.
@@ -169,35 +153,34 @@ _TEMPERATURES = np.geomspace(0.3, 4, 60)
 
 def train(examples: Sequence[Example]) -> Model:
     """The order of the examples decides which fold they are in, and nothing else."""
-    rows = features([one.message for one in examples]).dense()
-    labels = np.array([LABELS.index(one.label) for one in examples])
+    rows = features([example.message for example in examples]).dense()
+    labels = np.array([LABELS.index(example.label) for example in examples])
     kernel = rows @ rows.T
     weights = rows.T @ fit(kernel, labels, PENALTY)
-    temperature = _calibrated(_out_of_fold(kernel, labels), labels)
-    return quantised(weights, temperature, digest_of(examples))
+    # The temperature under which the right labels are the least surprising.
+    logits, own = _out_of_fold(kernel, labels), np.arange(len(labels))
+    surprise = [
+        -np.log(softmax(logits / temperature)[own, labels]).mean() for temperature in _TEMPERATURES
+    ]
+    temperature = float(_TEMPERATURES[int(np.argmin(surprise))])
+    # Each label's weights in steps of 1/127 of the greatest.
+    scale = np.abs(weights).max(axis=0) / 127
+    steps = np.rint(weights / scale).astype(np.int8)
+    return Model(steps, scale.astype(np.float32), temperature, digest_of(examples))
 
 
 def _out_of_fold(kernel: Matrix, labels: NDArray[np.intp]) -> Matrix:
     """The logits of each example by a model that was not trained on it."""
     fold = np.empty(len(labels), dtype=np.intp)
     for label in range(len(LABELS)):
-        mine = np.flatnonzero(labels == label)
-        fold[mine] = np.arange(len(mine)) % FOLDS
+        own = np.flatnonzero(labels == label)
+        fold[own] = np.arange(len(own)) % FOLDS
     logits = np.zeros((len(labels), len(LABELS)))
     for number in range(FOLDS):
         out, rest = fold == number, fold != number
         coefficients = fit(kernel[np.ix_(rest, rest)], labels[rest], PENALTY)
         logits[out] = kernel[np.ix_(out, rest)] @ coefficients
     return logits
-
-
-def _calibrated(logits: Matrix, labels: NDArray[np.intp]) -> float:
-    """The temperature under which the right labels are the least surprising."""
-    own = np.arange(len(labels))
-    surprise = [
-        -np.log(softmax(logits / temperature)[own, labels]).mean() for temperature in _TEMPERATURES
-    ]
-    return float(_TEMPERATURES[int(np.argmin(surprise))])
 
 
 def main() -> None:

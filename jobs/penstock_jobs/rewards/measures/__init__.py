@@ -1,2 +1,1 @@
-"""The rewards: one file each, with one pure function over a bucket of sessions. A new reward is a
-new file here."""
+"""The rewards: pure functions over a bucket of sessions, whose docstrings are their pages."""

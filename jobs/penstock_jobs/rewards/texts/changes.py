@@ -3,8 +3,8 @@
 White space does not take part: lines are alike when they are alike without it, so that neither
 re-indentation nor a formatter nor other line ends change anything. The cost is linear in the
 texts for changes as people and agents make them: what both texts begin and end with is cut off,
-lines that occur once in both are anchors, and only what lies between is compared with each other.
-That costs the product of two lengths, is counted before it is spent, and is limited.
+lines that occur once in both are anchors, and only the text between anchors is compared with each
+other. That costs the product of two lengths, is counted before it is spent, and is limited.
 """
 
 import re
@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import Indel, Levenshtein, Postfix, Prefix
 
-#: Alike stretches inside a changed line that are shorter are chance, as for 4-grams. What the
-#: stretch begins and ends with counts however short it is.
+#: Shorter stretches that are alike inside a changed line are chance, as for 4-grams. A stretch at
+#: the beginning or end of the line counts however short it is.
 PIECE_MIN = 4
 #: Up to here a product of lengths is compared at once, without anchors.
 _CELLS_DIRECT = 1_000_000
-#: How many units in a row may be an anchor, and how often what lies between anchors is anchored.
+#: How many units in a row may be an anchor, and how often the text between anchors is anchored.
 _ROW_MAX = 64
 _DEPTH_MAX = 8
 #: Longer lines are not completed when they are changed in their middle.
@@ -39,7 +39,7 @@ class TooExpensive(Exception):
 
 @dataclass(slots=True)
 class CompareCost:
-    """What comparing has cost: pairs of units that were compared. `limit` is for one pair."""
+    """Pairs of units that were compared. `limit` is for one pair of texts."""
 
     limit: int
     spent: int = 0
@@ -61,7 +61,7 @@ class Block(NamedTuple):
 class TextChange(NamedTuple):
     #: In the order of both texts.
     kept: list[Block]
-    #: What is at another place now; in the order of the new text. Apart from `kept`.
+    #: Text at another place, in the order of the new text. Apart from `kept`.
     moved: list[Block]
 
 
@@ -84,84 +84,63 @@ def compare(old: str, new: str, cost: CompareCost, move_min: int = 20) -> TextCh
     cost.spent = 0
     start = _cut_at_line(old, new, Prefix.similarity(old, new))
     end = _common_end(old, new, start)
-    comparison = _Comparison(old, new, cost)
     old_end, new_end = len(old) - end, len(new) - end
+    kept, moved = [Block(0, 0, start)], list[Block]()
     if start < old_end and start < new_end:
-        comparison.lines(_lines(old, start, old_end), _lines(new, start, new_end), move_min)
-    kept = [Block(0, 0, start), *comparison.kept, Block(old_end, new_end, end)]
-    return TextChange(_joined(kept, old, new), _joined(comparison.moved, old, new))
+        old_lines, new_lines = _lines(old, start, old_end), _lines(new, start, new_end)
+        between = _compare_lines(old_lines, new_lines, cost, move_min)
+        kept += between.kept
+        moved = between.moved
+    kept.append(Block(old_end, new_end, end))
+    return TextChange(_joined(kept, old, new), _joined(moved, old, new))
 
 
-class _Comparison:
-    def __init__(self, old: str, new: str, cost: CompareCost) -> None:
-        self.old = old
-        self.new = new
-        self.cost = cost
-        self.kept: list[Block] = []
-        self.moved: list[Block] = []
-
-    def lines(self, a: list[_Line], b: list[_Line], move_min: int) -> None:
-        pairs = align([line.ink for line in a], [line.ink for line in b], self.cost)
-        moves = self._moves(a, b, pairs, move_min)
-        gone = {i + k for i, _, n in moves for k in range(n)}
-        came = {j + k for _, j, n in moves for k in range(n)}
-        for i, j, n in moves:
-            for k in range(n):
-                self.moved += _map_ink([a[i + k]], [b[j + k]], [Block(0, 0, len(a[i + k].ink))])
-        i = j = 0
-        for pair in [*pairs, Block(len(a), len(b), 0)]:
-            before = [a[k] for k in range(i, pair.i) if k not in gone]
-            after = [b[k] for k in range(j, pair.j) if k not in came]
-            self._characters(before, after)
-            for k in range(pair.n):
-                one, other = a[pair.i + k], b[pair.j + k]
-                if one.raw == other.raw:
-                    self.kept.append(Block(one.start, other.start, len(one.raw)))
-                else:
-                    self.kept += _map_ink([one], [other], [Block(0, 0, len(one.ink))])
-            i, j = pair.i + pair.n, pair.j + pair.n
-
-    def _moves(
-        self, a: list[_Line], b: list[_Line], pairs: list[Block], move_min: int
-    ) -> list[Block]:
-        between = gaps(pairs, len(a), len(b))
-        gone = [k for i, i_end, _, _ in between for k in range(i, i_end)]
-        came = [k for _, _, j, j_end in between for k in range(j, j_end)]
-        if not gone or not came:
-            return []
-        moves = find_moves([a[k].ink for k in gone], [b[k].ink for k in came], move_min)
-        # Neighbours among the leftovers need not be neighbours in the text: one line at a time.
-        return [Block(gone[i + k], came[j + k], 1) for i, j, n in moves for k in range(n)]
-
-    def _characters(self, a: list[_Line], b: list[_Line]) -> None:
-        if not a or not b:
-            return
-        self.kept += _map_ink(a, b, _alike(a, b, self.cost))
+def _compare_lines(
+    old: list[_Line], new: list[_Line], cost: CompareCost, move_min: int
+) -> TextChange:
+    pairs = align([line.ink for line in old], [line.ink for line in new], cost)
+    left_over = gaps(pairs, len(old), len(new))
+    gone = [line for start, end, _, _ in left_over for line in range(start, end)]
+    came = [line for _, _, start, end in left_over for line in range(start, end)]
+    moves = find_moves([old[line].ink for line in gone], [new[line].ink for line in came], move_min)
+    # Neighbours among the leftovers need not be neighbours in the text: one line at a time.
+    moved_lines = [(gone[i + k], came[j + k]) for i, j, n in moves for k in range(n)]
+    moved = [block for i, j in moved_lines for block in _same_ink(old[i], new[j])]
+    moved_from, moved_to = {i for i, _ in moved_lines}, {j for _, j in moved_lines}
+    kept: list[Block] = []
+    i = j = 0
+    for pair in [*pairs, Block(len(old), len(new), 0)]:
+        before = [old[k] for k in range(i, pair.i) if k not in moved_from]
+        after = [new[k] for k in range(j, pair.j) if k not in moved_to]
+        if before and after:
+            kept += _map_ink(before, after, _alike(before, after, cost))
+        for k in range(pair.n):
+            old_line, new_line = old[pair.i + k], new[pair.j + k]
+            if old_line.raw == new_line.raw:
+                kept.append(Block(old_line.start, new_line.start, len(old_line.raw)))
+            else:
+                kept += _same_ink(old_line, new_line)
+        i, j = pair.i + pair.n, pair.j + pair.n
+    return TextChange(kept, moved)
 
 
-def align(a: Sequence[str], b: Sequence[str], cost: CompareCost) -> list[Block]:
+def align(old: Sequence[str], new: Sequence[str], cost: CompareCost) -> list[Block]:
     """The longest common subsequence of units, roughly: units that occur once in both are taken
     as they are."""
-    start = 0
-    shorter = min(len(a), len(b))
-    while start < shorter and a[start] == b[start]:
-        start += 1
-    end = 0
-    while end < shorter - start and a[-1 - end] == b[-1 - end]:
-        end += 1
-    cost.spend(len(a) + len(b))
-    ids: dict[str, int] = {}
-    one = [ids.setdefault(unit, len(ids)) for unit in a[start : len(a) - end]]
-    other = [ids.setdefault(unit, len(ids)) for unit in b[start : len(b) - end]]
-    middle = _align_ids(one, other, cost)
-    blocks = [Block(0, 0, start)] if start else []
-    blocks += [Block(i + start, j + start, n) for i, j, n in middle]
-    return [*blocks, Block(len(a) - end, len(b) - end, end)] if end else blocks
+    cost.spend(len(old) + len(new))
+    numbers: dict[str, int] = {}
+    return _align_middle(
+        [numbers.setdefault(unit, len(numbers)) for unit in old],
+        [numbers.setdefault(unit, len(numbers)) for unit in new],
+        cost,
+    )
 
 
 def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[Block]:
     """Stretches of lines that went in one place and came in another, the longest first found;
     shorter ones are chance."""
+    if not gone or not came:
+        return []
     places: defaultdict[str, list[int]] = defaultdict(list)
     for i, line in enumerate(gone):
         places[line].append(i)
@@ -192,71 +171,63 @@ def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[B
     return moves
 
 
-def _align_ids(a: list[int], b: list[int], cost: CompareCost, depth: int = 0) -> list[Block]:
-    if not a or not b:
+def _align_middle(old: list[int], new: list[int], cost: CompareCost, depth: int = 0) -> list[Block]:
+    """What both begin and end with is aligned as it is."""
+    start, end = _common_ends(old, new)
+    old_end, new_end = len(old) - end, len(new) - end
+    middle = _align(old[start:old_end], new[start:new_end], cost, depth)
+    blocks = [Block(0, 0, start), *(Block(i + start, j + start, n) for i, j, n in middle)]
+    blocks.append(Block(old_end, new_end, end))
+    return [block for block in blocks if block.n]
+
+
+def _align(old: list[int], new: list[int], cost: CompareCost, depth: int) -> list[Block]:
+    if not old or not new:
         return []
     anchors: list[tuple[int, int]] = []
-    if len(a) * len(b) > _CELLS_DIRECT and depth < _DEPTH_MAX:
-        anchors = _anchors(a, b, cost)
+    if len(old) * len(new) > _CELLS_DIRECT and depth < _DEPTH_MAX:
+        anchors = _anchors(old, new, cost)
     if not anchors:
-        return _by_table(a, b, cost)
+        cost.spend(len(old) * len(new))
+        matches = Indel.opcodes(old, new).as_matching_blocks()
+        return [Block(match.a, match.b, match.size) for match in matches if match.size]
     blocks: list[Block] = []
     i = j = 0
-    for at, to in [*anchors, (len(a), len(b))]:
-        between = _between(a[i:at], b[j:to], cost, depth + 1)
+    for at, to in [*anchors, (len(old), len(new))]:
+        between = _align_middle(old[i:at], new[j:to], cost, depth + 1)
         blocks += [Block(i + k, j + m, n) for k, m, n in between]
-        if at < len(a):
+        if at < len(old):
             blocks.append(Block(at, to, 1))
         i, j = at + 1, to + 1
     return _merged(blocks)
 
 
-def _between(a: list[int], b: list[int], cost: CompareCost, depth: int) -> list[Block]:
-    start = Prefix.similarity(a, b)
-    end = min(Postfix.similarity(a, b), min(len(a), len(b)) - start)
-    middle = _align_ids(a[start : len(a) - end], b[start : len(b) - end], cost, depth)
-    blocks = [Block(0, 0, start), *(Block(i + start, j + start, n) for i, j, n in middle)]
-    blocks.append(Block(len(a) - end, len(b) - end, end))
-    return [block for block in blocks if block.n]
-
-
-def _by_table(a: list[int], b: list[int], cost: CompareCost) -> list[Block]:
-    cost.spend(len(a) * len(b))
-    if not a or not b:
-        return []
-    alike = Indel.opcodes(a, b).as_matching_blocks()
-    return [Block(match.a, match.b, match.size) for match in alike if match.size]
-
-
-def _anchors(a: list[int], b: list[int], cost: CompareCost) -> list[tuple[int, int]]:
+def _anchors(old: list[int], new: list[int], cost: CompareCost) -> list[tuple[int, int]]:
     """Units that occur once in both, as many as are in the same order in both. Where there are
     few, which may well be chance, two units in a row that do, then four, and so on."""
     best: list[tuple[int, int]] = []
     size = 1
-    enough = min(len(a), len(b)) // _ROW_MAX
-    while size <= min(_ROW_MAX, len(a), len(b)):
-        cost.spend(len(a) + len(b))
-        best = max(best, _in_same_order(_once_in_both(a, b)), key=len)
+    enough = min(len(old), len(new)) // _ROW_MAX
+    while size <= min(_ROW_MAX, len(old), len(new)):
+        cost.spend(len(old) + len(new))
+        once = {unit for unit, count in Counter(old).items() if count == 1}
+        once &= {unit for unit, count in Counter(new).items() if count == 1}
+        places = {unit: j for j, unit in enumerate(new) if unit in once}
+        pairs = [(i, places[unit]) for i, unit in enumerate(old) if unit in once]
+        best = max(best, _in_same_order(pairs), key=len)
         if len(best) > enough:
             break
-        ids: dict[tuple[int, int], int] = {}
-        a, b = (
-            [ids.setdefault(pair, len(ids)) for pair in zip(row, row[size:], strict=False)]
-            for row in (a, b)
+        numbers: dict[tuple[int, int], int] = {}
+        old, new = (
+            [numbers.setdefault(pair, len(numbers)) for pair in zip(row, row[size:], strict=False)]
+            for row in (old, new)
         )
         size *= 2
     return best
 
 
-def _once_in_both(a: list[int], b: list[int]) -> list[tuple[int, int]]:
-    once = {unit for unit, count in Counter(a).items() if count == 1}
-    once &= {unit for unit, count in Counter(b).items() if count == 1}
-    places = {unit: j for j, unit in enumerate(b) if unit in once}
-    return [(i, places[unit]) for i, unit in enumerate(a) if unit in once]
-
-
 def _in_same_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    # The longest increasing subsequence of the places in b.
+    """The longest subsequence in which the places in the new text increase too."""
     tails: list[int] = []
     tops: list[int] = []
     back: list[int] = []
@@ -273,55 +244,57 @@ def _in_same_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return chosen[::-1]
 
 
-def _alike(a: list[_Line], b: list[_Line], cost: CompareCost) -> list[Block]:
+def _alike(old_lines: list[_Line], new_lines: list[_Line], cost: CompareCost) -> list[Block]:
     """Which characters of two changed stretches are alike, by their places without white space."""
-    one, other = "".join(line.ink for line in a), "".join(line.ink for line in b)
-    if one == other:
-        return [Block(0, 0, len(one))]
-    start = Prefix.similarity(one, other)
-    end = min(Postfix.similarity(one, other), min(len(one), len(other)) - start)
-    if len(one) - start - end <= _CHARACTERS_DIRECT >= len(other) - start - end:
-        cost.spend((len(one) - start - end) * (len(other) - start - end))
+    old, new = "".join(line.ink for line in old_lines), "".join(line.ink for line in new_lines)
+    if old == new:
+        return [Block(0, 0, len(old))]
+    start, end = _common_ends(old, new)
+    old_end, new_end = len(old) - end, len(new) - end
+    if old_end - start <= _CHARACTERS_DIRECT >= new_end - start:
+        cost.spend((old_end - start) * (new_end - start))
         pieces = [Block(0, 0, start)]
-        pieces += _by_characters(one, other, (start, len(one) - end), (start, len(other) - end))
-        pieces.append(Block(len(one) - end, len(other) - end, end))
+        pieces += _by_characters(old, new, (start, old_end), (start, new_end))
+        pieces.append(Block(old_end, new_end, end))
     else:
-        pieces = _by_words(a, b, cost)
+        pieces = _by_words(old_lines, new_lines, cost)
     return [
         piece
         for piece in _merged(pieces)
         if piece.n >= PIECE_MIN
         or piece.i == piece.j == 0
-        or (piece.i + piece.n == len(one) and piece.j + piece.n == len(other))
+        or (piece.i + piece.n == len(old) and piece.j + piece.n == len(new))
     ]
 
 
-def _by_words(a: list[_Line], b: list[_Line], cost: CompareCost) -> list[Block]:
-    one = [word for line in a for word in _WORDS.findall(line.raw)]
-    other = [word for line in b for word in _WORDS.findall(line.raw)]
-    at, to = _starts(one), _starts(other)
-    first, second = "".join(one), "".join(other)
-    words = align(one, other, cost)
+def _by_words(old_lines: list[_Line], new_lines: list[_Line], cost: CompareCost) -> list[Block]:
+    old_words = [word for line in old_lines for word in _WORDS.findall(line.raw)]
+    new_words = [word for line in new_lines for word in _WORDS.findall(line.raw)]
+    # Where each word begins, and where the last ends.
+    at = [0, *accumulate(map(len, old_words))]
+    to = [0, *accumulate(map(len, new_words))]
+    old, new = "".join(old_words), "".join(new_words)
+    words = align(old_words, new_words, cost)
     pieces = [Block(at[i], to[j], at[i + n] - at[i]) for i, j, n in words]
-    for i, i_end, j, j_end in gaps(words, len(one), len(other)):
+    for i, i_end, j, j_end in gaps(words, len(old_words), len(new_words)):
         cost.spend((at[i_end] - at[i]) * (to[j_end] - to[j]))
-        pieces += _by_characters(first, second, (at[i], at[i_end]), (to[j], to[j_end]))
+        pieces += _by_characters(old, new, (at[i], at[i_end]), (to[j], to[j_end]))
     return sorted(pieces)
 
 
 def _by_characters(
-    a: str, b: str, within_a: tuple[int, int], within_b: tuple[int, int]
+    old: str, new: str, within_old: tuple[int, int], within_new: tuple[int, int]
 ) -> list[Block]:
-    i, j = within_a[0], within_b[0]
-    one, other = a[slice(*within_a)], b[slice(*within_b)]
-    if not one or not other:
+    i, j = within_old[0], within_new[0]
+    old, new = old[slice(*within_old)], new[slice(*within_new)]
+    if not old or not new:
         return []
-    alike = Levenshtein.opcodes(one, other).as_matching_blocks()
-    return [Block(i + match.a, j + match.b, match.size) for match in alike if match.size]
+    matches = Levenshtein.opcodes(old, new).as_matching_blocks()
+    return [Block(i + match.a, j + match.b, match.size) for match in matches if match.size]
 
 
 def _lines(text: str, start: int, end: int) -> list[_Line]:
-    """The lines that hold anything."""
+    """The lines that are not blank."""
     lines = []
     for raw in text[start:end].splitlines(keepends=True):
         bare = "".join(raw.split())
@@ -329,6 +302,12 @@ def _lines(text: str, start: int, end: int) -> list[_Line]:
             lines.append(_Line(start, raw, bare))
         start += len(raw)
     return lines
+
+
+def _common_ends(old: Sequence[int] | str, new: Sequence[int] | str) -> tuple[int, int]:
+    """How many units both begin with, and how many of the others both end with."""
+    start = Prefix.similarity(old, new)
+    return start, min(Postfix.similarity(old, new), min(len(old), len(new)) - start)
 
 
 def _cut_at_line(old: str, new: str, start: int) -> int:
@@ -348,20 +327,15 @@ def _common_end(old: str, new: str, start: int) -> int:
     return end - (line - i) if line - i <= _LINE_LONG else end
 
 
-def gaps(pairs: Sequence[Block], a: int, b: int) -> list[tuple[int, int, int, int]]:
-    """What lies between the pairs: (start, end) in both."""
-    found = []
+def gaps(pairs: Sequence[Block], old_size: int, new_size: int) -> list[tuple[int, int, int, int]]:
+    """The stretches between the pairs: (start, end) in both."""
+    stretches = []
     i = j = 0
-    for pair in [*pairs, Block(a, b, 0)]:
+    for pair in [*pairs, Block(old_size, new_size, 0)]:
         if pair.i > i or pair.j > j:
-            found.append((i, pair.i, j, pair.j))
+            stretches.append((i, pair.i, j, pair.j))
         i, j = pair.i + pair.n, pair.j + pair.n
-    return found
-
-
-def _starts(units: list[str]) -> list[int]:
-    """Where each unit begins in all of them together, and where the last ends."""
-    return [0, *accumulate(map(len, units))]
+    return stretches
 
 
 def _merged(blocks: Sequence[Block]) -> list[Block]:
@@ -399,21 +373,25 @@ def _joined(blocks: Sequence[Block], old: str, new: str) -> list[Block]:
     return joined
 
 
-def _map_ink(a: list[_Line], b: list[_Line], pieces: Sequence[Block]) -> list[Block]:
+def _same_ink(old: _Line, new: _Line) -> list[Block]:
+    return _map_ink([old], [new], [Block(0, 0, len(old.ink))])
+
+
+def _map_ink(old: list[_Line], new: list[_Line], pieces: Sequence[Block]) -> list[Block]:
     """Pieces of the texts without white space, as blocks of the texts."""
     blocks = []
-    one, other = _segments(a), _segments(b)
+    old_segments, new_segments = _segments(old), _segments(new)
     x = y = 0
     for piece in pieces:
         i, j, n = piece
         while n:
-            while one[x][0] + one[x][2] <= i:
+            while old_segments[x][0] + old_segments[x][2] <= i:
                 x += 1
-            while other[y][0] + other[y][2] <= j:
+            while new_segments[y][0] + new_segments[y][2] <= j:
                 y += 1
-            skip, over = i - one[x][0], j - other[y][0]
-            step = min(n, one[x][2] - skip, other[y][2] - over)
-            blocks.append(Block(one[x][1] + skip, other[y][1] + over, step))
+            (i_bare, i_text, i_size), (j_bare, j_text, j_size) = old_segments[x], new_segments[y]
+            step = min(n, i_size - (i - i_bare), j_size - (j - j_bare))
+            blocks.append(Block(i_text + i - i_bare, j_text + j - j_bare, step))
             i, j, n = i + step, j + step, n - step
     return blocks
 
@@ -421,10 +399,10 @@ def _map_ink(a: list[_Line], b: list[_Line], pieces: Sequence[Block]) -> list[Bl
 def _segments(lines: list[_Line]) -> list[tuple[int, int, int]]:
     """Stretches without white space: where they are without it, where with it, their length."""
     segments = []
-    at = 0
+    bare = 0
     for line in lines:
-        for found in _INK.finditer(line.raw):
-            start, end = found.span()
-            segments.append((at, line.start + start, end - start))
-            at += end - start
+        for match in _INK.finditer(line.raw):
+            start, end = match.span()
+            segments.append((bare, line.start + start, end - start))
+            bare += end - start
     return segments

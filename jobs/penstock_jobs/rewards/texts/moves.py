@@ -1,13 +1,18 @@
-"""Lines that went from one place of a session's files and came to another a little later: they have
-moved, and keep their owner."""
+"""Text that goes to another place and keeps its owner: lines that went from one file of a session
+and came to another a little later, and regions of a file of which not all is known.
+
+A region that an edit is the first to show may be one that an earlier edit named, changed by others
+or moved in the meantime: nobody can tell until the whole file is seen.
+"""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
 from penstock_jobs.rewards.texts.changes import (
+    Block,
     CompareCost,
     TextChange,
     TooExpensive,
@@ -20,8 +25,9 @@ from penstock_jobs.rewards.texts.provenance import (
     FileState,
     KnownFile,
     OwnerRun,
+    after_others,
     between,
-    cut,
+    first_state,
 )
 from penstock_jobs.rewards.texts.trail import SECOND
 
@@ -29,6 +35,8 @@ from penstock_jobs.rewards.texts.trail import SECOND
 MOVE_US = 60 * SECOND
 #: How many stretches are looked through for where moved text came from: the latest.
 REMEMBERED = 32
+#: Lines in a row that a region shares with an earlier one: fewer are chance, since code repeats.
+ROW_MIN = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +64,10 @@ class LooseLines:
         first = self.end - sum(map(len, self.raw))
         return [*accumulate(map(len, self.raw), initial=first)][:-1]
 
-    def owners(self, line: int, start: int, size: int) -> list[OwnerRun]:
-        """Of a stretch of a line."""
+    def owners(self, line: int, start: int = 0, size: int | None = None) -> list[OwnerRun]:
+        """Of a line, or of a stretch of it."""
         at = self.places[line] + start
-        return cut(self.state.runs, self.state.starts, at, at + size)
+        return self.state.cut(at, at + (len(self.raw[line]) if size is None else size))
 
     @cached_property
     def ink(self) -> list[str]:
@@ -70,25 +78,24 @@ class LooseLines:
         return frozenset(self.ink)
 
 
-def lost_lines(state: FileState, change: TextChange, ink_min: int) -> list[LooseLines]:
-    """Stretches of lines with text of an edit that the change took away, if they are so long that
-    they can be told again."""
-    if not state.pieces:
-        return []
-    blocks = [(block.i, block.n) for block in change.kept + change.moved]
-    gaps = _uncovered(blocks, state.text, ink_min)
+def _all_lines(state: FileState) -> LooseLines:
+    return LooseLines(state, 0, len(state.text))
+
+
+def _arrived_lines(state: FileState, change: TextChange | None, ink_min: int) -> list[LooseLines]:
+    """Stretches of lines that came into the text by the change, or all of it."""
+    blocks = change.kept + change.moved if change else []
+    return _uncovered(state, [(block.j, block.n) for block in blocks], ink_min)
+
+
+def _uncovered(state: FileState, covered: list[tuple[int, int]], ink_min: int) -> list[LooseLines]:
+    """The stretches that are long enough to be told again."""
+    gaps = between(sorted(covered), len(state.text))
     return [
         LooseLines(state, start, end)
         for start, end in gaps
-        if any(run.owner for run in cut(state.runs, state.starts, start, end))
+        if len(ink(state.text[start:end])) >= ink_min
     ]
-
-
-def arrived_lines(state: FileState, change: TextChange | None, ink_min: int) -> list[LooseLines]:
-    """Stretches of lines that came into the text by the change, or all of it."""
-    blocks = change.kept + change.moved if change else []
-    gaps = _uncovered([(block.j, block.n) for block in blocks], state.text, ink_min)
-    return [LooseLines(state, start, end) for start, end in gaps]
 
 
 def reclaim(
@@ -107,28 +114,20 @@ def reclaim(
     blocks: list[tuple[int, int, list[OwnerRun]]] = []
     for i, j, n in find_moves(gone.ink, came.ink, ink_min):
         for k in range(n):
-            old, new = gone.raw[i + k], came.raw[j + k]
-            for start, to, size in compare(old, new, cost).kept:
+            for start, to, size in compare(gone.raw[i + k], came.raw[j + k], cost).kept:
                 place = came.places[j + k] + to
-                owners = gone.owners(i + k, start, size)
-                free = cut(state.runs, state.starts, place, place + size)
-                if all(run.owner == maker for run in free):
-                    blocks.append((place, size, owners))
+                if all(run.owner == maker for run in state.cut(place, place + size)):
+                    blocks.append((place, size, gone.owners(i + k, start, size)))
     if not blocks:
         return None
     runs: list[OwnerRun] = []
     done = 0
     for place, size, owners in sorted(blocks, key=lambda block: block[0]):
-        runs += cut(state.runs, state.starts, done, place)
+        runs += state.cut(done, place)
         runs += owners
         done = place + size
-    runs += cut(state.runs, state.starts, done, len(state.text))
+    runs += state.cut(done, len(state.text))
     return FileState(state.text, runs, state.ranges, state.whole)
-
-
-def _uncovered(covered: list[tuple[int, int]], text: str, ink_min: int) -> list[tuple[int, int]]:
-    found = between(sorted(covered), len(text))
-    return [(start, end) for start, end in found if len(ink(text[start:end])) >= ink_min]
 
 
 class Moves:
@@ -151,8 +150,15 @@ class Moves:
 
     def vanish(self, ts: int, state: FileState, change: TextChange, taker: int) -> list[LooseLines]:
         """Remember the edits' text that the change took from the state; return it."""
-        gone = lost_lines(state, change, self._ink_min)
-        self._lost += [(ts, taker, loose) for loose in gone]
+        if not state.pieces:
+            return []
+        blocks = [(block.i, block.n) for block in change.kept + change.moved]
+        gone = [
+            lines
+            for lines in _uncovered(state, blocks, self._ink_min)
+            if any(run.owner for run in state.cut(lines.start, lines.end))
+        ]
+        self._lost += [(ts, taker, lines) for lines in gone]
         return gone
 
     def appear(self, ts: int, path: str, state: FileState, change: TextChange | None) -> None:
@@ -162,12 +168,12 @@ class Moves:
     def claimed(
         self, ts: int, state: FileState, change: TextChange | None, maker: int
     ) -> FileState:
-        """The state after text that vanished a little earlier was found again in what came. What
-        others took away and the agent writes again is written anew."""
+        """The state after text that vanished a little earlier was found again in what came. Text
+        that others took away and the agent writes again is new."""
         self._lost = [entry for entry in self._lost[-REMEMBERED:] if self._near(entry[0], ts)]
         if not self._lost:
             return state
-        for came in arrived_lines(state, change, self._ink_min):
+        for came in _arrived_lines(state, change, self._ink_min):
             for _, taker, gone in self._lost:
                 if maker == OTHERS or taker != OTHERS:
                     state = self._claim(state, came, gone, maker) or state
@@ -180,7 +186,7 @@ class Moves:
             file = self._files.get(other)
             if other == path or file is None or file.parts[0] is not state:
                 continue
-            for came in arrived_lines(state, change, self._ink_min):
+            for came in _arrived_lines(state, change, self._ink_min):
                 claimed = self._claim(file.parts[0], came, gone, OTHERS)
                 if claimed is not None:
                     file.put(0, claimed)
@@ -196,7 +202,122 @@ class Moves:
     def _near(self, earlier: int, later: int) -> bool:
         if later - earlier <= MOVE_US:
             return True
-        return bool(self._turns) and self._turn(earlier) == self._turn(later)
+        return bool(self._turns) and (
+            bisect_right(self._turns, earlier) == bisect_right(self._turns, later)
+        )
 
-    def _turn(self, ts: int) -> int:
-        return bisect_right(self._turns, ts)
+
+# Files of which only regions are known
+
+
+def widen(file: KnownFile, before: str, owner: int) -> None:
+    """An edit names a region that nobody knows: a part of its own, the last, that takes in those
+    that it holds. Edits of the others stay where they are."""
+    taken: list[tuple[int, int]] = []
+    end = 0
+    for place, number in sorted(_part_places(file.parts, before)):
+        if place >= end:
+            taken.append((place, number))
+            end = place + len(file.parts[number].text)
+    runs: list[OwnerRun] = []
+    ranges: dict[tuple[int, int], tuple[int, int]] = {}
+    at, since = 0, owner
+    for place, number in taken:
+        part = file.parts[number]
+        runs += [OwnerRun(place - at, OTHERS, 0)] if place > at else []
+        runs += part.runs
+        at = place + len(part.text)
+        since = min(since, file.shown[number][0])
+        for key, (start, stop) in part.ranges.items():
+            ranges[key] = (start + place, stop + place)
+    runs += [OwnerRun(len(before) - at, OTHERS, 0)] if len(before) > at else []
+    rest = sorted(set(range(len(file.parts))).difference(number for _, number in taken))
+    file.shown = [*(file.shown[number] for number in rest), (since, before)]
+    state = FileState(before, runs, ranges, False)
+    file.parts = [*(file.parts[number] for number in rest), state]
+    file.put(len(rest), state)
+
+
+def _part_places(parts: Sequence[FileState], before: str) -> Iterator[tuple[int, int]]:
+    """Where each part is in the text, and its number; without those that are there twice."""
+    for number, part in enumerate(parts):
+        place = before.find(part.text)
+        if part.text and place >= 0 and before.find(part.text, place + 1) < 0:
+            yield place, number
+
+
+def recall(
+    file: KnownFile, text: str, ink_min: int, cost: CompareCost
+) -> tuple[list[FileState], list[OwnerRun]]:
+    """The whole file is seen to be `text`. What edits wrote in a region that is not there any more
+    as it was stands now in one that was first shown later, if that held most of it. Returns the
+    parts of the file, with such text under its owners, and what the agent itself had replaced
+    there before that was known."""
+    parts, reworked = list(file.parts), list[OwnerRun]()
+    if len(parts) == 1:
+        return parts, reworked
+    for at, old in enumerate(file.parts):
+        if not old.pieces or old.text in text:
+            continue
+        for to, (since, shown) in enumerate(file.shown):
+            if to == at or not (rows := _shared_rows(parts[at], since, shown, ink_min)):
+                continue
+            state = parts[to]
+            try:
+                for row in rows:
+                    claimed = reclaim(
+                        state, _all_lines(state), row, ink_min=1, cost=cost, maker=OTHERS
+                    )
+                    state = claimed or state
+            except TooExpensive:
+                continue
+            parts[to] = state
+            there = _all_lines(state).distinct
+            reworked += [
+                run
+                for row in rows
+                for line, bare in enumerate(row.ink)
+                if bare not in there
+                for run in row.owners(line)
+            ]
+            parts[at] = _without(parts[at], rows)
+    return parts, reworked
+
+
+def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[LooseLines]:
+    """Lines in a row that edits before `since` wrote in the part and that the region held when it
+    was first shown; none if they are not most of what these edits have in the part."""
+    old, region = _all_lines(part), _all_lines(first_state(shown, whole=False))
+    if old.distinct.isdisjoint(region.distinct):
+        return []
+    owned = [
+        line
+        for line in range(len(old.raw))
+        if any(0 < run.owner < since for run in old.owners(line))
+    ]
+    inks = [old.ink[line] for line in owned]
+    moves = [move for move in find_moves(inks, region.ink, ink_min) if move.n >= ROW_MIN]
+    size = sum(len(inks[move.i + k]) for move in moves for k in range(move.n))
+    if not moves or 2 * size < sum(map(len, inks)):
+        return []
+    # Lines that stand together are one row.
+    rows: list[LooseLines] = []
+    for line in sorted(owned[move.i + k] for move in moves for k in range(move.n)):
+        start = old.places[line]
+        end = start + len(old.raw[line])
+        if rows and rows[-1].end == start:
+            start = rows.pop().start
+        rows.append(LooseLines(part, start, end))
+    return rows
+
+
+def _without(part: FileState, rows: Iterable[LooseLines]) -> FileState:
+    """The part where these lines are no more."""
+    kept: list[Block] = []
+    at = to = 0
+    for start, end in [*((row.start, row.end) for row in rows), (len(part.text),) * 2]:
+        kept += [Block(at, to, start - at)] if start > at else []
+        at, to = end, to + start - at
+    text = "".join(part.text[i : i + n] for i, _, n in kept)
+    live = {owner for owner, _ in part.ranges}
+    return after_others(part, text, TextChange(kept, []), live, whole=False)

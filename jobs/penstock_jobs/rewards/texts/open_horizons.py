@@ -17,7 +17,6 @@ from penstock_jobs.rewards.texts.provenance import (
     KnownFile,
     OwnerRun,
     between,
-    cut,
 )
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
@@ -27,11 +26,12 @@ class _OpenEdit:
     """An edit whose horizons are still open."""
 
     edit: TrackedEdit
-    #: Number of the horizon → (begin, end).
-    windows: dict[int, tuple[int, int]]
     #: What its file is called now.
     home: str
-    found: dict[int, Sighting] = field(default_factory=dict)
+    #: Number of the horizon → (begin, end).
+    windows: dict[int, tuple[int, int]] = field(default_factory=dict)
+    answers: dict[int, Sighting] = field(default_factory=dict)
+    #: Why looks said nothing.
     notes: dict[int, Sighting] = field(default_factory=dict)
     #: Where its text was seen last.
     paths: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class Watches:
         self._files = files
         self._terms = terms
         self._all: dict[int, _OpenEdit] = {}
-        self._reworked: dict[int, list[tuple[int, int]]] = {}
+        self._reworked: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         #: The owners that are watched.
         self.live: set[int] = set()
         #: Path → owners to whom a look at it says something.
@@ -65,10 +65,10 @@ class Watches:
 
     def watch(self, edit: TrackedEdit, state: FileState) -> None:
         """From now on; `state` is the file right after the edit, and answers horizon 0."""
-        watch = _OpenEdit(edit, {}, edit.path, paths={edit.path})
+        watch = _OpenEdit(edit, edit.path, paths={edit.path})
         for number, (begin, end) in enumerate(self._terms.windows_us):
             if begin == 0:
-                watch.found[number] = Sighting("scored", None, state, (state,))
+                watch.answers[number] = Sighting("scored", None, state, (state,))
             else:
                 watch.windows[number] = (edit.ts_us + begin, edit.ts_us + end)
                 heappush(self._coming, (edit.ts_us + begin, edit.owner, number))
@@ -95,13 +95,13 @@ class Watches:
         """An edit of the session takes away what earlier ones wrote."""
         blocks = sorted((block.i, block.n) for block in change.kept + change.moved)
         for start, end in between(blocks, len(state.text)):
-            self.take(cut(state.runs, state.starts, start, end))
+            self.take(state.cut(start, end))
 
     def take(self, runs: Iterable[OwnerRun]) -> None:
         """An edit of the session took these away."""
         for length, owner, origin in runs:
             if owner != OTHERS:
-                self._reworked.setdefault(owner, []).append((origin, length))
+                self._reworked[owner].append((origin, length))
 
     def lose(self, state: FileState) -> None:
         """From here on nothing can be said about edits with text in this state."""
@@ -119,8 +119,18 @@ class Watches:
 
     def sight(self, ts: int, path: str) -> None:
         """The file was seen as it is known now."""
-        self._pass(ts)
-        self._follow(ts)
+        self._advance(ts)
+        # Where the text is of the edits that any look could answer now.
+        for owner in self._moved & self._begun.keys():
+            if self._due(owner, ts):
+                self._moved.discard(owner)
+                if self._holding[owner]:
+                    watch, paths = self._all[owner], {file.path for file in self._holding[owner]}
+                    for left in watch.paths - paths - {watch.home}:
+                        self._about[left].discard(owner)
+                    for joined in paths:
+                        self._about[joined].add(owner)
+                    watch.paths = paths
         for watch, due in self._due_at(ts, path):
             if path in watch.paths:
                 self._answer(ts, watch, due)
@@ -130,7 +140,7 @@ class Watches:
 
     def sight_region(self, ts: int, path: str, state: FileState, region: tuple[int, int]) -> None:
         """A region of the file was seen: enough for an edit that has all of its text there."""
-        self._pass(ts)
+        self._advance(ts)
         whole = state.whole and region == (0, len(state.text))
         for watch, due in self._due_at(ts, path):
             pieces = state.pieces.get(watch.edit.owner, [])
@@ -151,21 +161,20 @@ class Watches:
         for edit in edits:
             watch = self._all.get(edit.owner)
             for number, (begin, end) in enumerate(self._terms.windows_us):
+                due_us = edit.ts_us + end
                 if edit.problem:
                     sighting = Sighting("invalid", edit.problem)
-                elif watch is None:
-                    sighting = Sighting("pending", due_us=edit.ts_us + end)
-                elif number in watch.found:
-                    sighting = watch.found[number]
-                elif edit.ts_us + end > as_of_us:
-                    sighting = Sighting("pending", due_us=edit.ts_us + end)
+                elif watch is not None and number in watch.answers:
+                    sighting = watch.answers[number]
+                elif watch is None or due_us > as_of_us:
+                    sighting = Sighting("pending", due_us=due_us)
                 elif watch.broken:
                     sighting = Sighting("invalid", "too_expensive")
                 elif number in watch.notes:
                     sighting = watch.notes[number]
                 elif (
                     ended_us is not None
-                    and ended_us <= edit.ts_us + end
+                    and ended_us <= due_us
                     and last_look_us < edit.ts_us + begin
                 ):
                     sighting = Sighting("censored", "workspace_gone")
@@ -173,53 +182,32 @@ class Watches:
                     sighting = Sighting("censored", "unobserved")
                 edit.sightings.append(sighting)
 
-    def _pass(self, ts: int) -> None:
+    def _advance(self, ts: int) -> None:
         """Time goes on: edits whose last horizon has passed are watched no longer, windows begin,
         and it is known whose text is in which file."""
         while self._ending and self._ending[0][0] < ts:
             self._answered.add(heappop(self._ending)[1])
         for owner in self._answered & self.live:
-            self._close(owner)
+            self.live.discard(owner)
+            self._begun.pop(owner, None)
+            watch = self._all[owner]
+            for path in (watch.home, *watch.paths):
+                self._about[path].discard(owner)
         self._answered.clear()
         while self._coming and self._coming[0][0] <= ts:
             _, owner, number = heappop(self._coming)
             if owner in self.live:
                 self._begun[owner].add(number)
         for file in self.changed:
-            self._read(file)
+            owners = {owner for state in file.parts for owner in state.pieces if owner in self.live}
+            before = self._owners.get(file, set())
+            for owner in owners - before:
+                self._holding[owner].add(file)
+            for owner in before - owners:
+                self._holding[owner].discard(file)
+            self._moved |= owners ^ before
+            self._owners[file] = owners
         self.changed.clear()
-
-    def _close(self, owner: int) -> None:
-        watch = self._all[owner]
-        self.live.discard(owner)
-        self._begun.pop(owner, None)
-        for path in (watch.home, *watch.paths):
-            self._about[path].discard(owner)
-
-    def _read(self, file: KnownFile) -> None:
-        owners = {owner for state in file.parts for owner in state.pieces if owner in self.live}
-        before = self._owners.get(file, set())
-        for owner in owners - before:
-            self._holding[owner].add(file)
-        for owner in before - owners:
-            self._holding[owner].discard(file)
-        self._moved |= owners ^ before
-        self._owners[file] = owners
-
-    def _follow(self, ts: int) -> None:
-        """Where the text is of the edits that any look could answer now."""
-        for owner in self._moved & self._begun.keys():
-            if self._due(owner, ts):
-                self._moved.discard(owner)
-                if self._holding[owner]:
-                    self._settle(self._all[owner], {file.path for file in self._holding[owner]})
-
-    def _settle(self, watch: _OpenEdit, paths: set[str]) -> None:
-        for path in watch.paths - paths - {watch.home}:
-            self._about[path].discard(watch.edit.owner)
-        for path in paths:
-            self._about[path].add(watch.edit.owner)
-        watch.paths = paths
 
     def _due_at(self, ts: int, path: str) -> Iterator[tuple[_OpenEdit, list[int]]]:
         """Edits that a look at this path is about, with the windows that it falls into."""
@@ -238,18 +226,22 @@ class Watches:
 
     def _answer(self, ts: int, watch: _OpenEdit, due: Iterable[int]) -> None:
         owner = watch.edit.owner
-        sighting = Sighting(
-            "scored",
-            None,
-            _with_ranges_of(self._files.get(watch.home), owner),
-            tuple(self._holders(owner)),
-            tuple(self._reworked.get(owner, ())),
-        )
-        if watch.broken:
-            sighting = Sighting("invalid", "too_expensive")
+        sighting = Sighting("invalid", "too_expensive")
+        if not watch.broken:
+            file = self._files.get(watch.home)
+            home: FileState | None = None
+            if file is not None and len(file.parts) == 1:
+                home = file.parts[0]
+            elif file is not None:
+                with_ranges = (
+                    part for part in file.parts if any(key[0] == owner for key in part.ranges)
+                )
+                home = next(with_ranges, None)
+            holders, reworked = tuple(self._holders(owner)), tuple(self._reworked.get(owner, ()))
+            sighting = Sighting("scored", None, home, holders, reworked)
         for number in due:
             del watch.windows[number]
-            watch.found[number] = sighting
+            watch.answers[number] = sighting
         self._begun.pop(owner, None)
         if all(end < ts for _, end in watch.windows.values()):
             self._answered.add(owner)
@@ -260,12 +252,3 @@ class Watches:
         if len(self._holding[owner]) > 1:
             files = (file for file in self._files.values() if file in self._holding[owner])
         return [state for file in files for state in file.parts if owner in state.pieces]
-
-
-def _with_ranges_of(file: KnownFile | None, owner: int) -> FileState | None:
-    if file is None or len(file.parts) == 1:
-        return file.parts[0] if file else None
-    for state in file.parts:
-        if any(key[0] == owner for key in state.ranges):
-            return state
-    return None

@@ -8,7 +8,6 @@ regions that its edits named, and a further one is not in contradiction to them.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import (
     CompareCost,
@@ -18,7 +17,7 @@ from penstock_jobs.rewards.texts.changes import (
     gaps,
     ink,
 )
-from penstock_jobs.rewards.texts.moves import Moves
+from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_horizons import Watches
 from penstock_jobs.rewards.texts.provenance import (
     OTHERS,
@@ -31,7 +30,6 @@ from penstock_jobs.rewards.texts.provenance import (
     joined_state,
     shifted,
 )
-from penstock_jobs.rewards.texts.regions import recall, widen
 from penstock_jobs.rewards.texts.trail import (
     SECOND,
     EditNames,
@@ -49,17 +47,11 @@ from penstock_jobs.rewards.texts.trail import (
 MOMENT_US = SECOND
 #: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
 SAME_FILE_SHARE = 0.8
+_EDIT, _LOOK, _COMMIT = range(3)
 
 
 class _Mismatch(Exception):
     """The text that the edit says it replaces is not there, or is there several times."""
-
-
-class _Located(NamedTuple):
-    part: int
-    start: int
-    before: str
-    after: str
 
 
 def replay(
@@ -76,149 +68,125 @@ def replay(
     """Live through a session up to `as_of_us`. Rows have `ts` in microseconds and the columns of
     the views; a commit has `files`. `turns_us` is when each turn began, `ended_us` when the
     session ended."""
-    return _Replay(turns_us, ended_us, as_of_us, terms).run(
-        session_id, edits, observations, commits
-    )
+    session = _SessionReplay(turns_us, terms)
+    tracked: list[TrackedEdit] = []
+    names = EditNames()
+    last_look_us = -1
+    for ts, kind, row in in_order(edits, observations, commits):
+        if kind == _EDIT:
+            turn = max(bisect_right(turns_us, ts) - 1, 0)
+            owner = len(tracked) + 1
+            edit = TrackedEdit(owner, names.of(row), row["path"], ts, turn, row["checkpoint"])
+            tracked.append(edit)
+            if ts <= as_of_us:
+                session.end_moment()
+                session.edit(edit, row["before"] or "", row["after"] or "")
+        elif ts <= as_of_us:
+            last_look_us = max(last_look_us, ts)
+            session.end_moment(before_us=ts - MOMENT_US)
+            if kind == _LOOK:
+                session.look(ts, row["path"], row["text"], row["deleted"], row["branch_changed"])
+            else:
+                session.commit(ts, row["files"])
+    session.end_moment()
+    session.watches.conclude(tracked, as_of_us, ended_us, last_look_us)
+    return Trail(session_id, tracked)
 
 
-class _Replay:
-    def __init__(
-        self, turns_us: Sequence[int], ended_us: int | None, as_of_us: int, terms: TrailTerms
-    ) -> None:
-        self._turns = turns_us
-        self._ended = ended_us
-        self._as_of = as_of_us
+class _SessionReplay:
+    def __init__(self, turns_us: Sequence[int], terms: TrailTerms) -> None:
         self._terms = terms
         self._cost = CompareCost(terms.cells_max)
         self._compared: tuple[str, str, TextChange] = ("", "", TextChange([], []))
         self._files: dict[str, KnownFile] = {}
-        self._watches = Watches(self._files, terms)
+        self.watches = Watches(self._files, terms)
         self._moves = Moves(self._files, turns_us, terms.move_min, self._cost)
         # Looks of the moment that is not over: a file that vanished may yet appear elsewhere.
         self._looks: list[tuple[int, str]] = []
-        self._last_look = -1
 
-    def run(
-        self,
-        session_id: str,
-        edits: Sequence[Row],
-        observations: Sequence[Row],
-        commits: Sequence[Row],
-    ) -> Trail:
-        events = in_order(edits, observations, commits)
-        tracked: list[TrackedEdit] = []
-        names = EditNames()
-        for ts, kind, row in events:
-            if kind == 0:
-                edit = self._tracked(len(tracked) + 1, row, names)
-                tracked.append(edit)
-                if ts <= self._as_of:
-                    self._flush()
-                    self._edit(edit, row)
-            elif ts <= self._as_of:
-                if self._looks and ts > self._looks[0][0] + MOMENT_US:
-                    self._flush()
-                self._last_look = max(self._last_look, ts)
-                if kind == 1:
-                    self._look(ts, row)
-                else:
-                    self._commit(ts, row)
-        self._flush()
-        self._watches.conclude(tracked, self._as_of, self._ended, self._last_look)
-        return Trail(session_id, tracked)
+    def end_moment(self, before_us: int | None = None) -> None:
+        """Looks of the last moment, if it began before a time, answer the horizons that they fall
+        into."""
+        if self._looks and (before_us is None or self._looks[0][0] < before_us):
+            looks, self._looks = self._looks, []
+            for ts, path in looks:
+                self.watches.sight(ts, path)
 
-    # Edits
-
-    def _tracked(self, owner: int, row: Row, names: EditNames) -> TrackedEdit:
-        ts = row["ts"]
-        return TrackedEdit(owner, names.of(row), row["path"], ts, self._turn(ts), row["checkpoint"])
-
-    def _turn(self, ts: int) -> int:
-        return max(bisect_right(self._turns, ts) - 1, 0)
-
-    def _edit(self, edit: TrackedEdit, row: Row) -> None:
-        before, after = row["before"] or "", row["after"] or ""
+    def edit(self, edit: TrackedEdit, before: str, after: str) -> None:
         if not edit.path or undecodable(before) or undecodable(after):
             edit.problem = "undecodable"
             return
         try:
-            located = self._locate(edit, before, after)
+            part, start, before, after = self._locate(edit, before, after)
         except _Mismatch:
             edit.problem = "before_mismatch"
             return
         except TooExpensive:
             edit.problem = "too_expensive"
             return
-        state = self._files[edit.path].parts[located.part]
-        region = (located.start, located.start + len(located.before))
-        self._watches.sight_region(edit.ts_us, edit.path, state, region)
+        file = self._files[edit.path]
+        state = file.parts[part]
+        end = start + len(before)
+        text = state.text[:start] + after + state.text[end:]
+        self.watches.sight_region(edit.ts_us, edit.path, state, (start, end))
         try:
-            change = self._compare(located.before, located.after)
+            change = self._compare(before, after)
         except TooExpensive:
             edit.problem = "too_expensive"
-            change = None
-        self._apply(edit, state, located, change)
-
-    def _apply(
-        self, edit: TrackedEdit, state: FileState, located: _Located, change: TextChange | None
-    ) -> None:
-        file = self._files[edit.path]
-        start, end = located.start, located.start + len(located.before)
-        rest = len(state.text) - end
-        text = state.text[:start] + located.after + state.text[end:]
-        if change is None:
-            self._watches.lose(state)
-            file.put(located.part, first_state(text, whole=state.whole))
+            self.watches.lose(state)
+            file.put(part, first_state(text, whole=state.whole))
             return
-        in_file = shifted(change, start, len(located.before), len(located.after), rest)
-        self._watches.rework(state, in_file)
+        in_file = shifted(change, start, len(before), len(after), len(state.text) - end)
+        self.watches.rework(state, in_file)
         self._moves.vanish(edit.ts_us, state, in_file, edit.owner)
-        now = after_edit(state, text, in_file, self._watches.live, owner=edit.owner, start=start)
+        now = after_edit(state, text, in_file, self.watches.live, owner=edit.owner, start=start)
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
-        ranges = {**now.ranges, **_describe(edit, located, change, now)}
-        edit.made = now = FileState(text, now.runs, ranges, now.whole)
-        file.put(located.part, now)
+        places = _describe(edit, before, after, change, now)
+        ranges = {key: (start + i, start + j) for key, (i, j) in places.items()}
+        edit.made = now = FileState(text, now.runs, {**now.ranges, **ranges}, now.whole)
+        file.put(part, now)
         if edit.problem is None:
-            self._watches.watch(edit, now)
+            self.watches.watch(edit, now)
 
-    def _locate(self, edit: TrackedEdit, before: str, after: str) -> _Located:
-        """Where the edit was made. A file that is not known yet is known by its edits."""
+    def _locate(self, edit: TrackedEdit, before: str, after: str) -> tuple[int, int, str, str]:
+        """Where the edit was made: the part of the file and the place in it, and the texts with
+        the line ends of the file. A file that is not known yet is known by its edits."""
         file = self._files.get(edit.path)
         if file is None:
             state = first_state(before, whole=not before)
-            file = self._files[edit.path] = KnownFile(edit.path, [state], self._watches.changed)
+            file = self._files[edit.path] = KnownFile(edit.path, [state], self.watches.changed)
             file.put(0, state)
-            return _Located(0, 0, before, after)
+            return 0, 0, before, after
         for part, state in enumerate(file.parts):
             if state.text == before:
-                return _Located(part, 0, before, after)
+                return part, 0, before, after
         if not before:
             raise _Mismatch
         for old, new in _line_ends(before, after):
-            found = [
+            places = [
                 (part, at)
                 for part, state in enumerate(file.parts)
                 for at in _places(state.text, old)
             ]
-            if len(found) == 1:
-                return _Located(*found[0], old, new)
-            if found:
+            if len(places) == 1:
+                return *places[0], old, new
+            if places:
                 raise _Mismatch
         if self._is_same_file(file, before):
             # Others changed the file since it was last seen.
-            self._others(edit.ts_us, edit.path, before, whole=file.whole)
+            self._see(edit.ts_us, edit.path, before, whole=file.whole)
         elif file.whole:
             raise _Mismatch
         else:
             widen(file, before, edit.owner)
-        return _Located(len(file.parts) - 1, 0, before, after)
+        return len(file.parts) - 1, 0, before, after
 
     def _is_same_file(self, file: KnownFile, before: str) -> bool:
         if len(file.parts) > 1:
             return False
-        if not file.whole and file.parts[0].text in before:
-            return True
         known = file.parts[0].text
+        if not file.whole and known in before:
+            return True
         size = max(len(ink(known)), len(ink(before)))
         try:
             change = self._compare(known, before)
@@ -227,53 +195,48 @@ class _Replay:
         still = sum(len(ink(known[i : i + n])) for i, _, n in change.kept + change.moved)
         return still >= SAME_FILE_SHARE * size > 0
 
-    # What others did
-
-    def _look(self, ts: int, row: Row) -> None:
-        path, text = row["path"], "" if row["deleted"] else row["text"]
-        reason = None
-        if row["branch_changed"]:
-            reason = Sighting("censored", "branch_changed")
+    def look(
+        self,
+        ts: int,
+        path: str | None,
+        text: str | None,
+        deleted: bool | None = None,
+        branch_changed: bool | None = None,
+    ) -> None:
+        text = "" if deleted else text
+        if branch_changed:
+            self.watches.note(ts, path, Sighting("censored", "branch_changed"))
         elif not path or text is None or undecodable(text):
-            reason = Sighting("invalid", "undecodable")
-        if reason is None:
-            try:
-                self._others(ts, path, text)
-            except TooExpensive:
-                reason = Sighting("invalid", "too_expensive")
-        if reason is None:
-            self._looks.append((ts, path))
+            self.watches.note(ts, path, Sighting("invalid", "undecodable"))
         else:
-            self._watches.note(ts, path, reason)
+            try:
+                self._see(ts, path, text)
+            except TooExpensive:
+                self.watches.note(ts, path, Sighting("invalid", "too_expensive"))
+            else:
+                self._looks.append((ts, path))
 
-    def _commit(self, ts: int, row: Row) -> None:
+    def commit(self, ts: int, files: Sequence[object]) -> None:
         """A commit shows the files whose texts it carries."""
-        for entry in row["files"]:
+        for entry in files:
             if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
                 continue
-            path, old = entry["path"], entry.get("renamed_from")
+            path, old, text = entry["path"], entry.get("renamed_from"), entry.get("text")
             if isinstance(old, str) and old in self._files and path not in self._files:
                 self._files[path] = self._files.pop(old)
                 self._files[path].path = path
-                self._watches.renamed(old, path)
+                self.watches.renamed(old, path)
             deleted = entry.get("deleted") is True
-            if deleted or isinstance(entry.get("text"), str):
-                self._look(
-                    ts,
-                    {
-                        "path": path,
-                        "text": entry.get("text"),
-                        "deleted": deleted,
-                        "branch_changed": None,
-                    },
-                )
+            if deleted or isinstance(text, str):
+                self.look(ts, path, text, deleted)
 
-    def _others(self, ts: int, path: str, text: str, *, whole: bool = True) -> None:
-        """The file is seen to be `text`, or, if that is not the whole, to hold it."""
+    def _see(self, ts: int, path: str, text: str, *, whole: bool = True) -> None:
+        """The file is seen to be `text`, or, if that is not the whole, to hold it. Raises
+        TooExpensive."""
         file = self._files.get(path)
         if file is None:
             state = first_state(text, whole=True)
-            file = self._files[path] = KnownFile(path, [state], self._watches.changed)
+            file = self._files[path] = KnownFile(path, [state], self.watches.changed)
             change = None
         else:
             only = file.parts[0]
@@ -282,16 +245,16 @@ class _Replay:
                     file.put(0, FileState(text, only.runs, only.ranges, True))
                 return
             parts, reworked = recall(file, text, self._terms.move_min, self._cost)
-            self._watches.take(reworked)
+            self.watches.take(reworked)
             base = joined_state(parts, text)
             change = self._compare(base.text, text)
             known = file.known.get(text)
-            state = after_others(base, text, change, self._watches.live, known=known, whole=whole)
+            state = after_others(base, text, change, self.watches.live, known=known, whole=whole)
             gone = self._moves.vanish(ts, base, change, OTHERS)
             file.parts, file.shown = [state], [(0, "")]
-            for loose in gone:
-                self._moves.claim_elsewhere(ts, path, loose)
-        if self._watches.live:
+            for lines in gone:
+                self._moves.claim_elsewhere(ts, path, lines)
+        if self.watches.live:
             state = self._moves.claimed(ts, state, change, OTHERS)
             self._moves.appear(ts, path, state, change)
         file.put(0, state)
@@ -303,12 +266,6 @@ class _Replay:
             self._compared = (old, new, change)
         return self._compared[2]
 
-    def _flush(self) -> None:
-        """What was looked at in the last moment answers the horizons that it falls into."""
-        looks, self._looks = self._looks, []
-        for ts, path in looks:
-            self._watches.sight(ts, path)
-
 
 def undecodable(text: str) -> bool:
     """Whether the text was bytes that are no text."""
@@ -316,12 +273,10 @@ def undecodable(text: str) -> bool:
 
 
 def _describe(
-    edit: TrackedEdit, located: _Located, change: TextChange, now: FileState
+    edit: TrackedEdit, before: str, after: str, change: TextChange, now: FileState
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Put down what the edit wrote and took away; return where its ranges are in the file."""
-    before, after = located.before, located.after
-    blocks = change.kept + change.moved
-    gone = between(sorted((block.i, block.n) for block in blocks), len(before))
+    """Put down what the edit wrote and took away; return where its ranges are in `after`."""
+    gone = between(sorted((block.i, block.n) for block in change.kept + change.moved), len(before))
     edit.after = after
     edit.written = [
         (origin, origin + length)
@@ -334,7 +289,7 @@ def _describe(
     places = {}
     for number, (i, i_end, j, j_end) in enumerate(gaps(change.kept, len(before), len(after))):
         edit.ranges.append(EditRange(before[i:i_end], after[j:j_end]))
-        places[edit.owner, number] = (located.start + j, located.start + j_end)
+        places[edit.owner, number] = (j, j_end)
         if only_took and before[i:i_end].strip():
             edit.deleted[number] = before[i:i_end]
     return places

@@ -40,9 +40,8 @@ def sim4(a: str, b: str) -> float:
     end = min(Postfix.similarity(a, b), min(len(a), len(b)) - start)
     first = max(start - GRAM + 1, 0)
     last = max(end - GRAM + 1, 0)
-    one = _grams(a[first : len(a) - last])
-    other = _grams(b[first : len(b) - last])
-    return (total - _apart(one, other)) / total
+    apart = _apart(_grams(a[first : len(a) - last]), _grams(b[first : len(b) - last]))
+    return (total - apart) / total
 
 
 def presence(chunk: str, file: str) -> float:
@@ -99,15 +98,15 @@ def _grams(text: str) -> NDArray[np.uint64]:
     return np.ndarray((count,), np.uint64, units, strides=(2,))
 
 
-def _apart(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> int:
-    """Σ |count in one − count in the other|."""
-    if not (len(one) and len(other)):
-        return len(one) + len(other)
-    both = np.concatenate((one, other))
+def _apart(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> int:
+    """Σ |count in a − count in b|."""
+    if not (len(a) and len(b)):
+        return len(a) + len(b)
+    both = np.concatenate((a, b))
     order = both.argsort()
     both = both[order]
     begins = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
-    return int(np.abs(np.add.reduceat(np.where(order < len(one), 1, -1), begins)).sum())
+    return int(np.abs(np.add.reduceat(np.where(order < len(a), 1, -1), begins)).sum())
 
 
 class _Searched:
@@ -126,6 +125,6 @@ class _Searched:
             return 1.0
         if len(chunk) < GRAM or len(self._units) < GRAM:
             return 0.0
-        asked = np.sort(_grams(chunk))
-        at = np.minimum(np.searchsorted(self._sorted, asked), len(self._sorted) - 1)
-        return int((self._sorted[at] == asked).sum()) / len(asked)
+        grams = np.sort(_grams(chunk))
+        at = np.minimum(np.searchsorted(self._sorted, grams), len(self._sorted) - 1)
+        return int((self._sorted[at] == grams).sum()) / len(grams)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import CompareCost, compare, ink
-from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, cut
+from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
 from penstock_jobs.rewards.texts.similarity import sim4
 from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
 
@@ -15,28 +15,24 @@ LINE_MAX = 400
 
 
 def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
-    """What of the edit is still there: looked for once for all measures."""
+    """What of the edit is still there, in the order in which it was written; what stands several
+    times counts once. Looked for once for all measures."""
     if sighting.holders not in edit.survivors:
-        edit.survivors[sighting.holders] = _survivors(edit.owner, sighting.holders)
+        pieces = [
+            Survivor(piece.origin, state, piece.at, piece.length)
+            for state in sighting.holders
+            for piece in state.pieces.get(edit.owner, ())
+        ]
+        pieces.sort(key=lambda piece: (piece.origin, -piece.length, piece.at))
+        once: list[Survivor] = []
+        done = 0
+        for origin, state, at, length in pieces:
+            skip = max(done - origin, 0)
+            if skip < length:
+                once.append(Survivor(origin + skip, state, at + skip, length - skip))
+                done = origin + length
+        edit.survivors[sighting.holders] = once
     return edit.survivors[sighting.holders]
-
-
-def _survivors(owner: int, holders: Iterable[FileState]) -> list[Survivor]:
-    """In the order in which they were written; what stands several times counts once."""
-    found = [
-        Survivor(piece.origin, state, piece.at, piece.length)
-        for state in holders
-        for piece in state.pieces.get(owner, ())
-    ]
-    found.sort(key=lambda one: (one.origin, -one.length, one.at))
-    once: list[Survivor] = []
-    done = 0
-    for origin, state, at, length in found:
-        skip = max(done - origin, 0)
-        if skip < length:
-            once.append(Survivor(origin + skip, state, at + skip, length - skip))
-            done = origin + length
-    return once
 
 
 def credit(
@@ -74,16 +70,43 @@ def credit(
 
 def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The stretches cut at line ends, and where lines are longer than LINE_MAX."""
-    found = []
+    lines = []
     for start, end in stretches:
         at = start
         while at < end:
             reach = min(end, at + LINE_MAX)
             stop = text.find("\n", at, reach) + 1 or reach
             if text[at:stop].strip():
-                found.append((at, stop))
+                lines.append((at, stop))
             at = stop
-    return found
+    return lines
+
+
+def _line_credit(line: str, here: Sequence[Survivor]) -> float:
+    size = sum(len(ink(state.text[at : at + length])) for _, state, at, length in here)
+    if not size:
+        return 0.0
+    bare, now = ink(line), _line_now(here, len(line))
+    return float(size) if now == bare else size * sim4(now, bare)
+
+
+def _line_now(here: Sequence[Survivor], reach: int) -> str:
+    """The line as it is now: what is left of it and what others put in between. What lies further
+    away than the line is long does not belong to it."""
+    parts: list[str] = []
+    end = -1
+    last: FileState | None = None
+    for _, state, at, length in here:
+        if last is not None and state is last and 0 <= at - end <= reach:
+            for size, owner, _ in state.cut(end, at):
+                if owner == OTHERS:
+                    parts.append(state.text[end : end + size])
+                end += size
+        elif last is not None:
+            parts.append("\0")
+        parts.append(state.text[at : at + length])
+        end, last = at + length, state
+    return ink("".join(parts))
 
 
 def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
@@ -99,13 +122,6 @@ def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
     return taken
 
 
-def reworked_ink(edit: TrackedEdit, sighting: Sighting, alive: Iterable[Survivor]) -> int:
-    """How many characters these are."""
-    if not sighting.reworked:
-        return 0
-    return sum(not edit.after[at].isspace() for at in reworked_places(sighting, alive))
-
-
 def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[float, int]:
     """Of what an edit took away: how many characters others brought back at its place, by how
     like it their lines are, and how many the agent itself did. Raises TooExpensive."""
@@ -116,7 +132,7 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
         alive = []
         for block in compare(text, home.text[slice(*stretch)], cost).kept:
             i, at = block.i, stretch[0] + block.j
-            for length, owner, _ in cut(home.runs, home.starts, at, at + block.n):
+            for length, owner, _ in home.cut(at, at + block.n):
                 if owner == OTHERS:
                     alive.append(Survivor(i, home, at, length))
                 else:
@@ -126,39 +142,7 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
     return back, own
 
 
-def _line_credit(line: str, here: Sequence[Survivor]) -> float:
-    size = sum(len(ink(state.text[at : at + length])) for _, state, at, length in here)
-    if not size:
-        return 0.0
-    bare = ink(line)
-    now = _now(here, len(line))
-    if now == bare:
-        return float(size)
-    return size * sim4(now, bare)
-
-
-def _now(here: Sequence[Survivor], reach: int) -> str:
-    """The line as it is now: what is left of it and what was put in between. What lies further
-    away than the line is long does not belong to it."""
-    parts: list[str] = []
-    end = -1
-    last: FileState | None = None
-    for _, state, at, length in here:
-        if last is not None:
-            near = state is last and 0 <= at - end <= reach
-            parts.append(_of_others(state, end, at) if near else "\0")
-        parts.append(state.text[at : at + length])
-        end, last = at + length, state
-    return ink("".join(parts))
-
-
-def _of_others(state: FileState, start: int, end: int) -> str:
-    parts = []
-    for length, owner, _ in cut(state.runs, state.starts, start, end):
-        if owner == OTHERS:
-            parts.append(state.text[start : start + length])
-        start += length
-    return "".join(parts)
+# Lines
 
 
 class WrittenLine(NamedTuple):
@@ -206,34 +190,18 @@ def surviving_lines(
     for line in lines:
         while at < len(alive) and alive[at].origin + alive[at].length <= line.start:
             at += 1
-        here = alive[at] if at < len(alive) and alive[at].origin < line.end else None
-        if here is not None and _is_there(line, here):
-            surviving += 1
-        elif not taken.isdisjoint(range(line.start, line.end)) or (
-            here is not None and _is_reworked(edit, line, here)
-        ):
+        changed_by_agent = False
+        if at < len(alive) and alive[at].origin < line.end:
+            # The line that the edit's text stands in now.
+            here, text = alive[at], alive[at].state.text
+            place = here.at + max(line.start - here.origin, 0)
+            start, stop = text.rfind("\n", 0, place) + 1, text.find("\n", place)
+            stop = len(text) if stop < 0 else stop
+            now = text[start:stop]
+            if now == line.text or ink(now) == ink(line.text):
+                surviving += 1
+                continue
+            changed_by_agent = any(run.owner > edit.owner for run in here.state.cut(start, stop))
+        if changed_by_agent or not taken.isdisjoint(range(line.start, line.end)):
             reworked += 1
     return surviving, reworked
-
-
-def _is_there(line: WrittenLine, here: Survivor) -> bool:
-    start, stop = _line_now(line, here)
-    now = here.state.text[start:stop]
-    return now == line.text or ink(now) == ink(line.text)
-
-
-def _is_reworked(edit: TrackedEdit, line: WrittenLine, here: Survivor) -> bool:
-    """Whether a later edit put something into the line."""
-    runs = cut(here.state.runs, here.state.starts, *_line_now(line, here))
-    return any(run.owner > edit.owner for run in runs)
-
-
-def _line_now(line: WrittenLine, here: Survivor) -> tuple[int, int]:
-    """The line that the edit's text stands in now."""
-    return _line_at(here.state.text, here.at + max(line.start - here.origin, 0))
-
-
-def _line_at(text: str, at: int) -> tuple[int, int]:
-    start = text.rfind("\n", 0, at) + 1
-    stop = text.find("\n", at)
-    return start, len(text) if stop < 0 else stop

@@ -11,6 +11,8 @@ from penstock_jobs.rewards.texts.provenance import FileState
 
 SECOND = 1_000_000
 
+Row = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class TrailTerms:
@@ -89,11 +91,10 @@ class TrackedEdit:
         if self.made is None:
             return ""
         places = self.made.ranges
-        keys = [(self.owner, number) for number in range(len(self.ranges))]
         placed = sorted(
-            (places[key], one.before)
-            for key, one in zip(keys, self.ranges, strict=True)
-            if key in places
+            (places[self.owner, number], changed.before)
+            for number, changed in enumerate(self.ranges)
+            if (self.owner, number) in places
         )
         parts: list[str] = []
         for number, ((start, _), before) in enumerate(placed):
@@ -120,39 +121,24 @@ def ranges_now(edit: TrackedEdit, sighting: Sighting) -> list[str]:
     """The text that each range of the edit has become; nothing, if its file is gone."""
     if sighting.home is None:
         return [""] * len(edit.ranges)
-    found = (sighting.home.ranges.get((edit.owner, number)) for number in range(len(edit.ranges)))
-    stretches = [stretch or (0, 0) for stretch in found]
-    if _is_taken_back(edit, sighting.home.text, stretches):
-        return [one.before for one in edit.ranges]
-    return [sighting.home.text[slice(*stretch)] for stretch in stretches]
+    text, places = sighting.home.text, sighting.home.ranges
+    stretches = [places.get((edit.owner, n)) or (0, 0) for n in range(len(edit.ranges))]
+    # Is all that lies between the first range and the last as it was before the edit? Putting it
+    # back may have changed text that the edit had left alone between its ranges; then nothing but
+    # this tells what became of which.
+    if len(stretches) > 1 and edit.block_before:
+        start, end = min(start for start, _ in stretches), max(end for _, end in stretches)
+        if end - start == len(edit.block_before) and text.startswith(edit.block_before, start):
+            return [changed.before for changed in edit.ranges]
+    return [text[start:end] for start, end in stretches]
 
-
-def _is_taken_back(edit: TrackedEdit, text: str, stretches: list[tuple[int, int]]) -> bool:
-    """Whether all that lies between the first range and the last is as it was before the edit.
-    Putting it back may have changed text that the edit had left alone between its ranges; then
-    nothing but this tells what became of which."""
-    before = edit.block_before
-    if len(stretches) < 2 or not before:
-        return False
-    start, end = min(one for one, _ in stretches), max(one for _, one in stretches)
-    return end - start == len(before) and text.startswith(before, start)
-
-
-Row = dict[str, Any]
 
 #: An event without a number comes after those that have one, at the same moment.
 _SEQ_LAST = 2**63
 _TIES = (
-    "event_id",
-    "path",
-    "edit_id",
-    "text",
-    "after",
-    "before",
-    "deleted",
-    "branch_changed",
+    "event_id", "path", "edit_id", "text", "after", "before", "deleted", "branch_changed",
     "payload",
-)
+)  # fmt: skip
 
 
 def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
@@ -183,14 +169,14 @@ class EditNames:
     """Of one session; edits are asked for in their order."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
     def of(self, edit: Row) -> str:
         """The id that was sent, or its time; one that comes again is numbered."""
         seq = edit["seq"]
         name = edit["edit_id"] or edit["event_id"]
         name = name or f"{edit['ts']}:{'' if seq is None else seq}"
-        self._seen[name] = count = self._seen.get(name, 0) + 1
+        self._counts[name] = count = self._counts.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
 

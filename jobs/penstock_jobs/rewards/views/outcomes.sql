@@ -5,25 +5,20 @@
 -- Current:  where superseded_at is null.
 --
 -- Columns:
---   session_id          the session
---   outcome             `scored`, `negative_by_rule`, `censored`, `excluded`, `pending`
---   reason              why, unless it is scored
---   value               what the session is worth; null unless it is scored or negative
---   checkpoint          where the agent acted by one alone
---   chain               the session that the work began with; the session itself, unless it goes on with another
---   first_ts            when it was first heard of
---   last_ts             when it was last heard of
---   turns               turns in which the user asked or the agent acted
---   edited_turns        of these, those with an edit
---   answered_turns      those with an edit or an answer
---   asking_turns        those that ended in a question and without an edit
---   tool_calls          calls of tools
---   invalid_tool_calls  of these, those that the tool could not understand
---   due_at              when it will be computed again, even if nothing new comes
---   definition          the definition's name
---   definition_version  its digest
---   computed_at         as of when
---   superseded_at       when it was computed again by the same definition; null for what is known now
+--   session_id                      the session
+--   outcome                         `scored`, `negative_by_rule`, `censored`, `excluded`, `pending`
+--   reason                          why, unless it is scored
+--   value                           null unless it is scored or negative
+--   checkpoint                      where the agent acted by one alone
+--   chain                           the session that the work began with
+--   first_ts, last_ts               its first and its latest event
+--   turns                           in which the user asked or the agent acted
+--   edited_turns, answered_turns    of these, with an edit; with an edit or an answer
+--   asking_turns                    ended in a question, without an edit
+--   tool_calls, invalid_tool_calls  calls, and those that the tool could not understand
+--   due_at                          when it will be computed again at the latest
+--   definition, definition_version  name and digest
+--   computed_at, superseded_at      as in rewards
 select session_id, outcome, reason, value, checkpoint, chain, first_ts, last_ts,
        turns, edited_turns, answered_turns, asking_turns, tool_calls, invalid_tool_calls,
        due_at, definition, definition_version, computed_at,

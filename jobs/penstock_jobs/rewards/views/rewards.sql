@@ -5,21 +5,20 @@
 --           and what was known before stays, with the time from which it was not the newest.
 --
 -- Columns:
---   session_id          the session
---   target_kind         what it is about: `edit`, `file`, `turn`, `session`, `model_call`
---   target_id           the edit's id (or its event's), the file's path, the turn's number, the session, the call's id (or its event's)
---   name                the reward; `reward` is what the definition makes of all of them
---   horizon_s           how long after the edit, in seconds; null for rewards without horizons
---   value               null unless it is scored
---   state               `scored`, `pending`, `censored`, `invalid`
---   reason              why there is no value; for `reward`, which rewards it was scored without
---   definition          the definition's name
---   definition_version  its digest
---   checkpoint          where the target had one alone
---   computed_at         as of when
---   superseded_at       when the session was computed again by the same definition; null for what is known now
---   weight              what it weighs in the whole that it is a part of
---   due_at              of a pending one: by when it will not be pending any more, even if nothing new comes
+--   session_id                      the session
+--   target_kind                     `edit`, `file`, `turn`, `session`, `model_call`
+--   target_id                       id of the edit or call (or of its event), path, number of the turn, session
+--   name                            the reward; `reward` is what the definition makes of all
+--   horizon_s                       seconds after the edit; null for rewards without horizons
+--   value                           null unless it is scored
+--   state                           `scored`, `pending`, `censored`, `invalid`
+--   reason                          why there is no value; of `reward`, which rewards it was scored without
+--   definition, definition_version  its name and its digest
+--   checkpoint                      where the target had one alone
+--   computed_at                     as of when
+--   superseded_at                   when the session was computed again; null for what is known now
+--   weight                          what it weighs in the whole that it is a part of
+--   due_at                          when a pending one will be decided at the latest
 select rewards.session_id, target_kind, target_id, name, horizon_s, value, state,
        rewards.reason, rewards.definition, rewards.definition_version,
        rewards.checkpoint, rewards.computed_at, computed.superseded_at, weight, rewards.due_at

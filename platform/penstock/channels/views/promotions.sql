@@ -3,23 +3,18 @@
 -- Order:  channel, version.
 --
 -- Columns:
---   channel        the channel
---   version        1, 2, 3 … without a gap
---   action         `promote`, `rollback`, `canary`, `release`, `policy`
---   checkpoint     what it points at
---   digest         that checkpoint's digest
---   previous       what it pointed at before
---   canary         the checkpoint that gets a share of the traffic
---   canary_share   that share
---   pinned         rolled back, and not released by a person yet
---   policy         the digest of the gate policy in force
---   verdict        the verdict that opened the gate
---   overridden     promoted without a PASS
---   actor          who did it
---   reason         why
---   at             when
---   previous_hash  the hash of the version before
---   hash           the hash of this one
+--   channel                       the channel
+--   version                       1, 2, 3 … without a gap
+--   action                        `promote`, `rollback`, `canary`, `release`, `policy`
+--   checkpoint, digest, previous  what it points at, and pointed at before
+--   canary                        the checkpoint that gets a share of the traffic
+--   canary_share                  that share
+--   pinned                        rolled back, and not released by a person yet
+--   policy, verdict               digests of the gate policy in force and of the verdict
+--   overridden                    promoted without a PASS
+--   actor, reason                 who did it, and why
+--   at                            when
+--   previous_hash, hash           of the version before, and of this one
 select channel, version, action, checkpoint, digest, previous, canary, canary_share, pinned, policy,
        verdict, overridden, actor, reason, "at", previous_hash, hash
 from promotion_list

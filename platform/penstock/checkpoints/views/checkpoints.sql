@@ -4,18 +4,15 @@
 -- The shards of its parents are theirs: follow `parent`.
 --
 -- Columns:
---   checkpoint     its name
---   digest         the digest of its files
---   uri            where they are
---   form           `whole`, or `delta` on its parent
---   parent         the checkpoint that it was trained from
---   state          `registered`, `serving`, `retired`, `rolled_back`, `withdrawn`
---   checked        `verified` where its files had the digest, else why nobody could look
---   bytes          of its files, where they were looked at
---   note           what was said of it
---   registered_by  who registered it
---   registered_at  when
---   shards         the shards that it was trained on, beyond those of its parents
+--   checkpoint, digest, uri  name, digest and address of its files
+--   form                     `whole`, or `delta` on its parent
+--   parent                   what it was trained from
+--   state                    `registered`, `serving`, `retired`, `rolled_back`, `withdrawn`
+--   checked                  `verified` where its files had the digest, else why nobody could look
+--   bytes                    of its files, if known
+--   note, registered_by      what was said of it, and by whom
+--   registered_at            when
+--   shards                   what it was trained on, beyond its parents' shards
 select name as checkpoint, digest, uri, form, parent, coalesce(moved_to, state) as state, checked,
        bytes, note, registered_by, registered_at,
        coalesce((select list(trained.shard order by trained.shard) from checkpoint_shards as trained

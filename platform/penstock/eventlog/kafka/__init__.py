@@ -1,6 +1,89 @@
-"""The event log at scale: a topic of Apache Kafka."""
+"""The event log at scale, a topic of Apache Kafka: its address, and how its records hold values.
+
+The gateway writes values as they are, and marks them. Any other record comes from a producer
+that went past the gateway: events as JSON, one or many, with headers that say whose they are.
+Nothing here needs Kafka's client.
+"""
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-# It reports each connection that it loses; what matters of that comes as our own errors.
+from penstock.errors import SettingInvalid
+from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
+from penstock.events.frames import encode_unjudged
+
+# The client reports each connection that it loses; what matters of that comes as our own errors.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+#: Room around a value in a record, headers included.
+RECORD_BYTES = 1024
+#: On records of the gateway.
+MARK: tuple[str, bytes] = ("penstock-value", b"1")
+#: On records of other producers; without them, version 1 and the default tenant.
+SCHEMA_HEADER = "penstock-schema-version"
+TENANT_HEADER = "penstock-tenant"
+
+#: Stands for a version that is no number: no Penstock knows it.
+_NO_VERSION = 2**31 - 1
+#: The options of an address, by the names of Kafka's own clients, with their allowed values.
+_OPTIONS = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"),
+    "ssl_cafile": (),
+    "ssl_certfile": (),
+    "ssl_keyfile": (),
+}
+
+
+@dataclass(frozen=True)
+class TopicAddress:
+    """`kafka://host:9092,other:9092/topic`. `client` holds the arguments for every client that
+    is made, with the password."""
+
+    servers: list[str]
+    topic: str
+    client: dict[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"kafka://{','.join(self.servers)}/{self.topic}"
+
+
+def parse_address(url: str) -> TopicAddress:
+    """Raises SettingInvalid."""
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    servers = [host for host in hosts.split(",") if host]
+    topic = unquote(parts.path.removeprefix("/"))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    why = ""
+    if not servers or not topic or "/" in topic:
+        why = "it is not kafka://HOST:PORT/TOPIC"
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            why = why or f"{name} is none of {', '.join(_OPTIONS)}"
+        elif _OPTIONS[name] and value not in _OPTIONS[name]:
+            why = why or f"{name} is one of {', '.join(_OPTIONS[name])}"
+    if why:
+        raise SettingInvalid(name="log_url", origin="the settings", why=why)
+    if login:
+        user, _, password = login.partition(":")
+        options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"} | options
+        options["sasl_plain_username"] = unquote(user)
+        options["sasl_plain_password"] = unquote(password)
+    return TopicAddress(servers, topic, {"bootstrap_servers": servers, **options})
+
+
+def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestamp_ms: int) -> bytes:
+    """The value of the log that a record holds. The record's own time is the time of arrival:
+    it is the same each time that the record is read."""
+    if MARK in headers:
+        return value or b""
+    by_name = dict(headers)  # only ours are decoded: any other may be null
+    tenant = by_name.get(TENANT_HEADER, TENANT_DEFAULT.encode()).decode(errors="replace")
+    version = by_name.get(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION).decode(errors="replace").strip()
+    known = version.isdecimal() and len(version) < 10
+    arrived_us = max(0, timestamp_ms) * 1000
+    return encode_unjudged(value or b"", tenant, arrived_us, int(version) if known else _NO_VERSION)

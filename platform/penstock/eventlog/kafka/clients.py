@@ -10,7 +10,7 @@ from kafka.errors import KafkaError
 
 from penstock.eventlog import Entry
 from penstock.eventlog.errors import LogUnwritable
-from penstock.eventlog.kafka.topic import MARK, RECORD_BYTES, TopicAddress, value_of
+from penstock.eventlog.kafka import MARK, RECORD_BYTES, TopicAddress, value_of
 
 #: Bodies of JSON shrink to a sixth; level 1 of zstd costs less than the bytes that it saves.
 _COMPRESSION = "zstd"
@@ -42,18 +42,22 @@ class TopicProducer:
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         """Raises LogUnwritable."""
-        producer = self._producer_for(max(values))
         try:
-            pending = [
-                producer.send(self._address.topic, value, partition=partition, headers=[MARK])
-                for partition, partition_values in values.items()
-                for value in partition_values
-            ]
-            for sent in pending:
-                sent.get(self._request_s)
+            producer = self._producer_for(max(values))
+            try:
+                pending = [
+                    producer.send(self._address.topic, value, partition=partition, headers=[MARK])
+                    for partition, partition_values in values.items()
+                    for value in partition_values
+                ]
+                for sent in pending:
+                    sent.get(self._request_s)
+            except KafkaError:
+                self._drop(producer)
+                raise
         except KafkaError as error:
-            self._drop(producer)
-            raise self._unwritable(error or type(error).__name__) from error
+            why = f"{error or type(error).__name__} ({self._address})"
+            raise LogUnwritable(why=why) from error
 
     def close(self) -> None:
         with self._mutex:
@@ -65,43 +69,37 @@ class TopicProducer:
     def _producer_for(self, partition: int) -> KafkaProducer:
         """One that knows this partition, which may have been added just now."""
         for _ in range(2):
-            producer = self._open()
+            with self._mutex:
+                if self._closed:
+                    raise LogUnwritable(why="it is closed")
+                if self._producer is None:
+                    self._producer = self._make()
+                producer = self._producer
             try:
                 if partition < len(producer.partitions_for(self._address.topic) or ()):
                     return producer
-            except KafkaError as error:
+            except KafkaError:
                 self._drop(producer)
-                raise self._unwritable(error) from error
+                raise
             self._drop(producer)
-        raise self._unwritable(f"there is no partition {partition}")
-
-    def _open(self) -> KafkaProducer:
-        with self._mutex:
-            if self._closed:
-                raise LogUnwritable(why="it is closed")
-            if self._producer is None:
-                self._producer = self._make()
-            return self._producer
+        raise LogUnwritable(why=f"there is no partition {partition} ({self._address})")
 
     def _make(self) -> KafkaProducer:
         request_ms = round(self._request_s * 1000)
-        try:
-            return KafkaProducer(
-                **self._address.client,
-                acks="all",
-                enable_idempotence=True,
-                compression_type=_COMPRESSION,
-                linger_ms=0,
-                batch_size=_BATCH_BYTES,
-                max_request_size=self._value_bytes_max + RECORD_BYTES,
-                max_block_ms=request_ms,
-                request_timeout_ms=request_ms // 2,  # so that a lost reply is asked for again
-                delivery_timeout_ms=request_ms,
-                bootstrap_timeout_ms=request_ms,
-                reconnect_backoff_max_ms=1000,
-            )
-        except KafkaError as error:
-            raise self._unwritable(error) from error
+        return KafkaProducer(
+            **self._address.client,
+            acks="all",
+            enable_idempotence=True,
+            compression_type=_COMPRESSION,
+            linger_ms=0,
+            batch_size=_BATCH_BYTES,
+            max_request_size=self._value_bytes_max + RECORD_BYTES,
+            max_block_ms=request_ms,
+            request_timeout_ms=request_ms // 2,  # so that a lost reply is asked for again
+            delivery_timeout_ms=request_ms,
+            bootstrap_timeout_ms=request_ms,
+            reconnect_backoff_max_ms=1000,
+        )
 
     def _drop(self, producer: KafkaProducer) -> None:
         """Its callers are told to retry. A value that was sent all the same is in the log twice
@@ -110,9 +108,6 @@ class TopicProducer:
             if self._producer is producer:
                 self._producer = None
         _close(producer, 0)
-
-    def _unwritable(self, why: object) -> LogUnwritable:
-        return LogUnwritable(why=f"{why} ({self._address})")
 
 
 def _close(producer: KafkaProducer, timeout_s: float) -> None:
@@ -152,37 +147,33 @@ class PartitionReader:
         self._topic_partition = TopicPartition(address.topic, partition)
         self._consumer = make_consumer(address, request_s)
         self._consumer.assign([self._topic_partition])
-        self._fetched: deque[Entry] = deque()
+        #: Entries that were fetched and not taken.
+        self.fetched: deque[Entry] = deque()
         self._position = -1
 
     @property
     def next_offset(self) -> int:
         """Where it stands; -1 at first."""
-        return self._fetched[0].offset if self._fetched else self._position
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all that was fetched has been taken."""
-        return not self._fetched
+        return self.fetched[0].offset if self.fetched else self._position
 
     def seek(self, offset: int) -> None:
         if offset != self.next_offset:
-            self._fetched.clear()
+            self.fetched.clear()
             self._consumer.seek(self._topic_partition, offset)
             self._position = offset
 
     def take(self, bytes_max: int, wait_s: float) -> list[Entry]:
         """Up to about so many bytes. Raises OffsetOutOfRangeError, KafkaError."""
-        if not self._fetched:
+        if not self.fetched:
             polled = self._consumer.poll(timeout_ms=round(wait_s * 1000))
             for record in polled.get(self._topic_partition, ()):
                 value = value_of(record.value, record.headers, record.timestamp)
-                self._fetched.append(Entry(record.offset, record.offset + 1, [value]))
+                self.fetched.append(Entry(record.offset, record.offset + 1, [value]))
         taken: list[Entry] = []
-        while self._fetched and bytes_max > 0:
-            taken.append(self._fetched.popleft())
+        while self.fetched and bytes_max > 0:
+            taken.append(self.fetched.popleft())
             bytes_max -= len(taken[-1].values[0])
-        if not self._fetched and taken:
+        if not self.fetched and taken:
             self._position = taken[-1].next_offset
         return taken
 
@@ -207,14 +198,27 @@ class PartitionReaders:
     @contextmanager
     def at(self, partition: int, offset: int, *, partitions: int) -> Iterator[PartitionReader]:
         """A reader that stands at the offset. A reader that failed is not used again."""
-        reader = self._pick(partition, offset)
+        with self._mutex:
+            idle = [reader for reader in self._idle if reader.partition == partition]
+            exact = [reader for reader in idle if reader.next_offset == offset]
+            # The last reader with fetched entries is left for the thread that comes back to it.
+            usable = exact or [reader for reader in idle if not reader.fetched] or idle[1:]
+            if usable:
+                self._idle.remove(usable[0])
+        [reader] = usable[:1] or [PartitionReader(self._address, partition, self._request_s)]
         try:
             reader.seek(offset)
             yield reader
         except BaseException:
             reader.close()
             raise
-        self._keep(reader, partitions + _SPARE_MAX)
+        with self._mutex:
+            self._idle.append(reader)
+            kept = 0 if self._closed else partitions + _SPARE_MAX
+            surplus = len(self._idle) - kept
+            dropped = [self._idle.pop(0) for _ in range(surplus)]
+        for old in dropped:
+            old.close()
 
     def close(self) -> None:
         with self._mutex:
@@ -222,24 +226,3 @@ class PartitionReaders:
             idle, self._idle = self._idle, []
         for reader in idle:
             reader.close()
-
-    def _pick(self, partition: int, offset: int) -> PartitionReader:
-        with self._mutex:
-            idle = [reader for reader in self._idle if reader.partition == partition]
-            exact = [reader for reader in idle if reader.next_offset == offset]
-            # The last reader with fetched entries is left for the thread that comes back to it.
-            free = exact or [reader for reader in idle if reader.is_empty] or idle[1:]
-            if free:
-                self._idle.remove(free[0])
-                return free[0]
-        return PartitionReader(self._address, partition, self._request_s)
-
-    def _keep(self, reader: PartitionReader, idle_max: int) -> None:
-        with self._mutex:
-            dropped = [reader] if self._closed else []
-            if not self._closed:
-                self._idle.append(reader)
-                while len(self._idle) > idle_max:
-                    dropped.append(self._idle.pop(0))
-        for old in dropped:
-            old.close()

@@ -26,8 +26,10 @@ from kafka.structs import OffsetAndMetadata
 
 from penstock.eventlog import Entry, Held, OffsetBounds
 from penstock.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
+from penstock.eventlog.kafka import RECORD_BYTES, TopicAddress, parse_address
 from penstock.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
-from penstock.eventlog.kafka.topic import RECORD_BYTES, TopicAddress, parse_address
+from penstock.eventlog.settings import EventLogSettings
+from penstock.events.frames import HEADER_BYTES_MAX
 
 #: The assumed size of a record before any was read.
 _RECORD_BYTES_GUESS = 64 * 1024
@@ -39,25 +41,17 @@ _GROUP_PREFIX = "penstock-"
 log_line = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class KafkaLimits:
-    """`partitions` and `value_bytes_max` are for a topic that has to be made."""
-
-    partitions: int
-    value_bytes_max: int
-    request_s: float
-    refresh_s: float
-
-
 class KafkaEventLog:
     """An EventLog in a topic. Safe to share between threads."""
 
     expires = True
+    #: How soon partitions that were added to a topic are seen.
+    refresh_s = 5.0
 
-    def __init__(self, url: str, limits: KafkaLimits) -> None:
+    def __init__(self, url: str, limits: EventLogSettings) -> None:
         """Makes the topic if there is none. Raises LogUnreachable, LogUnsuitable."""
         self._address = address = parse_address(url)
-        self._limits = limits
+        self._request_s = request_s = limits.log_request_seconds_max
         self._mutex = threading.Lock()
         self._closed = False
         with self._explained(), ExitStack() as opened:
@@ -65,14 +59,15 @@ class KafkaEventLog:
             opened.callback(self._topic.close)
             self._description = self._topic.find_or_make()
             self.value_bytes_max = self._topic.value_bytes_max()
-            self._offsets: KafkaConsumer = make_consumer(address, limits.request_s)
+            self._offsets: KafkaConsumer = make_consumer(address, request_s)
             opened.pop_all()
         self._described_s = time.monotonic()
-        self._readers = PartitionReaders(address, limits.request_s)
+        self._readers = PartitionReaders(address, request_s)
         self._producer = TopicProducer(
-            address, request_s=limits.request_s, value_bytes_max=self.value_bytes_max
+            address, request_s=request_s, value_bytes_max=self.value_bytes_max
         )
-        self._lag_hint = _LagHint(address, limits.request_s)
+        #: Of a group without members, for tools that watch lags.
+        self._group: KafkaConsumer | None = None
         self._record_bytes = float(_RECORD_BYTES_GUESS)
 
     @property
@@ -122,14 +117,22 @@ class KafkaEventLog:
 
     def trim(self, partition: int, before: int) -> None:
         """Removes nothing: retention does."""
-        self._lag_hint.commit(partition, before)
+        topic_partition = TopicPartition(self._address.topic, partition)
+        try:
+            if self._group is None:
+                group = _GROUP_PREFIX + self._address.topic
+                self._group = make_consumer(self._address, self._request_s, group)
+            self._group.commit_async({topic_partition: OffsetAndMetadata(before, "", -1)})
+        except KafkaError as error:
+            log_line.debug("the lake's offsets were not committed", why=str(error))
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._producer.close()
-        self._lag_hint.close()
+        if self._group is not None:
+            self._group.close(autocommit=False)
         self._readers.close()
         with self._mutex:
             self._offsets.close(autocommit=False)
@@ -137,7 +140,7 @@ class KafkaEventLog:
 
     def _read(self, partition: int, offset: int, bytes_max: int, wait_s: float) -> list[Entry]:
         deadline = time.monotonic() + wait_s
-        give_up = deadline + self._limits.request_s
+        give_up = deadline + self._request_s
         with self._readers.at(partition, offset, partitions=self.partitions) as reader:
             while not (entries := reader.take(bytes_max, max(0, deadline - time.monotonic()))):
                 [end] = self._ends([partition])
@@ -146,7 +149,7 @@ class KafkaEventLog:
                 if time.monotonic() > give_up:
                     why = f"partition {partition} goes to {end}, but {offset} does not come"
                     raise LogUnreachable(where=self._address, why=why)
-                deadline = time.monotonic() + self._limits.request_s / 10
+                deadline = time.monotonic() + self._request_s / 10
         mean = sum(len(entry.values[0]) for entry in entries) / len(entries)
         self._record_bytes += (mean - self._record_bytes) / 4
         return entries
@@ -159,7 +162,7 @@ class KafkaEventLog:
     def _refresh_when_due(self) -> None:
         """Partitions may have been added, or the topic made anew."""
         with self._explained(), self._mutex:
-            if time.monotonic() - self._described_s < self._limits.refresh_s:
+            if time.monotonic() - self._described_s < self.refresh_s:
                 return
             description = self._topic.describe()
             self._described_s = time.monotonic()
@@ -202,10 +205,10 @@ class _TopicDescription:
 class _TopicAdmin:
     """Makes and describes the topic. Not shared between threads."""
 
-    def __init__(self, address: TopicAddress, limits: KafkaLimits) -> None:
+    def __init__(self, address: TopicAddress, limits: EventLogSettings) -> None:
         self._address = address
         self._limits = limits
-        self._request_ms = round(limits.request_s * 1000)
+        self._request_ms = round(limits.log_request_seconds_max * 1000)
         self._admin = KafkaAdminClient(
             **address.client,
             request_timeout_ms=self._request_ms,
@@ -214,13 +217,27 @@ class _TopicAdmin:
 
     def find_or_make(self) -> _TopicDescription:
         """Raises LogUnsuitable, KafkaError."""
-        description = self.describe()
-        if description is None:
-            self._make()
-            description = self.describe()
-        if description is None:
-            raise LogUnsuitable(where=self._address, why="the topic was made and is not there")
-        return description
+        if description := self.describe():
+            return description
+        value_bytes_max = self._limits.event_bytes_max + HEADER_BYTES_MAX
+        configs = {
+            _MAX_BYTES: str(value_bytes_max + RECORD_BYTES),
+            # A time of arrival that no producer can set.
+            "message.timestamp.type": "LogAppendTime",
+        }
+        topic = {"num_partitions": self._limits.log_partitions, "configs": configs}
+        try:
+            self._admin.create_topics(
+                {self._address.topic: topic}, timeout_ms=self._request_ms, wait_for_metadata=True
+            )
+        except TopicAlreadyExistsError:
+            pass  # another process made it meanwhile
+        except KafkaError as error:
+            why = f"it is not there and cannot be made: {error}"
+            raise LogUnsuitable(where=self._address, why=why) from error
+        if description := self.describe():
+            return description
+        raise LogUnsuitable(where=self._address, why="the topic was made and is not there")
 
     def describe(self) -> _TopicDescription | None:
         """None when there is no such topic. Raises KafkaError."""
@@ -244,44 +261,3 @@ class _TopicAdmin:
 
     def close(self) -> None:
         self._admin.close()
-
-    def _make(self) -> None:
-        configs = {
-            _MAX_BYTES: str(self._limits.value_bytes_max + RECORD_BYTES),
-            # A time of arrival that no producer can set.
-            "message.timestamp.type": "LogAppendTime",
-        }
-        topic = {"num_partitions": self._limits.partitions, "configs": configs}
-        try:
-            self._admin.create_topics(
-                {self._address.topic: topic}, timeout_ms=self._request_ms, wait_for_metadata=True
-            )
-        except TopicAlreadyExistsError:
-            return  # another process made it meanwhile
-        except KafkaError as error:
-            why = f"it is not there and cannot be made: {error}"
-            raise LogUnsuitable(where=self._address, why=why) from error
-
-
-class _LagHint:
-    """Commits the lake's offsets for a group without members, for tools that watch lags."""
-
-    def __init__(self, address: TopicAddress, request_s: float) -> None:
-        self._address = address
-        self._request_s = request_s
-        self._consumer: KafkaConsumer | None = None
-
-    def commit(self, partition: int, offset: int) -> None:
-        """Never fails."""
-        topic_partition = TopicPartition(self._address.topic, partition)
-        try:
-            if self._consumer is None:
-                group = _GROUP_PREFIX + self._address.topic
-                self._consumer = make_consumer(self._address, self._request_s, group)
-            self._consumer.commit_async({topic_partition: OffsetAndMetadata(offset, "", -1)})
-        except KafkaError as error:
-            log_line.debug("the lag hint was not taken", why=str(error))
-
-    def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close(autocommit=False)

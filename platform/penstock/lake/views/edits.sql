@@ -4,24 +4,12 @@
 -- A missing `before` or `after` is null, and so are its sizes: a new file is not an empty one.
 --
 -- Columns:
---   session_id    the session
---   ts            the time of the event
---   seq           the producer's number of the event within the session; may be null
---   checkpoint    the checkpoint that served the session at that moment
---   user          who worked in the session
---   project       what they worked on
---   consent       the session's consent: `train`, `no_train` or `unknown`
---   event_id      the producer's id of the event, unique within its session; may be null
---   edit_id       the edit's id
---   call_id       the tool call that made it
---   path          the file
---   language      its language
---   before        the text before; null for a new file
---   after         the text after
---   before_chars  characters before
---   after_chars   characters after
---   before_lines  lines before: line breaks + 1
---   after_lines   lines after
+--   session_id, ts, seq, checkpoint, user, project, consent, event_id  [shared](#shared-columns)
+--   edit_id                                   its id
+--   call_id                                   the tool call that made it
+--   path, language                            the file
+--   before, after                             the texts; `before` is null for a new file
+--   before_chars, after_chars, before_lines, after_lines  their sizes; lines are line breaks + 1
 select session_id, ts, seq, checkpoint, "user", project, consent, event_id,
        f[1]           as edit_id,
        f[2]           as call_id,

@@ -5,20 +5,13 @@
 -- ratings (their scale is the producer's) and comments. summary.sql counts by the same rule.
 --
 -- Columns:
---   session_id    the session
---   ts            the time of the event
---   seq           the producer's number of the event within the session; may be null
---   checkpoint    the checkpoint that served the session at that moment
---   user          who worked in the session
---   project       what they worked on
---   consent       the session's consent: `train`, `no_train` or `unknown`
---   event_id      the producer's id of the event, unique within its session; may be null
---   target        what it is about: the id of an edit or a call
---   kind          `thumbs`, `rating`, `accept`, `reject`, `undo`, `comment`
---   value         as sent
---   value_number  as a number, if it is one
---   comment       words
---   positive      true for accept and thumbs up; false for reject, undo and thumbs down; null for the rest
+--   session_id, ts, seq, checkpoint, user, project, consent, event_id  [shared](#shared-columns)
+--   target                                    the id of an edit or a call
+--   kind                                      `thumbs`, `rating`, `accept`, `reject`, `undo`, `comment`
+--   value                                     as sent
+--   value_number                              as a number, if it is one
+--   comment                                   words
+--   positive                                  true for accept and thumbs up, false for reject, undo and thumbs down, else null
 select session_id, ts, seq, checkpoint, "user", project, consent, event_id,
        f[1]                     as target,
        f[2]                     as kind,

@@ -4,31 +4,19 @@
 -- The small fields are read in one pass over the JSON (`f`); each text is read only when asked for.
 --
 -- Columns:
---   session_id         the session
---   ts                 the time of the event
---   seq                the producer's number of the event within the session; may be null
---   checkpoint         the checkpoint that served the session at that moment
---   user               who worked in the session
---   project            what they worked on
---   consent            the session's consent: `train`, `no_train` or `unknown`
---   event_id           the producer's id of the event, unique within its session; may be null
---   call_id            the call's id
---   model              the model that was asked for
---   text               what it said
---   thinking           what it thought
---   tool_calls         the calls it made, a JSON array; the view tool_calls has one row each
---   tool_call_count    how many
---   prompt_tokens      tokens read
---   completion_tokens  tokens written
---   thinking_tokens    of these, in thinking
---   cached_tokens      tokens read from a cache
---   latency_ms         until the last token
---   ttft_ms            until the first
---   finish_reason      why it stopped
---   sampling           sampling settings, a JSON object
---   tokenizer          from `tokens`: the tokenizer
---   template           from `tokens`: the chat template
---   tokens             token ids, log-probabilities and the rest, a JSON object; large
+--   session_id, ts, seq, checkpoint, user, project, consent, event_id  [shared](#shared-columns)
+--   call_id                                   its id
+--   model                                     the model that was asked for
+--   text, thinking                            what it said and thought
+--   tool_calls                                a JSON array; the view tool_calls has a row each
+--   tool_call_count                           how many
+--   prompt_tokens, completion_tokens          read and written
+--   thinking_tokens, cached_tokens            of those written, in thinking; of those read, from a cache
+--   latency_ms, ttft_ms                       until the last and the first token
+--   finish_reason                             why it stopped
+--   sampling                                  settings, a JSON object
+--   tokenizer, template                       from `tokens`
+--   tokens                                    token ids, log-probabilities and the rest, a JSON object; large
 select session_id, ts, seq, checkpoint, "user", project, consent, event_id,
        f[1]                                                   as call_id,
        f[2]                                                   as model,

@@ -3,20 +3,13 @@
 -- Order:  session_id, ts, seq.
 --
 -- Columns:
---   session_id      the session
---   ts              the time of the event
---   seq             the producer's number of the event within the session; may be null
---   checkpoint      the checkpoint that served the session at that moment
---   user            who worked in the session
---   project         what they worked on
---   consent         the session's consent: `train`, `no_train` or `unknown`
---   event_id        the producer's id of the event, unique within its session; may be null
---   path            the file
---   text            what it held
---   text_chars      its length
---   deleted         whether it was gone
---   branch_changed  whether the branch had changed; null if not said
---   edit_ids        the edits that the observation is about
+--   session_id, ts, seq, checkpoint, user, project, consent, event_id  [shared](#shared-columns)
+--   path                                      the file
+--   text                                      what it held
+--   text_chars                                its length
+--   deleted                                   whether it was gone
+--   branch_changed                            whether the branch had changed; null if not said
+--   edit_ids                                  the edits that it is about
 select session_id, ts, seq, checkpoint, "user", project, consent, event_id,
        f[1]                                           as path,
        json_extract_string(payload, '$.text')         as text,

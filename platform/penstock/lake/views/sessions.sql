@@ -10,42 +10,21 @@
 -- the order in which parts are read.
 --
 -- Columns:
---   session_id         the session
---   first_ts           time of its first event
---   last_ts            time of its latest event
---   duration_s         seconds between the two
---   user               of the latest event that names one
---   project            of the latest event that names one
---   checkpoint         of the latest event that names one
---   checkpoints        all that served the session, sorted
---   consent            the strongest that was said: `no_train`, then `train`, then `unknown`
---   events             events
---   user_messages      user messages
---   model_calls        model calls
---   tool_calls         tool results; the view tool_calls also counts calls without one
---   failed_tool_calls  tool results with `ok: false`
---   edits              edits
---   feedback           feedback events
---   feedback_positive  of these, positive (see feedback)
---   feedback_negative  of these, negative
---   interrupts         interrupts
---   errors             errors
---   prompt_tokens      sum over the model calls; a value below 0 or above 10⁹ is left out
---   completion_tokens  likewise
---   client             this and the next nine: from the latest `session_start`, as a whole
---   client_version     as sent
---   repo               as sent
---   branch             as sent
---   commit             as sent
---   task_id            the task, for sessions run on purpose
---   group_id           the group of attempts at one task
---   arm                the arm of an experiment
---   parent_session     the session that this one continues
---   link               how: `resume`, `fork`, `compaction`, `subagent`
---   end_reason         from the latest `session_end`; null while it is open
---   source             the producer of the latest event that names one
---   first_received_at  when the first of its events was accepted
---   last_received_at   when the last was
+--   session_id                                the session
+--   first_ts, last_ts                         its first and its latest event
+--   duration_s                                seconds between the two
+--   user, project, checkpoint, source         of the latest event that names one
+--   checkpoints                               all that served the session, sorted
+--   consent                                   the strongest that was said: `no_train`, then `train`, then `unknown`
+--   events, user_messages, model_calls, edits, feedback, interrupts, errors  how many
+--   tool_calls, failed_tool_calls             tool results, and those with `ok: false`; the view tool_calls also has calls without one
+--   feedback_positive, feedback_negative      as in the view feedback
+--   prompt_tokens, completion_tokens          sums; values below 0 or above 10⁹ are left out
+--   client, client_version, repo, branch, commit  from the latest `session_start`
+--   task_id, group_id, arm                    likewise: task and group of attempts, for sessions run on purpose; arm of an experiment
+--   parent_session, link                      likewise: what it continues, by `resume`, `fork`, `compaction`, `subagent`
+--   end_reason                                from the latest `session_end`; null while it is open
+--   first_received_at, last_received_at       when its first and its last event were accepted
 with slim as (
     select session_id,
            min(first_ts) as first_ts,

@@ -7,23 +7,17 @@
 -- or an earlier duplicate, may lie outside the range. Name the sessions as well.
 --
 -- Columns:
---   session_id     the session
---   ts             of the model call; of the result if the call is not known
---   seq            likewise
---   checkpoint     of the call, else of the result
---   user           likewise
---   project        likewise
---   consent        the session's consent: `train`, `no_train` or `unknown`
---   call_id        joins call and result
---   model_call_id  the `call_id` of the model call that made it; null if the call is not known
---   tool           the tool's name, as called, else as in the result
---   arguments      as sent; JSON text if it was an object
---   ok             whether it worked; null without a result
---   error_class    `invalid_arguments`, `unexpected_environment`, `provider_error`, `user_aborted`, `timeout`, `unknown`
---   output         what came back
---   duration_ms    how long it took
---   called_ts      time of the model call; null if the call is not known
---   result_ts      time of the result; null without one
+--   session_id, user, project, consent  [shared](#shared-columns)
+--   ts, seq, checkpoint                 of the model call, else of the result
+--   call_id                             joins call and result
+--   model_call_id                       the `call_id` of the model call that made it
+--   tool                                its name, as called, else as in the result
+--   arguments                           as sent; JSON text of an object
+--   ok                                  whether it worked; null without a result
+--   error_class                         `invalid_arguments`, `unexpected_environment`, `provider_error`, `user_aborted`, `timeout`, `unknown`
+--   output                              what came back
+--   duration_ms                         how long it took
+--   called_ts, result_ts                times of call and result; null where it is not known
 with said as (
     select session_id, ts, seq, key, checkpoint, "user", project, consent,
            unnest(json_extract(payload, '$.tool_calls[*]')) as call,

@@ -6,26 +6,14 @@
 -- every earlier message of its session.
 --
 -- Columns:
---   session_id         the session
---   turn               0 is what precedes the first user message; then 1, 2, …
---   ts                 time of the first event of the turn: its user message, except in turn 0
---   last_ts            time of its last event
---   seq                of the user message
---   checkpoint         of the latest event of the turn that names one
---   user               who worked in the session
---   project            what they worked on
---   consent            the session's consent: `train`, `no_train` or `unknown`
---   text               the user message
---   events             events of the turn, the message included
---   model_calls        model calls
---   tool_calls         tool results
---   failed_tool_calls  tool results with `ok: false`
---   edits              edits
---   feedback           feedback events
---   interrupts         interrupts
---   errors             errors
---   prompt_tokens      sum over the model calls, bounded as in sessions
---   completion_tokens  likewise
+--   session_id, user, project, consent        [shared](#shared-columns)
+--   turn                                      0 precedes the first user message; then 1, 2, …
+--   ts, last_ts                               its first event (the user message, except in turn 0) and its last
+--   seq, text                                 of the user message
+--   checkpoint                                of the latest event of the turn that names one
+--   events, model_calls, edits, feedback, interrupts, errors  how many
+--   tool_calls, failed_tool_calls             tool results, and those with `ok: false`
+--   prompt_tokens, completion_tokens          sums, bounded as in sessions
 with parsed as (
     select session_id, ts, seq, key, type, checkpoint, "user", project, consent,
            case when type = 'user_message' then json_extract_string(payload, '$.text') end as text,

@@ -5,16 +5,9 @@
 -- filter on ts could not reach the Parquet scan. The view turns has the number and the text.
 --
 -- Columns:
---   session_id  the session
---   ts          the time of the event
---   seq         the producer's number of the event within the session; may be null
---   checkpoint  the checkpoint that served the session at that moment
---   user        who worked in the session
---   project     what they worked on
---   consent     the session's consent: `train`, `no_train` or `unknown`
---   event_id    the producer's id of the event, unique within its session; may be null
---   text        the message
---   text_chars  its length
+--   session_id, ts, seq, checkpoint, user, project, consent, event_id  [shared](#shared-columns)
+--   text                                      the message
+--   text_chars                                its length
 select session_id, ts, seq, checkpoint, "user", project, consent, event_id,
        json_extract_string(payload, '$.text')         as text,
        length(json_extract_string(payload, '$.text')) as text_chars

@@ -4,16 +4,15 @@
 -- Marked sessions are those that it holds and should hold no more.
 --
 -- Columns:
---   shard            its id: the digest of its manifest
---   name             the recipe's name
---   snapshot         the snapshot that it was built from
---   snap             the commit that the snapshot names
---   samples          trainable sequences
---   tokens           all of their tokens
---   trainable        those that the model wrote
---   bytes            of its files
---   marked_sessions  sessions that it holds and should hold no more, as far as is known now
---   created_at       when it was built
+--   shard              its id: the digest of its manifest
+--   name               the recipe's name
+--   snapshot           what it was built from
+--   snap               the commit that the snapshot names
+--   samples            trainable sequences
+--   tokens, trainable  all, and those that the model wrote
+--   bytes              of its files
+--   marked_sessions    sessions that it should hold no more, as far as is known
+--   created_at         when it was built
 select id as shard, name, snapshot, snap, samples, tokens, trainable, bytes, marked_sessions,
        created_at
 from shard_list

@@ -1,0 +1,288 @@
+"""The rewards that are scored turn by turn, each by a function over the facts of one turn."""
+
+import re
+from dataclasses import dataclass
+from math import log
+
+import pyarrow as pa
+
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.turn_scores import (
+    Turn,
+    TurnScore,
+    last,
+    score_turns,
+    turn_facts,
+    turn_reward,
+)
+
+_CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
+_ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 question marks of several scripts
+
+
+def asked_instead(turn: Turn) -> TurnScore | None:
+    """asked_instead: did the agent ask where it could have edited.
+
+    Measures: turns that end in a question to the user and without an edit. In production a model
+    whose reward came from edits learned to put off risky ones by asking; its rate of edits fell
+    steeply.
+
+    Formula, per turn with an answer: 1 when there was no edit and the final message asks, else 0. A
+    session is the mean of its turns. A message asks when the last of its sentences, code aside,
+    ends with a question mark, also of Chinese, Japanese or Arabic.
+
+    Range: 0 to 1: lower is better, but not 0. A good question is worth more than a wrong edit: use
+    it to watch a checkpoint against the one before, or with a small negative weight.
+
+    pending: never. censored: `no_answer`, the agent said nothing in that turn and edited nothing.
+
+    To game it: put the question in the middle, or ask without a question mark. The suite for
+    ambiguous prompts holds against it from the other side.
+    """
+    if not turn["asked"]:
+        return None
+    if turn["edits"]:
+        return TurnScore(0.0)
+    if turn["final_text"] is None:
+        return TurnScore(None, "no_answer")
+    return TurnScore(1.0 if asks(turn["final_text"]) else 0.0)
+
+
+def asks(text: str) -> bool:
+    """Whether it ends with a question."""
+    return _ASKS.search(_CODE.sub("", text).rstrip()) is not None
+
+
+def explicit_feedback(turn: Turn) -> TurnScore | None:
+    """explicit_feedback: what users said outright.
+
+    Measures: thumbs, accepted and rejected changes, undos: the view `feedback` says which are
+    positive.
+
+    Formula, per turn with such feedback: (positive − negative) / (positive + negative). A session
+    is the mean of its turns, weighted by how many there were.
+
+    Range: −1, all negative, to 1, all positive.
+
+    pending, censored, invalid: never. Turns without feedback have no row: silence is no praise. Few
+    users give any, and those who do are not like the others.
+
+    To game it: flatter. Ratings and comments do not count, since their scale is the producer's.
+    """
+    liked, disliked = turn["liked"], turn["disliked"]
+    if not liked + disliked:
+        return None
+    return TurnScore((liked - disliked) / (liked + disliked), weight=liked + disliked)
+
+
+def invalid_tool_calls(turn: Turn) -> TurnScore | None:
+    """invalid_tool_calls: did the model call its tools as they can be called.
+
+    Measures: calls that the tool could not understand (`error_class` is `invalid_arguments`). In
+    production a model was seen to break a call on purpose when it expected to fail, because broken
+    calls were left out of training and so cost nothing. Here they are negatives that stand there.
+
+    Formula, per turn with tool calls: − invalid calls / calls. A session is the mean of its turns,
+    weighted by their calls.
+
+    Range: −1, all are broken, to 0, none is.
+
+    pending, censored, invalid: never. Turns without a tool call have no row: nothing was called.
+
+    To game it: call fewer tools, or only those that take anything (a terminal): read it beside
+    `only_terminal`. Errors that a sound call meets, a file that is not there, do not count.
+    """
+    calls = turn["tool_calls"]
+    if not calls:
+        return None
+    return TurnScore(0.0 - turn["invalid_tool_calls"] / calls, weight=calls)
+
+
+def latency(turn: Turn) -> TurnScore | None:
+    """latency: how long the user waited for the agent.
+
+    Measures: the time from a user's message to the end of the agent's answer: its last model call,
+    tool result or edit before the next message.
+
+    Formula, per turn: seconds between the two. A session is the mean of its turns.
+
+    Range: 0 and up, in seconds: lower is better, so a definition gives it a negative weight, and a
+    clip, since one forgotten approval overnight is longer than all answers together.
+
+    pending: never. censored: `no_answer`, the agent did nothing in that turn. Turns before the
+    first message have no row.
+
+    To game it: answer at once with nothing, or ask back. Read it beside the rate of edits and
+    `asked_instead`. Time in which a tool waits for the user's permission counts as the agent's.
+    """
+    if not turn["asked"]:
+        return None
+    if turn["answer_seconds"] is None:
+        return TurnScore(None, "no_answer")
+    return TurnScore(turn["answer_seconds"])
+
+
+def tests_passing(turn: Turn) -> TurnScore | None:
+    """tests_passing: do the tests pass when the agent is done.
+
+    Measures: the last `test_result` of a turn, whoever ran it.
+
+    Formula, per turn with a test result: passed / (passed + failed); where nobody counted, 1 when
+    it was `ok` and 0 when not. A session is its last such turn: what was red may have become green.
+
+    Range: 0, all fail, to 1, all pass.
+
+    pending: never. censored: `nothing_ran`, the result names neither a count nor whether it was
+    well. Turns without a test result have no row.
+
+    To game it: delete or skip the tests that fail, or run only those that pass. Skipped tests count
+    nothing here: watch their number.
+    """
+    if not turn["tested"]:
+        return None
+    passed, failed = turn["tests_passed"] or 0.0, turn["tests_failed"] or 0.0
+    if passed + failed > 0:
+        return TurnScore(passed / (passed + failed))
+    if turn["tests_ok"] is None:
+        return TurnScore(None, "nothing_ran")
+    return TurnScore(float(turn["tests_ok"]))
+
+
+@dataclass(frozen=True)
+class TerminalParameters:
+    """`calls_min` are tool calls of a turn."""
+
+    calls_min: int = 4
+
+
+def only_terminal(bucket: Bucket, parameters: TerminalParameters) -> pa.Table:
+    """only_terminal: did the agent do everything through a terminal.
+
+    Measures: a collapse that was seen in training: a model that has edit, search and read tools and
+    calls nothing but the terminal, since a terminal takes anything.
+
+    Formula, per turn with at least `calls_min` tool calls: −1 when all were of a terminal, else 0.
+    A session is the mean of its turns.
+
+    Range: −1 to 0.
+
+    pending, censored, invalid: never. Turns with fewer tool calls have no row: one command is no
+    collapse.
+
+    To game it: a read for show among the commands. Read it beside the share of terminal calls in
+    the view `tool_calls`. Where agents have a terminal alone, leave it out of the definition.
+    """
+
+    def score(turn: Turn) -> TurnScore | None:
+        if turn["tool_calls"] < parameters.calls_min:
+            return None
+        return TurnScore(-1.0 if turn["terminal_calls"] == turn["tool_calls"] else 0.0)
+
+    return score_turns("only_terminal", bucket, score)
+
+
+@dataclass(frozen=True)
+class LengthParameters:
+    """`k` is per unit of x. The weights make one length of six."""
+
+    k: float = 1e-3
+    q: float = 0.5
+    weight_thinking: float = 1.0
+    weight_calling: float = 1.0
+    weight_output: float = 0.1
+    weight_final: float = 1.0
+    weight_calls: float = 50.0
+    weight_rounds: float = 50.0
+    output_chars_per_token: float = 4.0
+
+    def __post_init__(self) -> None:
+        if self.k <= 0 or self.q < 0 or self.output_chars_per_token <= 0:
+            raise ValueError("k and output_chars_per_token have to be above 0, q at least 0")
+
+
+def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
+    """length_penalty: what an answer cost, so that it is short where that is easy.
+
+    Measures: six lengths of each turn, weighted into one x, and bent so that the first tokens weigh
+    more than the last: an easy task is answered briefly, and a hard one may take its time.
+
+    Formula, per turn, with k > 0 and q ≥ 0:
+
+        x = Σ weight · length      C(x) = ((1 + k·x)^(1−q) − 1) / (k·(1−q));  q = 1: ln(1 + k·x) / k
+
+    C(0) = 0 and C'(0) = 1; it falls away for q > 0, and never exceeds 1 / (k·(q−1)) for q > 1. The
+    value is −C(x). A session is the mean of its turns. The six lengths are rewards of their own
+    beside it, as they are, by the names `length_thinking`, `length_calling`, `length_output`,
+    `length_final` (tokens), `length_calls` and `length_rounds` (tool calls, model calls).
+
+    Range: 0 and down.
+
+    pending: never. censored: `no_usage`, a model call did not say how many tokens it took, or said
+    what cannot be: over 1e9, or more thinking than all. Unknown is not none. Turns without a model
+    call have no row.
+
+    To game it: stop early, or ask back instead of working. It has to stand beside what rewards
+    work. Tokens of tool calls are all that a model call with tool calls completed but its thinking;
+    those of tool output are characters / `output_chars_per_token`, since nobody counts them.
+    """
+    measured = {_key(turn): _lengths(turn, parameters) for turn in turn_facts(bucket)}
+
+    def penalty(turn: Turn) -> TurnScore | None:
+        lengths = measured[_key(turn)]
+        if not lengths:
+            return None
+        if turn["without_usage"]:
+            return TurnScore(None, "no_usage")
+        x = sum(getattr(parameters, f"weight_{name}") * size for name, size in lengths.items())
+        return TurnScore(0.0 - bent(x, parameters.k, parameters.q))
+
+    tables = [score_turns("length_penalty", bucket, penalty)]
+    for name in ("thinking", "calling", "output", "final", "calls", "rounds"):
+
+        def length(turn: Turn, name: str = name) -> TurnScore | None:
+            lengths = measured[_key(turn)]
+            if not lengths:
+                return None
+            if turn["without_usage"] and name in ("thinking", "calling", "final"):
+                return TurnScore(None, "no_usage")
+            return TurnScore(lengths[name])
+
+        tables.append(score_turns(f"length_{name}", bucket, length))
+    return pa.concat_tables(tables)
+
+
+def bent(x: float, k: float, q: float) -> float:
+    """C(x)."""
+    if abs(q - 1) < 1e-9:
+        return log(1 + k * x) / k
+    return float(((1 + k * x) ** (1 - q) - 1) / (k * (1 - q)))
+
+
+def _key(turn: Turn) -> tuple[str, int]:
+    return turn["session_id"], turn["turn"]
+
+
+def _lengths(turn: Turn, parameters: LengthParameters) -> dict[str, float]:
+    """None of a turn without a model call."""
+    if not turn["model_calls"]:
+        return {}
+    return {
+        "thinking": float(turn["thinking_tokens"] or 0),
+        "calling": float(turn["calling_tokens"] or 0),
+        "output": turn["output_chars"] / parameters.output_chars_per_token,
+        "final": float(turn["final_tokens"] or 0),
+        "calls": float(turn["tool_calls"]),
+        "rounds": float(turn["model_calls"]),
+    }
+
+
+REWARDS = (
+    turn_reward(asked_instead),
+    turn_reward(explicit_feedback),
+    turn_reward(invalid_tool_calls),
+    turn_reward(latency),
+    turn_reward(tests_passing, last),
+    Reward("only_terminal", 1, only_terminal, TerminalParameters),
+    Reward("length_penalty", 1, length_penalty, LengthParameters),
+)

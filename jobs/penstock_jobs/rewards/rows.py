@@ -1,0 +1,103 @@
+"""The rows of rewards and of outcomes: as rewards give them, and as files hold them."""
+
+from typing import Any, Literal
+
+import pyarrow as pa
+
+State = Literal["pending", "scored", "censored", "invalid"]
+TargetKind = Literal["edit", "file", "turn", "session", "model_call"]
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+def _needed(name: str, kind: pa.DataType | None = None) -> pa.Field:
+    return pa.field(name, kind or pa.string(), nullable=False)
+
+
+#: `due_us` is of pending rows: by that moment, in microseconds since 1970, the row will be pending
+#: no more, even if no new event comes. A pending row without it waits for an event. On a censored
+#: row it is when to compute the session again, because a later run may know more.
+REWARD_ROWS = pa.schema(
+    [
+        _needed("session_id"),
+        _needed("target_kind"),
+        _needed("target_id"),
+        _needed("name"),
+        pa.field("horizon_s", pa.int32()),
+        pa.field("value", pa.float64()),
+        _needed("state"),
+        pa.field("reason", pa.string()),
+        _needed("weight", pa.float64()),
+        pa.field("due_us", pa.int64()),
+        pa.field("checkpoint", pa.string()),
+    ]
+)
+_DUE_AT = pa.field("due_at", _TIME)
+_COMPUTED = [
+    _needed("definition"),
+    _needed("definition_version"),
+    _needed("computed_at", _TIME),
+]
+REWARD_FILE_ROWS = pa.schema(
+    [
+        _needed("tenant"),
+        *(_DUE_AT if column.name == "due_us" else column for column in REWARD_ROWS),
+        *_COMPUTED,
+    ]
+)
+OUTCOME_FILE_ROWS = pa.schema(
+    [
+        _needed("tenant"),
+        _needed("session_id"),
+        _needed("outcome"),
+        pa.field("reason", pa.string()),
+        pa.field("value", pa.float64()),
+        pa.field("checkpoint", pa.string()),
+        _needed("chain"),
+        _needed("first_ts", _TIME),
+        _needed("last_ts", _TIME),
+        _needed("turns", pa.int32()),
+        _needed("edited_turns", pa.int32()),
+        _needed("answered_turns", pa.int32()),
+        _needed("asking_turns", pa.int32()),
+        _needed("tool_calls", pa.int32()),
+        _needed("invalid_tool_calls", pa.int32()),
+        _DUE_AT,
+        *_COMPUTED,
+    ]
+)
+_VARYING = [name for name in REWARD_ROWS.names if name not in ("name", "horizon_s")]
+
+
+class RewardRows:
+    """The rows of a reward without horizons."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(
+        self,
+        session: str,
+        target: tuple[TargetKind, str],
+        value: float | None,
+        reason: str | None = None,
+        *,
+        state: State | None = None,
+        weight: float = 1.0,
+        due_us: int | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Without a state it is scored, or censored for a reason."""
+        state = state or ("censored" if value is None else "scored")
+        self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
+
+    def table(self) -> pa.Table:
+        values = list(zip(*self._rows, strict=True)) or [()] * len(_VARYING)
+        columns = {
+            name: pa.array(column, REWARD_ROWS.field(name).type)
+            for name, column in zip(_VARYING, values, strict=True)
+        }
+        columns["name"] = pa.repeat(self._name, len(self._rows))
+        columns["horizon_s"] = pa.nulls(len(self._rows), pa.int32())
+        ordered = [columns[name] for name in REWARD_ROWS.names]
+        return pa.Table.from_arrays(ordered, schema=REWARD_ROWS)

@@ -1,0 +1,267 @@
+"""Attempts: the results of checkpoints at the tasks of suites, and the runs that made them."""
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
+from typing import Any, Literal
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.errors import InvalidInput
+
+#: How many rows one statement inserts: databases bound a statement's parameters.
+_ROWS_A_STATEMENT = 500
+
+
+@dataclass(frozen=True)
+class AttemptScope:
+    """Whose attempts: of a checkpoint at one version of a suite."""
+
+    tenant: str
+    suite: str
+    suite_version: str
+    checkpoint: str
+
+    def condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
+        """The rows of a table that belong to it."""
+        return sa.and_(*(table.c[name] == value for name, value in asdict(self).items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A result. With `error` it says nothing about the model, and has no score."""
+
+    task: str
+    attempt: int
+    score: float | None = None
+    error: str | None = None
+    completion_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cost_usd: float | None = None
+    latency_s: float | None = None
+    steps: int | None = None
+    tool_calls: int | None = None
+    invalid_tool_calls: int | None = None
+    edited: bool | None = None
+    asked: bool | None = None
+    retries: int = 0
+
+    @property
+    def status(self) -> Literal["scored", "error"]:
+        return "scored" if self.error is None else "error"
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.task, self.attempt
+
+
+RESULT_FIELDS = tuple(field.name for field in fields(Attempt))
+#: The fields of a result as a tuple.
+result_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*RESULT_FIELDS)
+
+
+@dataclass(frozen=True)
+class RecordedAttempt:
+    """An attempt as it is in the database."""
+
+    result: Attempt
+    run: str
+    scored_at: int
+
+
+def check_attempt(attempt: Attempt) -> None:
+    """Raises InvalidInput for a result that no attempt can have."""
+    why = None
+    if not 0 < len(attempt.task) <= 255 or not attempt.task.isprintable():
+        why = "a task's name is a printable text of at most 255 characters"
+    elif not 0 <= attempt.attempt < 2**31:
+        why = "attempts count from 0"
+    elif (attempt.score is None) == (attempt.error is None):
+        why = "it has either a score or an error"
+    elif attempt.score is not None and not 0 <= attempt.score <= 1:  # NaN neither
+        why = f"its score is {attempt.score}, and scores lie between 0 and 1"
+    else:
+        for name in RESULT_FIELDS[4:]:
+            value = getattr(attempt, name)
+            if isinstance(value, (int, float)) and not 0 <= value < 2**63:  # NaN neither
+                why = f"its {name} is {value}, which is impossible"
+                break
+    if why:
+        what = f"Attempt {attempt.attempt} at the task {attempt.task!r}"
+        raise InvalidInput(what=what, why=why)
+
+
+def record_attempts(
+    connection: Connection, scope: AttemptScope, run: str, attempts: Iterable[Attempt]
+) -> list[Attempt]:
+    """Keep results, and return the new ones. An error says nothing about the model: a score
+    replaces it, and it never replaces a score. Raises InvalidInput, and AttemptConflict where
+    another score is there."""
+    by_place = {attempt.place: attempt for attempt in attempts}
+    for attempt in by_place.values():
+        check_attempt(attempt)
+    rows = [_row(scope, run, attempt) for attempt in by_place.values()]
+    added: set[tuple[str, int]] = set()
+    for start in range(0, len(rows), _ROWS_A_STATEMENT):
+        insert = insert_of(connection)(benchmark_attempt)
+        insert = insert.values(rows[start : start + _ROWS_A_STATEMENT]).on_conflict_do_nothing()
+        keys = (benchmark_attempt.c.task, benchmark_attempt.c.attempt)
+        added.update((row.task, row.attempt) for row in connection.execute(insert.returning(*keys)))
+    if known := by_place.keys() - added:
+        for attempt in _now_scored(connection, scope, [by_place[each] for each in sorted(known)]):
+            place = {"task": attempt.task, "attempt": attempt.attempt, "status": "error"}
+            connection.execute(
+                sa.update(benchmark_attempt)
+                .where(scope.condition(benchmark_attempt))
+                .where(*(benchmark_attempt.c[name] == value for name, value in place.items()))
+                .values(_row(scope, run, attempt))
+            )
+            added.add(attempt.place)
+    return [attempt for place, attempt in by_place.items() if place in added]
+
+
+def new_attempts(
+    connection: Connection, scope: AttemptScope, attempts: Sequence[Attempt]
+) -> list[Attempt]:
+    """The results that `record_attempts` would keep, of which no two have the same place. Raises
+    AttemptConflict as it does."""
+    recorded = {attempt.result.place for attempt in read_attempts(connection, scope)}
+    known = [attempt for attempt in attempts if attempt.place in recorded]
+    new = [attempt for attempt in attempts if attempt.place not in recorded]
+    return new + (_now_scored(connection, scope, known) if known else [])
+
+
+def _now_scored(
+    connection: Connection, scope: AttemptScope, known: Collection[Attempt]
+) -> list[Attempt]:
+    """Of results whose places are taken: those with a score where an error is recorded."""
+    recorded = {each.result.place: each for each in read_attempts(connection, scope)}
+    now_scored = []
+    for attempt in known:
+        before = recorded[attempt.place]
+        if before.result.status == "error":
+            now_scored += [attempt] if attempt.status == "scored" else []
+        elif attempt.status == "scored" and before.result != attempt:
+            raise AttemptConflict(
+                attempt=attempt.attempt, task=attempt.task, checkpoint=scope.checkpoint,
+                suite=scope.suite, run=before.run,
+            )  # fmt: skip
+    return now_scored
+
+
+def _row(scope: AttemptScope, run: str, attempt: Attempt) -> dict[str, Any]:
+    facts = {"status": attempt.status, "run": run, "scored_at": now_us()}
+    return asdict(scope) | asdict(attempt) | facts
+
+
+def attempts_of(database: Database, scope: AttemptScope) -> list[RecordedAttempt]:
+    """By task and attempt."""
+    with database.read() as connection:
+        return read_attempts(connection, scope)
+
+
+def read_attempts(connection: Connection, scope: AttemptScope) -> list[RecordedAttempt]:
+    """The same within a transaction."""
+    columns = benchmark_attempt.c
+    query = (
+        sa.select(*(columns[name] for name in (*RESULT_FIELDS, "run", "scored_at")))
+        .where(scope.condition(benchmark_attempt))
+        .order_by(columns.task, columns.attempt)
+    )
+    return [
+        RecordedAttempt(Attempt(**dict(zip(RESULT_FIELDS, row, strict=False))), *row[-2:])
+        for row in connection.execute(query)
+    ]
+
+
+def versions_tried(database: Database, tenant: str, suite: str, checkpoint: str) -> list[str]:
+    """The versions of a suite at which a checkpoint was tried, the latest last."""
+    columns = benchmark_attempt.c
+    query = (
+        sa.select(columns.suite_version)
+        .where(columns.tenant == tenant, columns.suite == suite, columns.checkpoint == checkpoint)
+        .group_by(columns.suite_version)
+        .order_by(sa.func.max(columns.scored_at), columns.suite_version)
+    )
+    with database.read() as connection:
+        return list(connection.scalars(query))
+
+
+def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
+    """The checkpoints that were tried at a suite, by name."""
+    columns = benchmark_attempt.c
+    query = sa.select(columns.checkpoint).where(columns.tenant == tenant, columns.suite == suite)
+    with database.read() as connection:
+        return list(connection.scalars(query.distinct().order_by(columns.checkpoint)))
+
+
+# Runs
+
+
+@dataclass(frozen=True)
+class BenchmarkRun:
+    id: str
+    #: `run`, or the format of an import.
+    kind: str
+    source: str
+    conditions: Mapping[str, Any]
+    problems: Sequence[Any]
+    started_at: int
+    finished_at: int | None
+
+
+def begin_run(
+    database: Database, scope: AttemptScope, *, source: str, conditions: Mapping[str, Any]
+) -> str:
+    """The id of a new run."""
+    run = uuid.uuid4().hex
+    row = asdict(scope) | {"id": run, "kind": "run", "source": source, "started_at": now_us()}
+    row |= {"conditions": _json(conditions), "problems": "[]"}
+    with database.write() as connection:
+        connection.execute(sa.insert(benchmark_run).values(row))
+    return run
+
+
+def note_problem(connection: Connection, run: str, problem: Mapping[str, Any]) -> None:
+    """Recorded in the transaction of the attempt that it is about."""
+    own = benchmark_run.c.id == run
+    # Read and written by the process of the run, and by no other.
+    known = connection.scalar(sa.select(benchmark_run.c.problems).where(own)) or "[]"
+    problems = _json([*msgspec.json.decode(known), problem])
+    connection.execute(sa.update(benchmark_run).where(own).values(problems=problems))
+
+
+def finish_run(database: Database, run: str) -> None:
+    with database.write() as connection:
+        connection.execute(
+            sa.update(benchmark_run).where(benchmark_run.c.id == run).values(finished_at=now_us())
+        )
+
+
+def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
+    """All runs and imports of a checkpoint at one version of a suite, the oldest first."""
+    columns = benchmark_run.c
+    query = (
+        sa.select(*(columns[field.name] for field in fields(BenchmarkRun)))
+        .where(scope.condition(benchmark_run))
+        .order_by(columns.started_at, columns.id)
+    )
+    runs = []
+    with database.read() as connection:
+        for row in connection.execute(query):
+            problems = msgspec.json.decode(row.problems) if row.problems else []
+            conditions = msgspec.json.decode(row.conditions) if row.conditions else {}
+            problems = problems if isinstance(problems, list) else [problems]
+            decoded = {"conditions": conditions, "problems": problems}
+            runs.append(BenchmarkRun(**{**row._mapping, **decoded}))
+    return runs
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

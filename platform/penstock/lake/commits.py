@@ -1,0 +1,396 @@
+"""The commit protocol: how a segment and the offsets that it covers become true together.
+
+A partition's row names its owner's epoch and the next offset to store. A commit moves the offset
+on from the epoch and offset that the owner believes in, and stores what lies between; or it does
+nothing. Whoever lost the partition changes nothing. Owners are told apart by epochs that are
+given here: what the log itself says about its readers is never asked.
+
+Before each file an intent is written: a file that neither a segment nor an intent names was not
+made here.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, bindparam
+
+from penstock.database.engine import Database, insert_new, insert_of, now_us
+from penstock.database.leases import repeating
+from penstock.eventlog import OffsetBounds
+from penstock.lake.errors import FencedOff, LogGrew
+from penstock.lake.segments import SegmentFile
+from penstock.lake.tables import (
+    consent_change,
+    lake_commit,
+    lake_head,
+    ledger,
+    log_gap,
+    log_partition,
+    log_shape,
+    rejected,
+    segment,
+    segment_intent,
+    writer,
+)
+
+INGEST, COMPACT, SHARD = "ingest", "compact", "shard"
+#: In the intent of a file that belongs to no partition.
+NO_PARTITION = -1
+
+
+@dataclass(frozen=True)
+class LogShape:
+    """A log as the writers have agreed to see it. Sessions are in the partition that the number
+    of partitions says."""
+
+    log_id: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class PartitionClaim:
+    """A writer's right to move a partition on, as of when it was given."""
+
+    partition: int
+    owner: str
+    epoch: int
+    next_offset: int
+    log: LogShape
+
+
+@dataclass(frozen=True, order=True)
+class LedgerKey:
+    tenant: str
+    source: str
+    hour: int
+
+
+@dataclass
+class LedgerCounts:
+    """accepted = stored + duplicate, once everything accepted was stored."""
+
+    accepted: int = 0
+    stored: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True)
+class RejectedRow:
+    tenant: str
+    source: str
+    received_at: int
+    line: int
+    reason: str
+    raw: bytes
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class PartitionAdvance:
+    """All that one flush changes: the offset, and what lies between the old and the new one."""
+
+    to_offset: int
+    segment: SegmentFile | None
+    counts: Mapping[LedgerKey, LedgerCounts]
+    rejected: Sequence[RejectedRow]
+    #: (tenant, session) → consent, where rows stored earlier say less.
+    consents: Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class WriterSurvey:
+    """Which writers there are, and who holds what."""
+
+    writers: Sequence[str]
+    owners: dict[int, str]
+
+
+# The writers that there are, and the shape of the log that they agree on
+
+
+def survey_writers(database: Database, owner: str, lease_s: float) -> WriterSurvey:
+    """Say that this writer is there, and look who else is."""
+    with database.write() as connection:
+        connection.execute(sa.delete(writer).where(writer.c.until < now_us()))
+        until = {"until": now_us(lease_s)}
+        insert: Any = insert_of(connection)(writer).values(owner=owner, **until)
+        connection.execute(
+            insert.on_conflict_do_update(index_elements=[writer.c.owner], set_=until)
+        )
+        writers = connection.execute(sa.select(writer.c.owner).order_by(writer.c.owner))
+        held = connection.execute(
+            sa.select(log_partition.c.partition, log_partition.c.owner).where(
+                log_partition.c.lease_until >= now_us(), log_partition.c.owner.is_not(None)
+            )
+        )
+        return WriterSurvey(list(writers.scalars()), {row.partition: row.owner for row in held})
+
+
+def remove_writer(database: Database, owner: str) -> None:
+    """Let the others share what this writer had, at once."""
+    with database.write() as connection:
+        connection.execute(sa.delete(writer).where(writer.c.owner == owner))
+
+
+def agree_on_shape(database: Database, log_id: str, partitions: int) -> LogShape:
+    """The log with the most partitions that any writer has seen. What was committed by the
+    shape before is visible to whoever works by the new one: see `_check_shape`."""
+    with database.write() as connection:
+        # From here to the end of the transaction nobody else commits.
+        connection.execute(sa.select(lake_head.c.snap).with_for_update())
+        query = sa.select(log_shape.c.partitions).where(log_shape.c.log_id == log_id)
+        known = connection.execute(query).scalar_one_or_none()
+        if known is None:
+            row = {"log_id": log_id, "partitions": partitions}
+            connection.execute(sa.insert(log_shape).values(**row))
+        elif known < partitions:
+            grown = sa.update(log_shape).where(log_shape.c.log_id == log_id)
+            connection.execute(grown.values(partitions=partitions))
+    return LogShape(log_id, max(known or 0, partitions))
+
+
+def _check_shape(connection: Connection, log: LogShape) -> None:
+    """Raises LogGrew. After this, and until the transaction ends, nobody can change the shape,
+    given that the head is locked already: no session is stored by two shapes at a time."""
+    query = sa.select(log_shape.c.partitions).where(log_shape.c.log_id == log.log_id)
+    agreed = connection.execute(query).scalar_one()
+    if agreed != log.partitions:
+        raise LogGrew(found=agreed, believed=log.partitions)
+
+
+# Claims of partitions
+
+
+def claim_partition(
+    database: Database,
+    partition: int,
+    owner: str,
+    *,
+    log: LogShape,
+    bounds: OffsetBounds,
+    expires: bool,
+    lease_s: float,
+    sure: bool,
+) -> PartitionClaim | None:
+    """Take a partition that nobody holds; with `sure`, one whose holder is known to be gone.
+    None when another holds it. A new log under the same address starts from its beginning, and
+    so does one that let go of what the lake had not covered yet: both are entered as gaps."""
+    first_row = {"log_id": log.log_id, "next_offset": bounds.first, "epoch": 0, "lease_until": 0}
+    with database.write() as connection:
+        insert_new(connection, log_partition, {"partition": partition, **first_row})
+        free = (log_partition.c.lease_until < now_us()) | (log_partition.c.owner == owner)
+        row = connection.execute(
+            sa.update(log_partition)
+            .where(log_partition.c.partition == partition, sa.true() if sure else free)
+            .values(epoch=log_partition.c.epoch + 1, owner=owner, lease_until=now_us(lease_s))
+            .returning(log_partition)
+        ).one_or_none()
+        if row is None:
+            return None
+        next_offset = int(row.next_offset)
+        if row.log_id != log.log_id:
+            lost_to = next_offset
+            reason = "the event log was replaced; what it still held from this offset on is unknown"
+        elif expires and bounds.first > next_offset:
+            lost_to = bounds.first
+            reason = "the event log let go of these offsets before the lake had them"
+        else:
+            return PartitionClaim(partition, owner, row.epoch, next_offset, log)
+        connection.execute(
+            sa.insert(log_gap).values(
+                partition=partition,
+                log_id=row.log_id,
+                from_offset=next_offset,
+                to_offset=lost_to,
+                reason=reason,
+                found_at=now_us(),
+            )
+        )
+        connection.execute(
+            sa.update(log_partition)
+            .where(log_partition.c.partition == partition)
+            .values(log_id=log.log_id, next_offset=bounds.first)
+        )
+        if row.log_id != log.log_id:  # whoever still reads the old log stores nothing more
+            old = sa.update(log_partition).where(log_partition.c.log_id == row.log_id)
+            connection.execute(old.values(epoch=log_partition.c.epoch + 1, lease_until=0))
+    return PartitionClaim(partition, owner, row.epoch, bounds.first, log)
+
+
+def renew_claim(database: Database, claim: PartitionClaim, lease_s: float) -> None:
+    """Raises FencedOff when another took the partition over."""
+    with database.write() as connection:
+        _move_offset(connection, claim, claim.next_offset, lease_s)
+
+
+def release_claim(database: Database, claim: PartitionClaim) -> None:
+    """Let the next writer begin at once."""
+    with database.write() as connection:
+        mine = sa.update(log_partition).where(*_held_by(claim))
+        connection.execute(mine.values(owner=None, lease_until=0))
+
+
+def _move_offset(
+    connection: Connection, claim: PartitionClaim, to_offset: int, lease_s: float
+) -> None:
+    """Raises FencedOff."""
+    moved = connection.execute(
+        sa.update(log_partition)
+        .where(*_held_by(claim), log_partition.c.next_offset == claim.next_offset)
+        .values(next_offset=to_offset, lease_until=now_us(lease_s))
+    )
+    if moved.rowcount != 1:
+        raise FencedOff(partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset)
+
+
+def _held_by(claim: PartitionClaim) -> tuple[sa.ColumnElement[bool], ...]:
+    return (log_partition.c.partition == claim.partition, log_partition.c.epoch == claim.epoch)
+
+
+# Commits
+
+
+def advance(
+    database: Database, claim: PartitionClaim, change: PartitionAdvance, *, lease_s: float
+) -> PartitionClaim:
+    """One transaction: the offset moves and everything up to it is stored. Raises FencedOff,
+    LogGrew.
+
+    After DatabaseUnreachable it may or may not have happened: claim the partition again and go
+    on from where the database says it is."""
+    with database.write() as connection:
+        _move_offset(connection, claim, change.to_offset, lease_s)
+        _add_to_ledger(connection, claim.partition, change.counts)
+        if change.rejected:
+            rows = [asdict(row) for row in change.rejected]
+            connection.execute(sa.insert(rejected), rows)
+        if change.segment is not None:
+            if not withdraw_intent(connection, change.segment.name):
+                raise FencedOff(
+                    partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset
+                )
+            # From here on all others that commit wait: it comes last.
+            snap = next_snap(connection, INGEST)
+            _check_shape(connection, claim.log)
+            insert_segment(
+                connection,
+                change.segment,
+                snap,
+                kind=INGEST,
+                partition=claim.partition,
+                log_id=claim.log.log_id,
+                log_partitions=claim.log.partitions,
+                from_offset=claim.next_offset,
+                to_offset=change.to_offset,
+            )
+            if change.consents:
+                consents = [
+                    {"tenant": tenant, "session_id": id_, "consent": consent, "added_snap": snap}
+                    for (tenant, id_), consent in change.consents.items()
+                ]
+                connection.execute(sa.insert(consent_change), consents)
+    return replace(claim, next_offset=change.to_offset)
+
+
+def _add_to_ledger(
+    connection: Connection, partition: int, counts: Mapping[LedgerKey, LedgerCounts]
+) -> None:
+    if not counts:
+        return
+    rows = [asdict(key) | asdict(counts[key]) for key in sorted(counts)]
+    statement: Any = insert_of(connection)(ledger).values(
+        {name: bindparam(name) for name in rows[0]} | {"partition": partition}
+    )
+    columns = LedgerCounts.__dataclass_fields__
+    statement = statement.on_conflict_do_update(
+        index_elements=ledger.primary_key.columns,
+        set_={name: ledger.c[name] + statement.excluded[name] for name in columns},
+    )
+    connection.execute(statement, rows)
+
+
+def next_snap(connection: Connection, kind: str) -> int:
+    """Number this transaction; from here to its end no other commit can number itself."""
+    latest = sa.case(
+        (lake_head.c.committed_at > now_us(), lake_head.c.committed_at), else_=now_us()
+    )  # the clock may jump back, time in the history does not
+    head = connection.execute(
+        sa.update(lake_head)
+        .values(snap=lake_head.c.snap + 1, committed_at=latest)
+        .returning(lake_head.c.snap, lake_head.c.committed_at)
+    ).one()
+    connection.execute(
+        sa.insert(lake_commit).values(snap=head.snap, kind=kind, committed_at=head.committed_at)
+    )
+    return int(head.snap)
+
+
+def insert_segment(
+    connection: Connection, file: SegmentFile, snap: int, **origin: str | int | None
+) -> None:
+    connection.execute(sa.insert(segment).values(**asdict(file), added_snap=snap, **origin))
+
+
+# Intents
+
+
+def announce_file(
+    database: Database, name: str, partition: int, owner: str, epoch: int | None = None
+) -> None:
+    """Say that a file of this name is about to be written."""
+    with database.write() as connection:
+        intent = {"name": name, "partition": partition, "epoch": epoch, "owner": owner}
+        connection.execute(sa.insert(segment_intent).values(**intent, created_at=now_us()))
+
+
+def withdraw_intent(connection: Connection, name: str) -> bool:
+    """The file is a segment now. False when collection has claimed it: it may be gone."""
+    mine = (segment_intent.c.name == name, segment_intent.c.claimed_at.is_(None))
+    return connection.execute(sa.delete(segment_intent).where(*mine)).rowcount == 1
+
+
+def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractContextManager[None]:
+    """Collection takes none of the owner's intents for those of one that is gone, however long
+    the block takes. What is left of them afterwards, it does."""
+    mine = sa.update(segment_intent).where(segment_intent.c.owner == owner)
+
+    def renew() -> None:
+        with database.write() as connection:
+            connection.execute(mine.values(created_at=now_us()))
+
+    return repeating(renew, max(grace_s / 3, 0.1), "intents")
+
+
+# Gaps
+
+
+@dataclass(frozen=True)
+class LogGap:
+    """Offsets that were lost to the log before the lake had them."""
+
+    id: int
+    partition: int
+    log_id: str
+    from_offset: int
+    to_offset: int
+    reason: str
+    found_at: int
+    accepted_at: int | None
+    accepted_why: str | None
+
+
+def read_gaps(connection: Connection) -> list[LogGap]:
+    rows = connection.execute(sa.select(log_gap).order_by(log_gap.c.id))
+    return [LogGap(**row._mapping) for row in rows]
+
+
+def accept_gap(database: Database, gap_id: int, why: str) -> bool:
+    """A person has looked. False when there is no such gap."""
+    accepted = sa.update(log_gap).where(log_gap.c.id == gap_id)
+    with database.write() as connection:
+        values = accepted.values(accepted_at=now_us(), accepted_why=why)
+        return connection.execute(values).rowcount == 1

@@ -1,0 +1,47 @@
+"""What long commands share: a progress bar on standard error, where that is a terminal, and an end
+that gives back what they hold."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function that takes how many are done, and of how many. The block shows a bar of it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(what)
+        yield lambda done, of: progress.update(bar, completed=done, total=of)
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """Within the block SIGTERM raises KeyboardInterrupt, so that what is held is given back."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def on_end_signal(end: Callable[[], None]) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C call `end`, and no more than that: some send them
+    twice."""
+    before = {
+        number: signal.signal(number, lambda *_: end())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
