@@ -4,16 +4,25 @@ is refused by name.
 `where` says in which file, and in which part of it. All raise InvalidInput.
 """
 
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import MISSING
+from dataclasses import fields
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
-
 from penstock.errors import InvalidInput
+from types import NoneType
+from typing import Annotated
+from typing import Any
+from typing import Literal
+from typing import TypeVar
+from typing import get_args
+from typing import get_origin
+from typing import get_type_hints
+import tomllib
+
 
 #: Types of the fields of a section: any number, whole numbers from 1 and from 0 on, and a time such
 #: as 90s.
@@ -159,11 +168,12 @@ def read_section(
     kinds = {name: _without_none(hint) for name, hint in hints.items()}
     keys = {name: name.removesuffix("_s") if kinds[name] == Seconds else name for name in kinds}
     refuse_unknown(section, keys.values(), where)
+    needed = [keys[field.name] for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
+    section = dict.fromkeys(needed) | dict(section)
     values = {
-        field.name: _read(section, keys[field.name], kinds[field.name], where, directory)
-        for field in fields(kind)  # type: ignore[arg-type]
-        if keys[field.name] in section
-        or (field.default is MISSING and field.default_factory is MISSING)
+        name: _read(section, key, kinds[name], where, directory)
+        for name, key in keys.items()
+        if key in section
     }
     try:
         return kind(**values)
@@ -186,7 +196,7 @@ def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory
     if kind == Number:
         return number(section.get(key), key, where)
     if get_origin(kind) is Annotated:
-        return whole(section, key, section[key], where, least=arguments[1])
+        return whole(section, key, 0, where, least=arguments[1])
     if get_origin(kind) is Literal:
         return choice(section, key, arguments, None, where)
     if get_origin(kind) is tuple and arguments[0] == Number:

@@ -172,7 +172,7 @@ class _GateSection:
 
 @dataclass(frozen=True)
 class _WatchSection:
-    for_s: Seconds
+    for_s: Seconds | None = None
 
     def __post_init__(self) -> None:
         if self.for_s is None:
