@@ -4,25 +4,16 @@ is refused by name.
 `where` says in which file, and in which part of it. All raise InvalidInput.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from dataclasses import MISSING
-from dataclasses import fields
-from dataclasses import is_dataclass
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from penstock.errors import InvalidInput
 from types import NoneType
-from typing import Annotated
-from typing import Any
-from typing import Literal
-from typing import TypeVar
-from typing import get_args
-from typing import get_origin
-from typing import get_type_hints
-import tomllib
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from penstock.errors import InvalidInput
 
 #: Types of the fields of a section: any number, whole numbers from 1 and from 0 on, and a time such
 #: as 90s.
