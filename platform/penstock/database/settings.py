@@ -52,9 +52,9 @@ class DatabaseLimits:
 
     def pool(self) -> dict[str, float]:
         """Arguments of an engine: a few connections stay open, the others are closed after use."""
-        kept = min(self.connections_max, _KEPT_OPEN)
+        idle = min(self.connections_max, _KEPT_OPEN)
         return {
-            "pool_size": kept,
-            "max_overflow": self.connections_max - kept,
+            "pool_size": idle,
+            "max_overflow": self.connections_max - idle,
             "pool_timeout": self.connect_seconds_max,
         }
