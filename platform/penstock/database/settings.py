@@ -1,9 +1,9 @@
 """The settings of the metadata database, and the limits that follow from them."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from penstock.settings import RoomSettings, Settings, setting
+from penstock.settings import RoomSettings, setting
 
 _KEPT_OPEN = 5
 
@@ -41,14 +41,6 @@ class DatabaseLimits:
     #: Wait for a connection, to the database or from the pool.
     connect_seconds_max: float = 10.0
     connections_max: int = DatabaseSettings.database_connections_max
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        room = settings.room(DatabaseSettings)
-        return cls(
-            statement_seconds_max=room.database_statement_seconds_max,
-            connections_max=room.database_connections_max,
-        )
 
     def pool(self) -> dict[str, float]:
         """Arguments of an engine: a few connections stay open, the others are closed after use."""
