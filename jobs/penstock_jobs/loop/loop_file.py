@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.checkpoints.checkpoint import check_channel_name, check_name
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.names import check_channel_name, check_name
 from penstock.errors import InvalidInput
 from penstock.gate.policy import parse
 from penstock.http.address import HttpAddress
@@ -38,8 +38,8 @@ _NAME_CHARS_MAX = 64
 
 @dataclass(frozen=True)
 class CycleStart:
-    """Whichever comes first. `tokens` are completion tokens of sessions that the channel's
-    checkpoint wrote and that were scored since the cycle before."""
+    """A cycle begins as soon as one of the two is reached. `tokens` are completion tokens of
+    sessions that the channel's checkpoint wrote and that were scored since the cycle before."""
 
     tokens: Positive | None = None
     every_s: Seconds | None = None
@@ -172,7 +172,7 @@ class _GateSection:
 
 @dataclass(frozen=True)
 class _WatchSection:
-    for_s: Seconds
+    for_s: Seconds | None = None
 
     def __post_init__(self) -> None:
         if self.for_s is None:

@@ -1,4 +1,4 @@
-"""What a stage of a cycle is, what it works with, and how it can end.
+"""A stage of a cycle: what it works with, and how it can end.
 
 A stage may be killed anywhere and run again, here or elsewhere, with the same inputs: what it did
 before counts, and is not done twice.
@@ -37,7 +37,7 @@ class StageDone:
 
 @dataclass(frozen=True)
 class StageWaits:
-    """Nothing is wrong. The stage runs again after the pause, or as often as the settings say."""
+    """Nothing is wrong: the stage runs again after the pause, or after that of the settings."""
 
     why: str
     pause_s: float | None = None

@@ -15,8 +15,8 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from penstock.checkpoints.checkpoint import check_digest
 from penstock.checkpoints.digests import check_uri
-from penstock.checkpoints.names import check_digest
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.http.address import HttpAddress

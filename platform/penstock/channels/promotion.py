@@ -20,9 +20,14 @@ from penstock.channels.channel_transaction import (
 )
 from penstock.channels.errors import AlreadyServing, ChannelPinned, NotPinned
 from penstock.channels.history import newest_change
-from penstock.checkpoints.checkpoint import Checkpoint, check_edge
+from penstock.checkpoints.checkpoint import (
+    Checkpoint,
+    check_channel_name,
+    check_edge,
+    check_name,
+    check_reason,
+)
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.names import check_channel_name, check_name, check_reason
 from penstock.checkpoints.registration import check_chain, find_in
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput, PenstockError

@@ -19,8 +19,7 @@ from penstock.channels.channel_transaction import (
 )
 from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
 from penstock.channels.tables import channel_change
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.names import check_name, check_reason
+from penstock.checkpoints.checkpoint import Checkpoint, check_name, check_reason
 from penstock.checkpoints.registration import ancestors, find_in
 from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database

@@ -1,4 +1,4 @@
-"""Which of the lines that a producer sent are events.
+"""Validation: which lines of a producer are events, and why the others are not.
 
 `validate_line` defines what is accepted, and why the rest is not. `validate_lines` gives the
 same answers for many lines at once: it proves whole chunks valid with a few calls into C, and

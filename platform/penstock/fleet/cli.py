@@ -91,7 +91,7 @@ def follow(
 
     Example: penstock channels follow production --url http://penstock:8787 --exec ./load.sh
     """
-    from penstock.checkpoints.names import check_name
+    from penstock.checkpoints.checkpoint import check_name
     from penstock.fleet import sidecar as serving
     from penstock.fleet.copies import locked
 

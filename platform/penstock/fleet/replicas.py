@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.channels.channel import ChannelState, channel_state_in
-from penstock.checkpoints.names import TEXT_CHARS_MAX, check_digest, check_name
+from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken

@@ -124,7 +124,11 @@ class PartitionWriter:
         ):
             self._flush(claim)
             return True
-        self._renew_when_due(claim)
+        now_s = self._parts.clock.elapsed_s()
+        if now_s - self._renewed_s > self._lease_s / 3:
+            self._refuse_gap()
+            commits.renew_claim(self._parts.lake.database, claim, self._lease_s)
+            self._renewed_s = now_s
         return moved
 
     def start_over(self) -> None:
@@ -193,13 +197,6 @@ class PartitionWriter:
         self._covered = claim.next_offset
         self._renewed_s = self._parts.clock.elapsed_s()
         self._buffer = _Buffer(claim.next_offset)
-
-    def _renew_when_due(self, claim: PartitionClaim) -> None:
-        now_s = self._parts.clock.elapsed_s()
-        if now_s - self._renewed_s > self._lease_s / 3:
-            self._refuse_gap()
-            commits.renew_claim(self._parts.lake.database, claim, self._lease_s)
-            self._renewed_s = now_s
 
     def _refuse_gap(self) -> None:
         """Raises LogExpired where the log let go of the events that come next."""

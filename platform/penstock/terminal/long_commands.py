@@ -1,5 +1,5 @@
-"""What commands share that run long: a progress bar on standard error, on a terminal alone, and an
-end that gives back what they hold."""
+"""What long commands share: a progress bar on standard error, where that is a terminal, and an end
+that gives back what they hold."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
-    """While the block runs; to be told how many are done, and of how many."""
+    """A function that takes how many are done, and of how many. The block shows a bar of it."""
     from rich.console import Console
     from rich.progress import Progress
 

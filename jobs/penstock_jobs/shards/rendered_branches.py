@@ -8,7 +8,7 @@ another way later, such as one that drops thoughts, begins a new branch wherever
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from importlib.resources import files
@@ -21,26 +21,23 @@ import numpy as np
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
-from penstock_jobs.shards.branches import Branch, TokenSpan
 from penstock_jobs.shards.chat_templates import (
     TEMPLATE_FAILURES,
     ChatTemplate,
-    Extents,
     template_message,
 )
 from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
-from penstock_jobs.shards.engine_tokens import Ids
+from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
 from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_payload import Ids
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
 
 DEFAULT_TEMPLATE = "chatml.jinja"
 #: What is kept of what a template says when it fails.
-_SAID_CHARS_MAX = 200
+_FAILURE_CHARS_MAX = 200
 _PIECE_CHARS = 65_536
-_NO_IDS = np.empty(0, dtype=np.int32)
-_NO_EXTENTS = np.empty((0, 2), dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +68,21 @@ def open_renderer(
     content = _read(tokenizer, "The tokenizer")
     if template is None:
         where = f"{DEFAULT_TEMPLATE} of Penstock"
-        text = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_text("utf-8")
+        text = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_bytes()
     else:
-        where = str(template)
-        try:
-            text = _read(template, "The chat template").decode()
-        except UnicodeDecodeError as error:
-            raise InvalidInput(what=f"The chat template {where}", why=str(error)) from error
-    chat = ChatTemplate(text, where, special_tokens=special_tokens, day=day)
+        where, text = str(template), _read(template, "The chat template")
+    try:
+        chat = ChatTemplate(text.decode(), where, special_tokens=special_tokens, day=day)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(what=f"The chat template {where}", why=str(error)) from error
     return Renderer(chat, content, str(tokenizer))
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(what=f"{what} {path}", why=str(error)) from error
 
 
 class Renderer:
@@ -95,38 +98,43 @@ class Renderer:
         self.vocabulary: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         added = list(self._tokenizer.get_added_tokens_decoder().values())
         self._special = tuple(token.content for token in added if token.special)
-        self._borders = _borders(added)
+        # Special tokens that begin where their text does, longer ones before their beginnings.
+        texts = [
+            token.content
+            for token in added
+            if token.special and not (token.lstrip or token.normalized or token.single_word)
+        ]
+        texts.sort(key=lambda text: (-len(text), text))
+        self._borders = re.compile("|".join(map(re.escape, texts))) if texts else None
 
     def render(self, conversation: Conversation) -> RenderedBranches:
         """Of the messages that the model wrote here for the first time. A context that the template
         refuses is a problem of its last message; the others are rendered."""
-        tools = _tools(conversation)
-        drafts: list[_BranchDraft] = []
+        tools = None if conversation.tools is None else msgspec.json.decode(conversation.tools)
+        drafts: list[_TextDraft] = []
         problems: list[EventProblem] = []
         for number, context in enumerate(conversation.contexts):
             try:
                 drafts += self._drafts(number, context, tools)
             except TEMPLATE_FAILURES as error:
                 last = context.messages[-1]
-                said = " ".join(str(error).split())[:_SAID_CHARS_MAX]
+                detail = " ".join(str(error).split())[:_FAILURE_CHARS_MAX]
                 problems.append(
-                    EventProblem("template_refused", last.seq, last.event_id, detail=said)
+                    EventProblem("template_refused", last.seq, last.event_id, detail=detail)
                 )
-        branches = [self._branch(drafts, index) for index in range(len(drafts))]
-        per_turn = any(one.context == other.context for one, other in pairwise(drafts))
-        border_tokens = sum(border for _, border in branches)
-        return RenderedBranches(
-            [one for one, _ in branches], problems, RenderingDrift(per_turn, border_tokens)
-        )
+        branches = [self._branch(drafts, number) for number in range(len(drafts))]
+        per_turn = any(draft.context == later.context for draft, later in pairwise(drafts))
+        drift = RenderingDrift(per_turn, sum(border for _, border in branches))
+        return RenderedBranches([branch for branch, _ in branches], problems, drift)
 
     def encode(self, text: str) -> tuple[Ids, Ids, Ids]:
         """The ids, and where each begins and ends in the text."""
-        ids, extents = [_NO_IDS], [_NO_EXTENTS]
+        ids, extents = [np.empty(0, np.int32)], [np.empty((0, 2), np.int32)]
         for start, end in self._pieces(text):
             encoding = self._tokenizer.encode(text[start:end], add_special_tokens=False)
             ids.append(np.array(encoding.ids, dtype=np.int32))
-            found = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-            extents.append(found + np.int32(start))
+            offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+            extents.append(offsets + np.int32(start))
         all_extents = np.concatenate(extents)
         return np.concatenate(ids), all_extents[:, 0], all_extents[:, 1]
 
@@ -158,31 +166,34 @@ class Renderer:
 
     # Text
 
-    def _drafts(self, number: int, context: ChatContext, tools: Any) -> "list[_BranchDraft]":
-        written = [at for at, one in enumerate(context.messages) if one.written]
+    def _drafts(self, number: int, context: ChatContext, tools: Any) -> "list[_TextDraft]":
+        written = [at for at, message in enumerate(context.messages) if message.written]
         if not written:
             return []
-        forms = [template_message(one) for one in context.messages[: written[-1] + 1]]
+        messages = context.messages[: written[-1] + 1]
+        forms = [template_message(message) for message in messages]
         if self._template.marks_generation:
             text, extents = self._template.render_marked(forms, tools)
-            if _tells_all(context.messages[: len(forms)], text, extents):
-                return [_marked(number, context, text, extents)]
-        return self._by_prefixes(number, context, forms, tools)
-
-    def _by_prefixes(
-        self, number: int, context: ChatContext, forms: list[dict[str, Any]], tools: Any
-    ) -> "list[_BranchDraft]":
-        drafts: list[_BranchDraft] = []
-        for at, message in enumerate(context.messages[: len(forms)]):
-            if not message.written:
-                continue
+            answers = [at for at, message in enumerate(messages) if message.role == "assistant"]
+            # A block for each message of the model, with all that it thought: templates that drop
+            # that show it in the last messages alone.
+            if len(answers) == len(extents) and all(
+                (messages[at].reasoning or "").strip() in text[start:end]
+                for at, (start, end) in zip(answers, extents, strict=True)
+            ):
+                return [_marked(number, messages, text, dict(zip(answers, extents, strict=True)))]
+        drafts: list[_TextDraft] = []
+        for at in written:
             text, start = self._up_to(forms, at, tools)
-            end = start + self._written(text[start:])
+            # The model writes the token that ends its turn, and no white space behind it.
+            piece = text[start:]
+            stripped = piece.rstrip()
+            end = start + len(stripped if stripped.endswith(self._special) else piece)
             if end == start:
                 continue  # nothing that this template shows
             if not drafts or not text[:start].startswith(drafts[-1].text):
-                drafts.append(_BranchDraft(number))
-            drafts[-1].add(context.messages, at, text[:end], start)
+                drafts.append(_TextDraft(number))
+            drafts[-1].add(messages, at, text[:end], start)
         return drafts
 
     def _up_to(self, forms: list[dict[str, Any]], at: int, tools: Any) -> tuple[str, int]:
@@ -196,49 +207,47 @@ class Renderer:
         before = self._template.render(forms[:at], tools)
         if not text.startswith(before):
             raise ValueError("what stands before a message depends on the message")
-        return text, _common(text, prompt)
-
-    def _written(self, piece: str) -> int:
-        """The model writes the token that ends its turn, and no white space behind it."""
-        stripped = piece.rstrip()
-        return len(stripped) if stripped.endswith(self._special) else len(piece)
+        low, high = 0, min(len(text), len(prompt))
+        while low < high:
+            middle = (low + high + 1) // 2
+            same = text[:middle] == prompt[:middle]
+            low, high = (middle, high) if same else (low, middle - 1)
+        return text, low
 
     # Tokens
 
-    def _branch(self, drafts: "Sequence[_BranchDraft]", index: int) -> tuple[Branch, int]:
-        draft = drafts[index]
+    def _branch(self, drafts: "Sequence[_TextDraft]", number: int) -> tuple[Branch, int]:
+        draft = drafts[number]
         ids, starts, ends = self.encode(draft.text)
         spans: list[TokenSpan] = []
         calls: list[int] = []
         border, known = 0, 0
         for piece in draft.pieces:
+            message, before = piece.message, piece.before
             first = max(int(np.searchsorted(starts, piece.start, "left")), known)
             last = max(int(np.searchsorted(ends, piece.end, "right")), first)
             border += int(first > known and ends[first - 1] > piece.start)
             border += int(last < len(ids) and starts[last] < piece.end)
             if first > known:
-                spans.append(_read_span(known, first, piece))
-            if last > first and piece.message.call is not None:
-                turn, seq = piece.message.turn, piece.message.seq
-                spans.append(TokenSpan(first, last, turn, _ASSISTANT, True, seq))
-                calls.append(piece.message.call)
+                role = ROLES.index(before.role if before else "user")
+                seq = before.seq if before else None
+                spans.append(TokenSpan(known, first, message.turn, role, False, seq))
+            if last > first and message.call is not None:
+                spans.append(TokenSpan(first, last, message.turn, ASSISTANT, True, message.seq))
+                calls.append(message.call)
             known = last
-        parent = index - 1 if index else None
-        same = index and drafts[index - 1].context == draft.context
+        is_fork = number and drafts[number - 1].context == draft.context
         branch = Branch(
             input_ids=ids[:known],
             spans=tuple(spans),
             calls=tuple(calls),
-            parent=parent,
-            link=None if parent is None else "fork" if same else "compaction",
+            parent=number - 1 if number else None,
+            link=None if not number else "fork" if is_fork else "compaction",
             token_source="renderer",
             tokenizer=self.tokenizer_sha256,
             template=self.template_sha256,
         )
         return branch, border
-
-
-_ASSISTANT = ROLES.index("assistant")
 
 
 class _WrittenPiece(NamedTuple):
@@ -252,7 +261,7 @@ class _WrittenPiece(NamedTuple):
 
 
 @dataclass(slots=True)
-class _BranchDraft:
+class _TextDraft:
     """A branch, as text."""
 
     context: int
@@ -265,72 +274,23 @@ class _BranchDraft:
         self.pieces.append(_WrittenPiece(start, len(text), messages[at], before))
 
 
-def _tells_all(messages: Sequence[ChatMessage], text: str, extents: Extents) -> bool:
-    """A block for each message of the model, with all that it thought: templates that drop that
-    show it in the last messages alone."""
-    said = [one for one in messages if one.role == "assistant"]
-    if len(said) != len(extents):
-        return False
-    return all(
-        (one.reasoning or "").strip() in text[start:end]
-        for one, (start, end) in zip(said, extents, strict=True)
-    )
-
-
-def _marked(number: int, context: ChatContext, text: str, extents: Extents) -> _BranchDraft:
-    draft = _BranchDraft(number)
-    left = iter(extents)
-    for at, message in enumerate(context.messages):
-        if message.role != "assistant" or (extent := next(left, None)) is None:
-            continue
-        if message.written:
-            draft.add(context.messages, at, text[: extent[1]], extent[0])
+def _marked(
+    number: int,
+    messages: Sequence[ChatMessage],
+    text: str,
+    extents: Mapping[int, tuple[int, int]],
+) -> _TextDraft:
+    draft = _TextDraft(number)
+    for at, (start, end) in extents.items():
+        if messages[at].written:
+            draft.add(messages, at, text[:end], start)
     return draft
 
 
-def _read_span(start: int, end: int, piece: _WrittenPiece) -> TokenSpan:
-    role = ROLES.index(piece.before.role if piece.before else "user")
-    seq = piece.before.seq if piece.before else None
-    return TokenSpan(start, end, piece.message.turn, role, False, seq)
-
-
-def _tools(conversation: Conversation) -> Any:
-    return None if conversation.tools is None else msgspec.json.decode(conversation.tools)
-
-
-def _common(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
-    return low
-
-
-def _equal(one: Ids, other: Ids) -> int:
+def _equal(ids: Ids, others: Ids) -> int:
     """How many are equal from the beginning."""
-    unequal = np.flatnonzero(one != other)
-    return int(unequal[0]) if len(unequal) else len(one)
-
-
-def _borders(added: "Iterable[AddedToken]") -> re.Pattern[str] | None:
-    """Special tokens that begin where their text does, longer ones before their beginnings."""
-    texts = [
-        token.content
-        for token in added
-        if token.special and not (token.lstrip or token.normalized or token.single_word)
-    ]
-    longest_first = sorted(texts, key=lambda text: (-len(text), text))
-    return re.compile("|".join(map(re.escape, longest_first))) if texts else None
-
-
-# Files
-
-
-def _read(path: Path, what: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(what=f"{what} {path}", why=str(error)) from error
+    unequal = np.flatnonzero(ids != others)
+    return int(unequal[0]) if len(unequal) else len(ids)
 
 
 def _open_tokenizer(content: bytes, where: str) -> "Tokenizer":

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from penstock.shards.schema import ROLES, TokenSource
 from penstock_jobs.shards.conversation import Conversation, ModelCall
-from penstock_jobs.shards.engine_tokens import (
+from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_payload import (
     ANY,
     EngineTokens,
     ExpectedTokens,
@@ -26,9 +27,9 @@ from penstock_jobs.shards.engine_tokens import (
     Runs,
     read_tokens,
 )
-from penstock_jobs.shards.session_events import EventProblem
 
-Link = Literal["fork", "compaction"]
+BranchLink = Literal["fork", "compaction"]
+ASSISTANT = ROLES.index("assistant")
 
 
 class TokenSpan(NamedTuple):
@@ -58,7 +59,7 @@ class Branch:
     routes: ExpertRoutes | None = None
     #: The branch before it in the session, and why it did not go on.
     parent: int | None = None
-    link: Link | None = None
+    link: BranchLink | None = None
     token_source: TokenSource = "engine"
     tokenizer: str | None = None
     template: str | None = None
@@ -94,8 +95,11 @@ class EngineBranches(NamedTuple):
 def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) -> EngineBranches:
     """Of the calls that the model wrote here for the first time and that carry ids. Where some
     calls of a session have log-probabilities, those without are read and not trained."""
-    tree, memory = _BranchTree(), PromptMemory()
+    drafts: list[_BranchDraft] = []
+    current: _BranchDraft | None = None
+    memory = PromptMemory()
     problems: list[EventProblem] = []
+    broken_before: list[str] = []
     text_only = 0
     for call in conversation.calls:
         if call.flags & {"copied", "synthetic"}:
@@ -103,59 +107,74 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
         tokens = read_tokens(call.tokens, expected, memory)
         if tokens is None:
             text_only += 1
-            continue
-        if isinstance(tokens, str):
-            tree.broken(tokens)
+        elif isinstance(tokens, str):
+            # The call is not trained: said of the branch that it stands in or before.
+            (broken_before if current is None else current.problems).append(tokens)
             problems.append(_problem(tokens, call))
         else:
             problems += [_problem(kind, call) for kind in tokens.lacks]
-            tree.add(call, tokens)
-    problems += [_problem("logprobs_missing", call) for call in tree.leave_out_bare()]
-    return EngineBranches(tree.branches(), problems, text_only)
-
-
-def cut(branch: Branch, max_length: int) -> Branch | None:
-    """Without the last calls, so that it is no longer than that; None if not even the first fits.
-    What stays was sampled under what stands before it, as it was: cutting at the left would leave
-    log-probabilities of a context that is not there."""
-    kept = [span.sampled and span.end <= max_length for span in branch.spans]
-    if not any(kept):
-        return None
-    count = len(kept) - kept[::-1].index(True)
-    end = branch.spans[count - 1].end
-    sampled = sum(span.sampled for span in branch.spans[:count])
-    routes = branch.routes
-    if routes is not None:
-        last = min(routes.start + routes.rows, end)
-        rows, data = last - routes.start, routes.part(routes.start, last)
-        routes = replace(routes, rows=rows, data=data) if rows > 0 else None
-    runs = branch.version_runs
-    return replace(
-        branch,
-        input_ids=branch.input_ids[:end],
-        spans=branch.spans[:count],
-        calls=branch.calls[:sampled],
-        rollout_logprobs=None if (found := branch.rollout_logprobs) is None else found[:end],
-        version_runs=None if runs is None else tuple(run for run in runs if run[0] < end),
-        routes=routes,
-        was_cut=True,
-    )
+            going_on = (draft for draft in drafts if draft.goes_on_in(tokens))
+            parent, current = current, max(going_on, key=lambda draft: len(draft.ids), default=None)
+            if current is None:
+                current = _BranchDraft(len(drafts), tokens.tokenizer, tokens.template)
+                current.problems, broken_before = broken_before, []
+                if parent is not None:
+                    current.parent = parent.number
+                    current.link = "fork" if parent.context == call.context else "compaction"
+                drafts.append(current)
+            current.add(call, tokens)
+    if any(draft.logprobs for draft in drafts):
+        for draft in drafts:
+            draft.leave_out_bare()
+            problems += [_problem("logprobs_missing", call) for call, _ in draft.bare]
+    return EngineBranches([draft.finished() for draft in drafts], problems, text_only)
 
 
 def _problem(kind: str, call: ModelCall) -> EventProblem:
     return EventProblem(kind, call.seq, call.event_id, call.call_id)
 
 
+def cut(branch: Branch, max_length: int) -> Branch | None:
+    """Without the last calls, so that it is no longer than that; None if not even the first fits.
+    What stays was sampled under what stands before it, as it was: cutting at the left would leave
+    log-probabilities of a context that is not there."""
+    fitting = [
+        position
+        for position, span in enumerate(branch.spans)
+        if span.sampled and span.end <= max_length
+    ]
+    if not fitting:
+        return None
+    spans = branch.spans[: fitting[-1] + 1]
+    end = spans[-1].end
+    routes, logprobs, runs = branch.routes, branch.rollout_logprobs, branch.version_runs
+    if routes is not None:
+        last = min(routes.start + routes.rows, end)
+        rows, data = last - routes.start, routes.part(routes.start, last)
+        routes = replace(routes, rows=rows, data=data) if rows > 0 else None
+    return replace(
+        branch,
+        input_ids=branch.input_ids[:end],
+        spans=spans,
+        calls=branch.calls[: sum(span.sampled for span in spans)],
+        rollout_logprobs=None if logprobs is None else logprobs[:end],
+        version_runs=None if runs is None else tuple(run for run in runs if run[0] < end),
+        routes=routes,
+        was_cut=True,
+    )
+
+
 @dataclass(slots=True, eq=False)
-class _OpenBranch:
+class _BranchDraft:
     """A branch that calls may still go on with."""
 
-    context: int
+    number: int
     tokenizer: str | None
     template: str | None
-    parent: int | None
-    link: Link | None
-    #: The last that is known.
+    parent: int | None = None
+    link: BranchLink | None = None
+    #: The last that are known.
+    context: int = 0
     version: int | None = None
     ids: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     spans: list[TokenSpan] = field(default_factory=list)
@@ -179,11 +198,12 @@ class _OpenBranch:
         return bool(same_end) and np.array_equal(tokens.prompt[:length], self.ids)
 
     def add(self, call: ModelCall, tokens: EngineTokens) -> None:
-        known, read, end = len(self.ids), len(tokens.prompt), len(tokens)
+        known, read = len(self.ids), len(tokens.prompt)
+        end = read + len(tokens.completion)
         if read > known:
             role = ROLES.index(call.after)
             self.spans.append(TokenSpan(known, read, call.turn, role, False, call.after_seq))
-        self.spans.append(TokenSpan(read, end, call.turn, ROLES.index("assistant"), True, call.seq))
+        self.spans.append(TokenSpan(read, end, call.turn, ASSISTANT, True, call.seq))
         self.ids = np.concatenate([tokens.prompt, tokens.completion])
         self.calls.append(call.number)
         if tokens.logprobs is None:
@@ -194,7 +214,7 @@ class _OpenBranch:
         self.version = runs[-1][1] if runs else self.version
         self.runs.append(runs and tuple((read + start, version) for start, version in runs))
         self.temperatures.add(call.temperature)
-        self.routes.append(_own(tokens.routes, self.routes))
+        self.routes.append(_own_rows(tokens.routes, self.routes))
         self.problems += tokens.lacks
         self.context = call.context
 
@@ -205,97 +225,48 @@ class _OpenBranch:
             self.problems.append("logprobs_missing")
 
     def finished(self) -> Branch:
-        routes, problems = _joined(self.routes, len(self.ids)), list(self.problems)
+        routes = _joined(self.routes, len(self.ids))
         if routes is None and any(self.routes):
-            problems.append("routes_incomplete")
-        shared = len(self.temperatures) == 1
+            self.problems.append("routes_incomplete")
+        logprobs = np.zeros(len(self.ids), dtype=np.float32) if self.logprobs else None
+        for start, values in self.logprobs:
+            assert logprobs is not None
+            logprobs[start : start + len(values)] = values
         return Branch(
             input_ids=self.ids,
             spans=tuple(self.spans),
             calls=tuple(self.calls),
-            rollout_logprobs=self._all_logprobs(),
+            rollout_logprobs=logprobs,
             version_runs=_merged(self.runs),
-            temperature=next(iter(self.temperatures)) if shared else None,
+            temperature=next(iter(self.temperatures)) if len(self.temperatures) == 1 else None,
             routes=routes,
             parent=self.parent,
             link=self.link,
             tokenizer=self.tokenizer,
             template=self.template,
-            problems=tuple(dict.fromkeys(problems)),
+            problems=tuple(dict.fromkeys(self.problems)),
         )
 
-    def _all_logprobs(self) -> Floats | None:
-        if not self.logprobs:
+
+def _merged(runs_of_calls: Sequence[Runs | None]) -> Runs | None:
+    merged: list[tuple[int, int]] = []
+    for runs in runs_of_calls:
+        if runs is None:
             return None
-        found = np.zeros(len(self.ids), dtype=np.float32)
-        for start, values in self.logprobs:
-            found[start : start + len(values)] = values
-        return found
+        for start, version in runs:
+            if not merged or merged[-1][1] != version:
+                merged.append((start, version))
+    return tuple(merged)
 
 
-class _BranchTree:
-    def __init__(self) -> None:
-        self._growing: list[_OpenBranch] = []
-        self._current: int | None = None
-        self._waiting: list[str] = []
-
-    def broken(self, kind: str) -> None:
-        """A call is not trained: said of the branch that it stands in or before."""
-        if self._current is None:
-            self._waiting.append(kind)
-        else:
-            self._growing[self._current].problems.append(kind)
-
-    def add(self, call: ModelCall, tokens: EngineTokens) -> None:
-        going_on = (one for one in self._growing if one.goes_on_in(tokens))
-        chosen = max(going_on, key=lambda one: len(one.ids), default=None)
-        if chosen is None:
-            chosen = self._begin(call, tokens)
-        chosen.add(call, tokens)
-        self._current = self._growing.index(chosen)
-
-    def leave_out_bare(self) -> list[ModelCall]:
-        if not any(one.logprobs for one in self._growing):
-            return []
-        for one in self._growing:
-            one.leave_out_bare()
-        return [call for one in self._growing for call, _ in one.bare]
-
-    def branches(self) -> list[Branch]:
-        return [one.finished() for one in self._growing]
-
-    def _begin(self, call: ModelCall, tokens: EngineTokens) -> _OpenBranch:
-        parent = self._current
-        link: Link | None = None
-        if parent is not None:
-            same = self._growing[parent].context == call.context
-            link = "fork" if same else "compaction"
-        begun = _OpenBranch(call.context, tokens.tokenizer, tokens.template, parent, link)
-        begun.problems, self._waiting = self._waiting, []
-        self._growing.append(begun)
-        return begun
-
-
-def _merged(runs: Sequence[Runs | None]) -> Runs | None:
-    found: list[tuple[int, int]] = []
-    for some in runs:
-        if some is None:
-            return None
-        for start, version in some:
-            if not found or found[-1][1] != version:
-                found.append((start, version))
-    return tuple(found)
-
-
-# Experts
-
-
-def _own(routes: ExpertRoutes | None, before: Iterable[ExpertRoutes | None]) -> ExpertRoutes | None:
+def _own_rows(
+    routes: ExpertRoutes | None, earlier: Iterable[ExpertRoutes | None]
+) -> ExpertRoutes | None:
     """Without the rows of tokens that earlier calls gave: what they were sampled with counts, and
     a long session would hold its beginning once for each call."""
     if routes is None:
         return None
-    covered = max((one.start + one.rows for one in before if one), default=routes.start)
+    covered = max((part.start + part.rows for part in earlier if part), default=routes.start)
     start = min(max(covered, routes.start), routes.start + routes.rows)
     rows = routes.start + routes.rows - start
     return replace(routes, start=start, rows=rows, data=routes.part(start, start + rows))
@@ -303,15 +274,15 @@ def _own(routes: ExpertRoutes | None, before: Iterable[ExpertRoutes | None]) -> 
 
 def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:
     """One run of rows, up to the last token or the one before it; None where there are gaps."""
-    found = [part for part in parts if part is not None and part.rows]
-    if not found:
+    present = [part for part in parts if part is not None and part.rows]
+    if not present:
         return None
-    first, end = found[0], found[0].start
+    first, end = present[0], present[0].start
     kind = (first.layers, first.topk, first.dtype)
-    for part in found:
+    for part in present:
         if part.start != end or (part.layers, part.topk, part.dtype) != kind:
             return None
         end += part.rows
     if end not in (length, length - 1):
         return None
-    return replace(first, rows=end - first.start, data=b"".join(part.data for part in found))
+    return replace(first, rows=end - first.start, data=b"".join(part.data for part in present))

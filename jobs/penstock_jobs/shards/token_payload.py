@@ -25,7 +25,6 @@ Runs = tuple[tuple[int, int], ...]
 _INT32_END = 2**31
 #: Bytes of a list that has a comma, if it has two ids.
 _COMMA_WITHIN = 32
-_NONE = np.empty(0, dtype=np.int64)
 _DTYPES = ("uint8", "int16", "uint16", "int32")
 
 
@@ -48,6 +47,10 @@ class _RoutesPayload(Struct, gc=False):
 _decoder = msgspec.json.Decoder(_TokensPayload | None)
 _ids_decoder = msgspec.json.Decoder(list[int] | None)
 _routes_decoder = msgspec.json.Decoder(_RoutesPayload | None)
+
+
+class _Broken(Exception):
+    """A part of the tokens does not hold together; the only argument names what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +78,10 @@ class ExpertRoutes:
     dtype: str
     data: bytes
 
-    @property
-    def row_bytes(self) -> int:
-        return self.layers * self.topk * np.dtype(self.dtype).itemsize
-
     def part(self, start: int, end: int) -> bytes:
         """Of the tokens from `start` up to `end`."""
-        size = self.row_bytes
-        return self.data[(start - self.start) * size : (end - self.start) * size]
+        row_bytes = self.layers * self.topk * np.dtype(self.dtype).itemsize
+        return self.data[(start - self.start) * row_bytes : (end - self.start) * row_bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,9 +97,6 @@ class EngineTokens:
     #: What is wrong with a part that tokens can be trained without.
     lacks: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.prompt) + len(self.completion)
-
 
 class PromptMemory:
     """The ids of the call before, as they were written. A prompt is nearly always what was there
@@ -109,15 +105,17 @@ class PromptMemory:
 
     def __init__(self) -> None:
         self._text = b""
-        self._ids = _NONE
+        self._ids = np.empty(0, dtype=np.int64)
 
     def decode(self, prompt: bytes, completion: bytes) -> tuple[Wide, Wide]:
         """Raises msgspec's errors for what is no list of whole numbers, and OverflowError."""
-        written, asked = _decoded(completion), self._prompt(prompt)
-        if len(asked) and len(written):
-            self._text = prompt[:-1] + _comma(prompt) + completion[1:-1]
-            self._ids = np.concatenate([asked, written])
-        return asked, written
+        written, read = _decoded(completion), self._prompt(prompt)
+        if len(read) and len(written):
+            # Separated as this producer writes lists.
+            comma = b", " if b", " in prompt[:_COMMA_WITHIN] else b","
+            self._text = prompt[:-1] + comma + completion[1:-1]
+            self._ids = np.concatenate([read, written])
+        return read, written
 
     def _prompt(self, prompt: bytes) -> Wide:
         size = len(self._text)
@@ -128,15 +126,6 @@ class PromptMemory:
         if behind == b"," and not len(more):  # a comma with nothing behind it: no list
             return _decoded(prompt)
         return np.concatenate([self._ids, more])
-
-
-def _comma(text: bytes) -> bytes:
-    """As this producer writes lists."""
-    return b", " if b", " in text[:_COMMA_WITHIN] else b","
-
-
-def _text(said: Raw | UnsetType) -> bytes:
-    return b"null" if said is UNSET else bytes(said)
 
 
 def _decoded(text: bytes) -> Wide:
@@ -151,11 +140,12 @@ def read_tokens(
     if raw is None:
         return None
     try:
-        said = _decoder.decode(raw)
-        if said is None:
+        payload = _decoder.decode(raw)
+        if payload is None:
             return None
-        memory = memory or PromptMemory()
-        prompt, completion = memory.decode(_text(said.prompt_ids), _text(said.completion_ids))
+        lists = (payload.prompt_ids, payload.completion_ids)
+        texts = [b"null" if ids is UNSET else bytes(ids) for ids in lists]
+        prompt, completion = (memory or PromptMemory()).decode(*texts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "tokens_unreadable"
     except OverflowError:
@@ -164,82 +154,79 @@ def read_tokens(
         return None
     if not len(prompt):
         return "prompt_ids_missing"
-    return _checked(said, (prompt, completion), expected)
+    try:
+        return _checked(payload, prompt, completion, expected)
+    except _Broken as broken:
+        return str(broken)
 
 
 def is_digest(name: str) -> bool:
-    """A SHA-256, as `Expected.tokenizer` is."""
+    """A SHA-256, as `ExpectedTokens.tokenizer` is."""
     return len(name) == 64 and not set(name) - set("0123456789abcdef")
 
 
 def _checked(
-    said: _TokensPayload, ids: tuple[Wide, Wide], expected: ExpectedTokens
-) -> EngineTokens | str:
+    payload: _TokensPayload, prompt: Wide, completion: Wide, expected: ExpectedTokens
+) -> EngineTokens:
     end = min(expected.vocabulary or _INT32_END, _INT32_END)
-    prompt, completion = (_ids(one, end) for one in ids)
-    if prompt is None or completion is None:
-        return "ids_out_of_range"
-    tokenizer = (said.tokenizer or "").removeprefix("sha256:") or None
-    if _contradicts(tokenizer, expected.tokenizer):
-        return "other_tokenizer"
-    logprobs = _logprobs(said.logprobs, len(completion))
-    if isinstance(logprobs, str):
-        return logprobs
-    if not _are_runs(said.policy_version_runs, len(completion)):
-        return "version_runs"
-    runs, lacks = _runs(said.policy_version_runs)
-    if runs is not None and any(one[1] > following[1] for one, following in pairwise(runs)):
-        return "version_runs"
-    routes = _routes(said.routed_experts, len(prompt), len(completion))
-    if isinstance(routes, str):
-        lacks, routes = (*lacks, routes), None
-    template = (said.template or "").removeprefix("sha256:") or None
+    for ids in (prompt, completion):
+        if len(ids) and (ids.min() < 0 or ids.max() >= end):
+            raise _Broken("ids_out_of_range")
+    tokenizer = (payload.tokenizer or "").removeprefix("sha256:") or None
+    contradicts = expected.tokenizer is not None and tokenizer != expected.tokenizer
+    if tokenizer is not None and is_digest(tokenizer) and contradicts:
+        raise _Broken("other_tokenizer")
+    logprobs = _logprobs(payload.logprobs, len(completion))
+    runs = _version_runs(payload.policy_version_runs or [], len(completion))
+    lacks = ["versions_not_numbers"] if payload.policy_version_runs and runs is None else []
+    routes = None
+    try:
+        routes = _routes(payload.routed_experts, len(prompt), len(completion))
+    except _Broken as broken:
+        lacks.append(str(broken))
     return EngineTokens(
-        prompt, completion, logprobs, runs, routes, tokenizer, template, lacks=lacks
+        prompt.astype(np.int32),
+        completion.astype(np.int32),
+        logprobs,
+        runs,
+        routes,
+        tokenizer,
+        template=(payload.template or "").removeprefix("sha256:") or None,
+        lacks=tuple(lacks),
     )
 
 
-def _contradicts(tokenizer: str | None, expected: str | None) -> bool:
-    known = expected is not None and tokenizer is not None and is_digest(tokenizer)
-    return known and tokenizer != expected
-
-
-def _ids(values: Wide, end: int) -> Ids | None:
-    if len(values) and (values.min() < 0 or values.max() >= end):
+def _logprobs(reported: list[float] | None, length: int) -> Floats | None:
+    if not reported:
         return None
-    return values.astype(np.int32)
-
-
-def _logprobs(said: list[float] | None, length: int) -> Floats | str | None:
-    if not said:
-        return None
-    if len(said) != length:
-        return "logprobs_length"
+    if len(reported) != length:
+        raise _Broken("logprobs_length")
     with np.errstate(over="ignore"):  # what float32 cannot hold is not finite
-        values = np.array(said, dtype=np.float64).astype(np.float32)
+        values = np.array(reported, dtype=np.float64).astype(np.float32)
     if not np.isfinite(values).all():
-        return "logprobs_not_finite"
-    return "logprobs_positive" if (values > 0).any() else values
+        raise _Broken("logprobs_not_finite")
+    if (values > 0).any():
+        raise _Broken("logprobs_positive")
+    return values
 
 
-def _are_runs(said: list[tuple[int, Any]] | None, length: int) -> bool:
-    """They begin at the first token, ascend, and none begins behind the last."""
-    if not said:
-        return True
-    starts = [start for start, _ in said]
-    ascending = all(one < following for one, following in pairwise(starts))
-    return starts[0] == 0 and ascending and starts[-1] < length
-
-
-def _runs(said: list[tuple[int, Any]] | None) -> tuple[Runs | None, tuple[str, ...]]:
-    found: list[tuple[int, int]] = []
-    for start, value in said or ():
-        version = _version(value)
+def _version_runs(reported: list[tuple[int, Any]], length: int) -> Runs | None:
+    """They begin at the first token, ascend, and none begins behind the last; versions never go
+    back. None where some version is no number."""
+    starts = [start for start, _ in reported]
+    ascending = all(start < later for start, later in pairwise([*starts, length]))
+    if reported and (starts[0] != 0 or not ascending):
+        raise _Broken("version_runs")
+    versions = [_version(value) for _, value in reported]
+    runs: list[tuple[int, int]] = []
+    for start, version in zip(starts, versions, strict=True):
         if version is None:
-            return None, ("versions_not_numbers",)
-        if not found or found[-1][1] != version:
-            found.append((start, version))
-    return tuple(found) or None, ()
+            return None
+        if not runs or runs[-1][1] != version:
+            runs.append((start, version))
+    if any(earlier[1] > later[1] for earlier, later in pairwise(runs)):
+        raise _Broken("version_runs")
+    return tuple(runs) or None
 
 
 def _version(value: Any) -> int | None:
@@ -250,35 +237,32 @@ def _version(value: Any) -> int | None:
     return value if 0 <= value < _INT32_END else None
 
 
-def _routes(raw: Raw | UnsetType, prompt: int, completion: int) -> ExpertRoutes | str | None:
+def _routes(raw: Raw | UnsetType, prompt: int, completion: int) -> ExpertRoutes | None:
     """Rows for all tokens, or those of the completion; the last token may have none, since it was
     never fed to the model."""
     if raw is UNSET:
         return None
     try:
-        said = _routes_decoder.decode(raw)
-        if said is None:
+        payload = _routes_decoder.decode(raw)
+        if payload is None:
             return None
-        data = binascii.a2b_base64(said.data, strict_mode=True)
-    except (msgspec.MsgspecError, ValueError):  # base64's errors are ValueErrors
-        return "routes_unreadable"
-    if said.dtype not in _DTYPES or len(said.shape) != 3 or min(said.shape) < 1:
-        return "routes_unreadable"
-    if len(data) != prod(said.shape) * np.dtype(said.dtype).itemsize:
-        return "routes_length"
-    rows, layers, topk = said.shape
-    if not _are_experts(np.frombuffer(data, said.dtype).reshape(-1, topk)):
-        return "routes_not_experts"
+        data = binascii.a2b_base64(payload.data, strict_mode=True)
+    except (msgspec.MsgspecError, ValueError) as error:  # base64's errors are ValueErrors
+        raise _Broken("routes_unreadable") from error
+    shape, dtype = payload.shape, payload.dtype
+    if dtype not in _DTYPES or len(shape) != 3 or min(shape) < 1:
+        raise _Broken("routes_unreadable")
+    if len(data) != prod(shape) * np.dtype(dtype).itemsize:
+        raise _Broken("routes_length")
+    rows, layers, topk = shape
+    # Experts are numbers from 0, none twice for a token and layer: some engines fill rows that they
+    # do not know with -1 or with zeros.
+    choices = np.sort(np.frombuffer(data, dtype).reshape(-1, topk), axis=1)
+    if (choices[:, 0] < 0).any() or (choices[:, 1:] == choices[:, :-1]).any():
+        raise _Broken("routes_not_experts")
     length = prompt + completion
     if rows in (length, length - 1):
-        return ExpertRoutes(0, rows, layers, topk, said.dtype, data)
+        return ExpertRoutes(0, rows, layers, topk, dtype, data)
     if rows in (completion, completion - 1):
-        return ExpertRoutes(prompt, rows, layers, topk, said.dtype, data)
-    return "routes_length"
-
-
-def _are_experts(choices: NDArray[Any]) -> bool:
-    """Numbers from 0, none twice for a token and layer: some engines fill rows that they do not
-    know with -1 or with zeros."""
-    in_order = np.sort(choices, axis=1)
-    return bool((in_order[:, 0] >= 0).all() and (in_order[:, 1:] != in_order[:, :-1]).all())
+        return ExpertRoutes(prompt, rows, layers, topk, dtype, data)
+    raise _Broken("routes_length")
