@@ -73,7 +73,7 @@ simulator-study: .venv/ready ## compare rewards with what the simulator knows, o
 	$(BIN)/python -m bench.simulator_truth $(ARGS)
 
 .PHONY: plots
-plots: .venv/ready ## draw the plots of docs/rewards.md anew, from the functions themselves
+plots: .venv/ready ## draw the plots of the pages on rewards anew, from the functions themselves
 	$(BIN)/python -m bench.plots $(ARGS)
 
 .PHONY: docs

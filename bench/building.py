@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from bench.figures import Figure, at_least
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import current
 from penstock.shards.manifest import folder_of
 from penstock_jobs.shards.build import ShardBuild, build_shard

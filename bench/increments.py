@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.figures import Figure, at_most
 from bench.measure import cpu_seconds
 from bench.traffic import make_traffic
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import current
 from penstock.lake.merges import SEGMENTS, choose_merges, merge_each
 from penstock.lake.settings import LakeSettings

@@ -74,7 +74,7 @@ def _ingest(
         queryable_s = _queryable_seconds(server)
         visible_s = _visible_seconds(server, data)
     with open_existing(data) as lake:
-        found = read_statistics(lake)
+        held = read_statistics(lake)
     return Ingested(
         cpu_s=after.cpu_s - before.cpu_s,
         wall_s=wall_s,
@@ -83,8 +83,8 @@ def _ingest(
         acks_s=acks,
         queryable_s=queryable_s,
         visible_s=visible_s,
-        stored=found.events,
-        bytes_per_event=found.bytes_per_event,
+        stored=held["events"],
+        bytes_per_event=held["bytes_per_event"],
     )
 
 

@@ -99,16 +99,16 @@ def ingest_over_kafka(servers: Servers, bodies: Sequence[bytes], events: int) ->
         used = [usage_of(pid).cpu_s - was for pid, was in zip(pids, before, strict=True)]
         with open_existing(data) as lake:
             merge_cpu_s = cpu_seconds(lambda: _merge_all(lake))
-            found = read_statistics(lake)
+            held = read_statistics(lake)
         log_bytes = servers.topic_bytes("whole")
-    assert found.events == events
+    assert held["events"] == events
     return OverKafka(
         gateway_cpu_s=used[0],
         writer_cpu_s=used[1],
         broker_cpu_s=used[2],
         merge_cpu_s=merge_cpu_s,
         log_bytes=log_bytes,
-        lake_bytes=found.bytes_per_event * events,
+        lake_bytes=held["bytes_per_event"] * events,
     )
 
 

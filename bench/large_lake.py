@@ -19,7 +19,7 @@ from penstock.lake.commits import (
     release_claim,
 )
 from penstock.lake.lake import Lake, open_or_make
-from penstock.lake.rows import EVENT_ROWS, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX, RowGroupLimits
+from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
 from penstock.lake.segments import SegmentWriter, new_name
 from penstock.settings import load_settings
 
@@ -71,8 +71,7 @@ def _rows(number: int) -> pa.Table:
 def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
     name = new_name(0, "made")
     commits.announce_file(lake.database, name, 0, claim.owner, claim.epoch)
-    limits = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
-    writer = SegmentWriter(lake.store, name, limits, lake.summariser)
+    writer = SegmentWriter(lake.store, name, ROW_GROUPS, lake.summariser)
     with writer:
         writer.write(rows)
     key = LedgerKey("default", "made", 0)

@@ -20,7 +20,7 @@ from penstock.shards.manifest import Counts, Manifest, folder_of
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits, PartWriter
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 
 _TOKENS = 60_000_000
 _LENGTHS = (1_000, 12_000)

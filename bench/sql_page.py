@@ -43,7 +43,7 @@ def columns(kinds: Mapping[str, str], explained: Sequence[tuple[list[str], str]]
         kind = list(dict.fromkeys(kinds[name] for name in group))
         if len(kind) > 1:
             kind = [kinds[name] for name in group]
-        shown = "" if meaning == _SHARED else f" {', '.join(kind)}"
+        shown = "" if meaning == _SHARED or kind == ["VARCHAR"] else f" {', '.join(kind)}"
         lines += f"- {', '.join(f'`{name}`' for name in group)}{shown}: {meaning}\n"
     return lines
 

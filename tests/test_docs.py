@@ -47,13 +47,13 @@ def test_the_docs_list_the_settings_as_they_are_declared() -> None:
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_metric_stands_in_the_docs_with_its_meaning(name: str) -> None:
-    metric = CATALOGUE[name]  # type: ignore[index]
-    assert f"| `{PREFIX}{name}` | {metric.kind.__name__.lower()} |" in page("docs/metrics.md")
+    metric = CATALOGUE[name]
+    assert f"- `{PREFIX}{name}` {metric.kind.__name__.lower()}" in page("docs/metrics.md")
     assert metric.meaning in page("docs/metrics.md")
 
 
 def test_the_docs_name_no_metric_or_setting_that_does_not_exist() -> None:
-    metrics = set(re.findall(rf"^\| `{PREFIX}(\w+)`", page("docs/metrics.md"), re.MULTILINE))
+    metrics = set(re.findall(rf"^- `{PREFIX}(\w+)`", page("docs/metrics.md"), re.MULTILINE))
     assert metrics == set(CATALOGUE)
     text = "".join(page(str(path.relative_to(ROOT))) for path in (ROOT / "docs").glob("*.md"))
     named = {name.lower() for name in re.findall(r"PENSTOCK_([A-Z_]+[A-Z])", text)}
@@ -87,11 +87,47 @@ def test_the_tables_of_sql_are_those_of_the_views(tmp_path: Path) -> None:
         assert written(page("docs/sql.md"), by_hand.lake) == page("docs/sql.md")
 
 
+def test_the_queries_of_sql_run(tmp_path: Path) -> None:
+    queries = re.findall(r"```sql\n(.*?)```", page("docs/sql.md"), re.DOTALL)
+    assert len(queries) == len(view_names())
+    with hand_lake(tmp_path) as by_hand:
+        for query in queries:
+            by_hand.lake.query(query).arrow()
+
+
+def linked() -> list[tuple[str, str, str]]:
+    """Each link to a file of this repository: the page, the file, the heading."""
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    return [
+        (str(path.relative_to(ROOT)), target, heading)
+        for path in pages
+        for target, heading in re.findall(
+            r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", path.read_text("utf-8")
+        )
+    ]
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for name, target, heading in linked():
+        file = (ROOT / name).parent / target if target else ROOT / name
+        assert file.exists(), (name, target)
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in titles]
+            assert heading in anchors, (name, target, heading)
+
+
+def test_the_files_that_the_page_on_architecture_names_are_there() -> None:
+    rooms = [ROOT / "platform" / "penstock", ROOT / "jobs" / "penstock_jobs"]
+    for name in re.findall(r"`(?:penstock/)?(\w+/[\w/]+\.py)`", page("docs/architecture.md")):
+        assert any((room / name).exists() for room in rooms), name
+
+
 @pytest.mark.parametrize("name", commands())
 def test_every_command_stands_in_the_docs(name: str) -> None:
     program, first, *rest = name.split()
     row = next(
-        r for r in page("docs/commands.md").splitlines() if r.startswith(f"| `{program} {first}` |")
+        r for r in page("docs/commands.md").splitlines() if r.startswith(f"- `{program} {first}`:")
     )
     assert all(f"`{word}`" in row for word in rest)
 

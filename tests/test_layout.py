@@ -8,6 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from prometheus_client import Counter, Gauge, Histogram
+
+from penstock.metrics import CATALOGUE
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("platform/penstock", "jobs/penstock_jobs")
@@ -93,3 +96,11 @@ def test_lock_holds_every_dependency_and_no_host() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     assert names - set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)) == set()
     assert "://" not in lock
+
+
+def test_each_metric_is_in_the_catalogue_and_is_used_as_its_kind() -> None:
+    kinds = {"add": Counter, "set": Gauge, "observe": Histogram}
+    pattern = re.compile(r'metrics\.(add|set|observe)\(\s*"(\w+)"')
+    texts = [path.read_text() for room in PACKAGES for path in (ROOT / room).rglob("*.py")]
+    used = {name: kinds[verb] for text in texts for verb, name in pattern.findall(text)}
+    assert used == {name: metric.kind for name, metric in CATALOGUE.items()}

@@ -77,28 +77,28 @@ class Settings:
     database_url: str = setting(
         "",
         "metadata database; default sqlite:///DIR/penstock.db",
-        "Set it to PostgreSQL when several processes or machines share a lake.",
+        "Set it to PostgreSQL when several machines share a lake.",
     )
     log_url: str = setting(
         "",
         "event log; default local:DIR/log",
-        "Set it to Kafka when gateways and writers run on several machines.",
+        "Set it to Kafka when several machines take events.",
     )
     store_url: str = setting(
         "",
         "object store of the lake; default file://DIR/lake",
-        "Set it to a bucket when the lake outgrows a disk or several machines read it.",
+        "Set it to a bucket when several machines read the lake, or it outgrows a disk.",
     )
     shutdown_seconds_max: float = setting(
         20.0,
         "time to flush after a signal to stop",
-        "Keep it below the time after which your supervisor kills the process.",
+        "Keep it below the time after which a supervisor kills.",
         minimum=0,
     )
     log_format: str = setting(
         "text",
         "log lines as text or json",
-        "Set it to json where a program collects the log lines.",
+        "Set it to json where a program collects them.",
         choices=("text", "json"),
     )
     #: Of each room that is not at its defaults.

@@ -1,16 +1,28 @@
-"""What users write in TOML, read key by key: what is unknown or cannot be meant is refused by name.
+"""What users write in TOML, read key by key or as a dataclass: what is unknown or cannot be meant
+is refused by name.
 
 `where` says in which file, and in which part of it. All raise InvalidInput.
 """
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from penstock.errors import InvalidInput
+
+#: Types of the fields of a section: any number, whole numbers from 1 and from 0 on, and a time such
+#: as 90s.
+Number = Annotated[float, "number"]
+Positive = Annotated[int, 1]
+NotNegative = Annotated[int, 0]
+Seconds = Annotated[int, "s"]
+
+Section = TypeVar("Section")
 
 #: A time of more is meant by nobody, and no clock has it.
 _DURATION_DIGITS_MAX = 9
@@ -134,3 +146,60 @@ def choice(
     if value not in of:
         raise InvalidInput(what=where, why=f"{key} is {value!r}, not {' or '.join(of)}")
     return value
+
+
+def read_section(
+    kind: type[Section], section: Mapping[str, Any], where: str, directory: Path = Path()
+) -> Section:
+    """A section as a dataclass: the types of its fields say what they may hold, and a field with a
+    default may be left out. A field of Seconds ends with `_s`, and its key does not. A float is a
+    share, a path is relative to the directory, a dataclass is a table. The dataclass refuses its
+    values by ValueError."""
+    hints = get_type_hints(kind, include_extras=True)
+    kinds = {name: _without_none(hint) for name, hint in hints.items()}
+    keys = {name: name.removesuffix("_s") if kinds[name] == Seconds else name for name in kinds}
+    refuse_unknown(section, keys.values(), where)
+    needed = [keys[field.name] for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
+    section = dict.fromkeys(needed) | dict(section)
+    values = {
+        name: _read(section, key, kinds[name], where, directory)
+        for name, key in keys.items()
+        if key in section
+    }
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise InvalidInput(what=where, why=str(error)) from error
+
+
+def _without_none(hint: Any) -> Any:
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    return kinds[0] if NoneType in get_args(hint) else hint
+
+
+def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory: Path) -> Any:
+    arguments = get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        nested = table(section, key, where)
+        return read_section(kind, nested, f"[{key}] of {where}", directory)
+    if kind == Seconds:
+        return duration_s(section, key, where)
+    if kind == Number:
+        return number(section.get(key), key, where)
+    if get_origin(kind) is Annotated:
+        return whole(section, key, 0, where, least=arguments[1])
+    if get_origin(kind) is Literal:
+        return choice(section, key, arguments, None, where)
+    if get_origin(kind) is tuple and arguments[0] == Number:
+        items = section.get(key)
+        if not isinstance(items, list):
+            raise InvalidInput(what=where, why=f"{key} has to be a list, and is {items!r}")
+        return tuple(number(item, key, where) for item in items)
+    if get_origin(kind) is tuple:
+        items = texts(section, key, where)
+        return tuple(directory / item for item in items) if arguments[0] is Path else items
+    if kind is Path:
+        return directory / text(section, key, where)
+    if kind is bool:
+        return flag(section, key, False, where)
+    return share(section, key, 0.0, where) if kind is float else text(section, key, where)

@@ -13,10 +13,15 @@ from penstock_jobs.benchmarks.attempt import (
     RunConditions,
     attempt_task,
 )
-from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.rooms.files import File
-from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
-from penstock_jobs.benchmarks.rooms.room import PathRules, ProgramEnd, RoomLimits, RoomProgram
+from penstock_jobs.benchmarks.errors import SandboxFailed
+from penstock_jobs.benchmarks.sandbox.folder_files import File
+from penstock_jobs.benchmarks.sandbox.sandbox import (
+    IsolatedSandbox,
+    PathRules,
+    ProgramEnd,
+    SandboxLimits,
+    SandboxProgram,
+)
 from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.support.lakes import hand_lake
 from tests.support.suite_factory import make_suite, need_isolation
@@ -53,39 +58,39 @@ RunIn = Callable[..., ProgramEnd]
 
 
 @pytest.fixture
-def room(isolation: None) -> Iterator[IsolatedRoom]:
-    with open_room() as room:
-        yield room
+def sandbox(isolation: None) -> Iterator[IsolatedSandbox]:
+    with open_sandbox() as sandbox:
+        yield sandbox
 
 
-def open_room(
+def open_sandbox(
     *,
     processes: int = 32,
     memory_mib: int = 512,
     disk_mib: int = 16,
     views: PathRules | None = None,
     tree: Sequence[File] = (),
-) -> IsolatedRoom:
-    bounds = RoomLimits(memory_mib * MIB, processes, disk_mib * MIB)
-    room = IsolatedRoom(bounds, views or PathRules(), 64 * 1024)
+) -> IsolatedSandbox:
+    bounds = SandboxLimits(memory_mib * MIB, processes, disk_mib * MIB)
+    sandbox = IsolatedSandbox(bounds, views or PathRules(), 64 * 1024)
     try:
-        room.put("tree", tree, writable=True)
+        sandbox.put("tree", tree, writable=True)
         for folder in ("out", "home", "scratch"):
-            room.put(folder, [], writable=True)
-    except RoomFailed:
-        room.close()
+            sandbox.put(folder, [], writable=True)
+    except SandboxFailed:
+        sandbox.close()
         raise
-    return room
+    return sandbox
 
 
 def run_in(
-    room: IsolatedRoom, command: str, seconds: float = 20.0, addresses: Sequence[str] = ()
+    sandbox: IsolatedSandbox, command: str, seconds: float = 20.0, addresses: Sequence[str] = ()
 ) -> ProgramEnd:
-    environment = {"PATH": os.environ["PATH"], "HOME": room.path("home")}
+    environment = {"PATH": os.environ["PATH"], "HOME": sandbox.path("home")}
     folders = {"tree": True, "out": True}
     shell = ["sh", "-c", command]
-    return room.run(
-        RoomProgram(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
+    return sandbox.run(
+        SandboxProgram(shell, "tree", "home", "scratch", seconds, environment, folders, addresses)
     )
 
 
@@ -110,6 +115,6 @@ def attempt(isolation: None, tmp_path: Path) -> Attempting:
             views=PathRules(hidden=[str(folder)]),
             **conditions,  # type: ignore[arg-type]
         )
-        return attempt_task(AttemptTask(how, task, load_files(task, MIB), "one", 0))
+        return attempt_task(AttemptTask(how, task, load_files(task, MIB), 0))
 
     return attempt_once

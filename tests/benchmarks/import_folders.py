@@ -11,28 +11,28 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pyarrow as pa
 
 from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers import FORMATS, format_of
 from penstock_jobs.benchmarks.importers.trials import ReadOptions, ReadResults
+from penstock_jobs.benchmarks.result_import import FORMATS, format_of
 
 Facts = Mapping[str, Any]
 
 
-def asked(**facts: Any) -> ReadOptions:
+def options_with(**facts: Any) -> ReadOptions:
     limits = {"document_bytes_max": 2**20, "unpacked_bytes_max": 2**24, "attempts_max": 1000}
     return ReadOptions(**(limits | facts))
 
 
 def read(path: Path, form: str | None = None, **facts: Any) -> ReadResults:
     chosen = FORMATS[form] if form else format_of(path)
-    return chosen.read(path, asked(**facts))
+    return chosen.read(path, options_with(**facts))
 
 
-def told(found: ReadResults) -> dict[tuple[str, int], float | str]:
+def outcomes(results: ReadResults) -> dict[tuple[str, int], float | str]:
     """By task and number: the score, or the error."""
-    return {(one.task, one.attempt): _one(one) for one in found.attempts}
+    return {(one.task, one.attempt): _outcome(one) for one in results.attempts}
 
 
-def _one(attempt: Attempt) -> float | str:
+def _outcome(attempt: Attempt) -> float | str:
     if attempt.score is not None:
         return attempt.score
     assert attempt.error is not None

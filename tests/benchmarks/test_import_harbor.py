@@ -10,8 +10,8 @@ from tests.benchmarks.import_folders import (
     harbor_config,
     harbor_job,
     harbor_trial,
+    outcomes,
     read,
-    told,
     write,
 )
 
@@ -27,7 +27,7 @@ def test_a_job_by_its_trials(tmp_path: Path) -> None:
     harbor_job(tmp_path, 3)
     write(tmp_path / "config.json", {"job_name": "…", "agents": []})
     found = read(tmp_path)
-    assert told(found) == {("a", 0): 0.5, ("a", 1): 1, ("b", 0): 0}
+    assert outcomes(found) == {("a", 0): 0.5, ("a", 1): 1, ("b", 0): 0}
     assert not found.problems.counts
     one = found.attempts[0]
     assert (one.prompt_tokens, one.completion_tokens, one.cost_usd) == (100, 7, 0.5)
@@ -42,9 +42,9 @@ def test_layouts_of_other_versions(tmp_path: Path) -> None:
     harbor_trial(tmp_path / "jobs" / "j2", "a__9", 0, started_at="2026-11-21T12:00:00Z")
     harbor_job(tmp_path / "jobs" / "j2", 1)
     found = read(tmp_path / "jobs")
-    assert told(found) == {("a", 0): 1, ("a", 1): 0}
+    assert outcomes(found) == {("a", 0): 1, ("a", 1): 0}
     assert not found.problems.counts
-    assert told(read(one.parent)) == told(read(one)) == {("a", 0): 1}
+    assert outcomes(read(one.parent)) == outcomes(read(one)) == {("a", 0): 1}
 
 
 def test_what_the_model_did_itself_counts_and_what_befell_it_does_not(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_the_model_did_itself_counts_and_what_befell_it_does_not(tmp_path: 
     harbor_trial(tmp_path, "none__1", None)
     harbor_trial(tmp_path, "both__1", None, exception_info=failed("AgentTimeoutError"))
     found = read(tmp_path)
-    assert told(found) == {
+    assert outcomes(found) == {
         ("late", 0): 1,
         ("full", 0): 0,
         ("rate", 0): "RateLimitError: why",
@@ -79,7 +79,7 @@ def test_steps_are_summed_and_their_failures_count(tmp_path: Path) -> None:
     broken = step | {"exception_info": failed("NetworkConnectionError")}
     harbor_trial(tmp_path, "b__1", 1, step_results=[step, broken], **own)
     found = read(tmp_path)
-    assert told(found) == {("a", 0): 1, ("b", 0): "NetworkConnectionError: why"}
+    assert outcomes(found) == {("a", 0): 1, ("b", 0): "NetworkConnectionError: why"}
     assert (found.attempts[0].completion_tokens, found.attempts[0].latency_s) == (6, 20)
 
 
@@ -87,7 +87,7 @@ def test_several_rewards_must_be_named(tmp_path: Path) -> None:
     harbor_trial(tmp_path, "a__1", {"reward": 1, "style": 0.5})
     with pytest.raises(InvalidInput, match="several: reward, style; name one with --metric"):
         read(tmp_path)
-    assert told(read(tmp_path, metric="style")) == {("a", 0): 0.5}
+    assert outcomes(read(tmp_path, metric="style")) == {("a", 0): 0.5}
 
 
 def test_trials_of_several_agents_are_not_mixed(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_trials_of_several_agents_are_not_mixed(tmp_path: Path) -> None:
     harbor_trial(tmp_path, "a__2", 0, agent_info=info)
     with pytest.raises(InvalidInput, match="codex x set; terminus x set; name one with --only"):
         read(tmp_path)
-    assert told(read(tmp_path, only="codex")) == {("a", 0): 0}
+    assert outcomes(read(tmp_path, only="codex")) == {("a", 0): 0}
 
 
 def test_what_left_no_result_is_an_error(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_left_no_result_is_an_error(tmp_path: Path) -> None:
     harbor_config(tmp_path, "b__1", "b")
     harbor_job(tmp_path, 5, passed=[f"{long}__1", f"{long[:32].rstrip('-')}__3"])
     found = read(tmp_path)
-    assert told(found) == {
+    assert outcomes(found) == {
         (f"org/{long}", 0): 1,
         (f"org/{long}", 1): "it left no result",
         (f"org/{long}", 2): "only the summary names it",
@@ -120,7 +120,7 @@ def test_what_nobody_can_name_is_left_out_and_told(tmp_path: Path) -> None:
     harbor_trial(tmp_path, "b__1", 1)
     harbor_job(tmp_path, 2, failed=["t" * 32 + "__2"])
     found = read(tmp_path)
-    assert told(found) == {("b", 0): 1}
+    assert outcomes(found) == {("b", 0): 1}
     kind = "a trial that only the job names, and whose task cannot be told, was left out"
     assert found.problems.counts == {kind: 1}
 
@@ -131,7 +131,7 @@ def test_a_job_that_has_not_ended(tmp_path: Path) -> None:
     harbor_job(tmp_path, 2, finished_at=None)
     with pytest.raises(InvalidInput, match="1 of 2 trials are missing"):
         read(tmp_path)
-    assert told(read(tmp_path, unfinished=True)) == {("a", 0): 1, ("b", 0): "it left no result"}
+    assert outcomes(read(tmp_path, unfinished=True)) == {("a", 0): 1, ("b", 0): "it left no result"}
 
 
 def test_copies_count_once_and_contradictions_not_at_all(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_copies_count_once_and_contradictions_not_at_all(tmp_path: Path) -> None
     harbor_trial(tmp_path / "j1", "b__1", 1, id="two")
     harbor_trial(tmp_path / "j2", "b__1", 0, id="two")
     found = read(tmp_path)
-    assert told(found) == {("a", 0): 1, ("b", 0): "two results of it differ"}
+    assert outcomes(found) == {("a", 0): 1, ("b", 0): "two results of it differ"}
     assert found.problems.counts == {
         "a copy, counted once": 1,
         "of two results that differ neither was taken": 1,
@@ -156,10 +156,10 @@ def test_what_the_agent_wrote_proves_nothing(tmp_path: Path, folder: str) -> Non
         if written:
             harbor_trial(tmp_path, name, 0)
     expected = {("a", 0): 0, ("b", 0): "it left no result"}
-    assert told(read(tmp_path)) == expected
+    assert outcomes(read(tmp_path)) == expected
     (tmp_path / "a__1" / "config.json").unlink()
-    assert told(read(tmp_path)) == expected
-    assert told(read(tmp_path / "a__1")) == {("a", 0): 0}
+    assert outcomes(read(tmp_path)) == expected
+    assert outcomes(read(tmp_path / "a__1")) == {("a", 0): 0}
 
 
 def test_a_task_that_changed_between_trials_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from zipfile import ZipFile
 import pytest
 
 from penstock.errors import InvalidInput
-from tests.benchmarks.import_folders import eval_log, header, read, sample, told, write
+from tests.benchmarks.import_folders import eval_log, header, outcomes, read, sample, write
 
 
 @pytest.fixture(params=["deflate", "zstd", "json", "indented"])
@@ -31,7 +31,7 @@ def test_each_kind_of_score(make: Any) -> None:
     values = {"c": "C", "i": "I", "p": "P", "n": "N", "yes": "yes", "one": 1, "half": 0.5,
               "true": True, "text": "0.25"}  # fmt: skip
     found = read(make(header(list(values)), [sample(k, v) for k, v in values.items()]))
-    assert told(found) == {
+    assert outcomes(found) == {
         ("c", 0): 1, ("i", 0): 0, ("p", 0): 0.5, ("n", 0): 0, ("yes", 0): 1, ("one", 0): 1,
         ("half", 0): 0.5, ("true", 0): 1, ("text", 0): 0.25,
     }  # fmt: skip
@@ -50,7 +50,7 @@ def test_what_is_no_score_is_an_error(make: Any) -> None:
         sample("hand", "I", limit={"type": "operator", "limit": 1}),
     ]
     samples[0]["scores"]["match"]["reason"] = "grader_failed"
-    found = told(read(make(header([one["id"] for one in samples]), samples)))
+    found = outcomes(read(make(header([one["id"] for one in samples]), samples)))
     assert found == {
         ("nan", 0): "its score is no finite number (grader_failed)",
         ("seven", 0): "its score is 7, and scores lie between 0 and 1",
@@ -65,7 +65,7 @@ def test_what_is_no_score_is_an_error(make: Any) -> None:
 
 def test_a_limit_of_the_model_counts_as_scored_and_is_told(make: Any) -> None:
     found = read(make(header(["a"]), [sample("a", "I", limit={"type": "token", "limit": 9})]))
-    assert told(found) == {("a", 0): 0}
+    assert outcomes(found) == {("a", 0): 0}
     assert found.problems.counts == {"a sample that came to the limit token counts as scored": 1}
 
 
@@ -85,7 +85,7 @@ def test_epochs_are_attempts_and_missing_ones_are_errors(make: Any) -> None:
     head = header([1, 2], config={"epochs": 2}, status="error")
     found = read(make(head, [sample(1, "C", 1), sample(1, "I", 2), sample(2, "C", 2)]))
     missing = "only the summary names it"
-    assert told(found) == {("1", 0): 1, ("1", 1): 0, ("2", 0): missing, ("2", 1): 1}
+    assert outcomes(found) == {("1", 0): 1, ("1", 1): 0, ("2", 0): missing, ("2", 1): 1}
 
 
 def test_several_scores_are_never_guessed(make: Any) -> None:
@@ -96,7 +96,7 @@ def test_several_scores_are_never_guessed(make: Any) -> None:
         read(log)
     with pytest.raises(InvalidInput, match="there are: m"):
         read(log, metric="m")
-    assert told(read(log, metric="m.y")) == {("a", 0): 0}
+    assert outcomes(read(log, metric="m.y")) == {("a", 0): 0}
 
 
 def test_what_has_not_ended_is_taken_on_demand_alone(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_what_has_not_ended_is_taken_on_demand_alone(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="1 of 2 samples are missing"):
         read(log)
     found = read(log, unfinished=True)
-    assert told(found) == {("a", 0): 1, ("b", 0): "only the summary names it"}
+    assert outcomes(found) == {("a", 0): 1, ("b", 0): "only the summary names it"}
 
 
 def test_a_later_log_of_an_eval_goes_on_where_the_earlier_ended(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_later_log_of_an_eval_goes_on_where_the_earlier_ended(tmp_path: Path) 
     later = header(["a", "b"], created="2026-11-21T12:00:00+00:00")
     eval_log(tmp_path / "1.eval", later, [sample("a"), sample("b", "I")])
     found = read(tmp_path)
-    assert told(found) == {("a", 0): 1, ("b", 0): 0}
+    assert outcomes(found) == {("a", 0): 1, ("b", 0): 0}
     assert [one.retries for one in found.attempts] == [0, 1]
     assert found.problems.counts == {"an error of an earlier try was tried again": 1}
 
@@ -127,7 +127,7 @@ def test_tries_that_contradict_each_other_count_for_neither(tmp_path: Path) -> N
     later = header(["a"], created="2026-11-21T12:00:00+00:00")
     eval_log(tmp_path / "2.eval", later, [sample("a", "I")])
     found = read(tmp_path)
-    assert told(found) == {("a", 0): "two results of it differ"}
+    assert outcomes(found) == {("a", 0): "two results of it differ"}
     assert found.problems.counts == {"of two results that differ neither was taken": 1}
 
 
@@ -135,7 +135,7 @@ def test_another_eval_is_further_attempts(tmp_path: Path) -> None:
     eval_log(tmp_path / "b.eval", header(["a"], task_id="T2"), [sample("a", "I")])
     earlier = header(["a"], created="2026-11-20T10:00:00+00:00", config={"epochs": 2})
     eval_log(tmp_path / "c.eval", earlier, [sample("a", "C"), sample("a", "P", 2)])
-    assert told(read(tmp_path)) == {("a", 0): 1, ("a", 1): 0.5, ("a", 2): 0}
+    assert outcomes(read(tmp_path)) == {("a", 0): 1, ("a", 1): 0.5, ("a", 2): 0}
 
 
 def test_logs_of_several_models_are_not_mixed(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_logs_of_several_models_are_not_mixed(tmp_path: Path) -> None:
     eval_log(tmp_path / "2.eval", header(["a"], model="m/y", task_id="T2"), [sample("a", "C")])
     with pytest.raises(InvalidInput, match="several: t m/x; t m/y; name one with --only"):
         read(tmp_path)
-    assert told(read(tmp_path, only="m/y")) == {("a", 0): 1}
+    assert outcomes(read(tmp_path, only="m/y")) == {("a", 0): 1}
     with pytest.raises(InvalidInput, match="none, or several, of: t m/x; t m/y"):
         read(tmp_path, only="t")
 
@@ -153,7 +153,7 @@ def test_the_form_for_large_samples(tmp_path: Path) -> None:
         archive.writestr("header.json", json.dumps(header(["org/a"])))
         archive.writestr("samples/org/a_epoch_1/sample.json", json.dumps(sample("org/a")))
         archive.writestr("samples/org/a_epoch_1/messages/0.json", "[]")
-    assert told(read(tmp_path)) == {("org/a", 0): 1}
+    assert outcomes(read(tmp_path)) == {("org/a", 0): 1}
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
@@ -162,7 +162,7 @@ def test_of_entries_with_one_name_the_last_counts(tmp_path: Path) -> None:
         archive.writestr("header.json", json.dumps(header(["a"])))
         archive.writestr("samples/a_epoch_1.json", json.dumps(sample("a", "I")))
         archive.writestr("samples/a_epoch_1.json", json.dumps(sample("a", "C")))
-    assert told(read(tmp_path)) == {("a", 0): 1}
+    assert outcomes(read(tmp_path)) == {("a", 0): 1}
 
 
 def test_a_log_cut_off_is_refused_alone_and_told_in_a_folder(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_log_cut_off_is_refused_alone_and_told_in_a_folder(tmp_path: Path) -> 
         with pytest.raises(InvalidInput, match="ends too early"):
             read(path, "inspect")
     found = read(tmp_path)
-    assert told(found) == {("a", 0): 1}
+    assert outcomes(found) == {("a", 0): 1}
     assert found.problems.counts == {"a log that cannot be read was left out": 2}
 
 
@@ -187,7 +187,7 @@ def test_names_that_lead_elsewhere_lead_nowhere(tmp_path: Path) -> None:
         archive.writestr("samples/../../x_epoch_1.json", json.dumps(sample("../../x")))
         archive.writestr("../../evil.json", "{}")
         archive.writestr("/etc/evil", "")
-    assert told(read(inside)) == {("../../x", 0): 1}
+    assert outcomes(read(inside)) == {("../../x", 0): 1}
     assert [one.name for one in tmp_path.rglob("*")] == ["in", "l.eval"]
 
 
@@ -195,7 +195,7 @@ def test_a_zip_bomb_costs_no_more_than_its_bounds(tmp_path: Path) -> None:
     bomb = sample("b") | {"messages": ["x" * 4_000_000]}
     log = eval_log(tmp_path / "l.eval", header(["a", "b"]), [sample("a"), bomb])
     assert log.stat().st_size < 50_000
-    found = told(read(tmp_path, document_bytes_max=1_000_000))
+    found = outcomes(read(tmp_path, document_bytes_max=1_000_000))
     assert found["a", 0] == 1
     assert "longer than 1000000 bytes unpacked" in str(found["b", 0])
     with pytest.raises(InvalidInput, match="more than 1000000 bytes unpacked"):
@@ -219,6 +219,6 @@ def test_a_damaged_sample_is_an_error_of_its_own(tmp_path: Path, zstd: bool) -> 
     at = data.index(b"samples/a") + len("samples/a_epoch_1.json") + 20
     data[at : at + 8] = bytes(8)
     log.write_bytes(data)
-    found = told(read(log))
+    found = outcomes(read(log))
     assert str(found["a", 0]).startswith("it cannot be read: it is damaged")
     assert found["b", 0] == 1

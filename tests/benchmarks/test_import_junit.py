@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from tests.benchmarks.import_folders import read, told
+from tests.benchmarks.import_folders import outcomes, read
 
 
 def report(path: Path, *tests: str, suite: str = "s") -> Path:
@@ -29,7 +29,7 @@ def test_each_verdict(tmp_path: Path) -> None:
             '<testcase name="both"><failure/><error message="teardown"/></testcase>',
         )
     )
-    assert told(found) == {
+    assert outcomes(found) == {
         ("t.A::good", 0): 1,
         ("t.A::bad", 0): 0,
         ("t.A::broken", 0): "OSError",
@@ -51,7 +51,7 @@ def test_of_a_test_that_was_run_again_the_first_run_counts(tmp_path: Path) -> No
             '<testcase name="never"><failure/><rerunFailure/><rerunFailure/></testcase>',
         )
     )
-    assert told(found) == {("s::flaky", 0): 0, ("s::shaky", 0): "net", ("s::never", 0): 0}
+    assert outcomes(found) == {("s::flaky", 0): 0, ("s::shaky", 0): "net", ("s::never", 0): 0}
     assert found.problems.counts == {"a test was run again: its first run counts": 3}
 
 
@@ -63,7 +63,7 @@ def test_the_same_test_again_is_another_attempt_but_a_copy_of_a_file_is_none(
     report(tmp_path / "TEST-2.xml", one)
     shutil.copy(tmp_path / "TEST-2.xml", tmp_path / "TEST-3.xml")
     found = read(tmp_path)
-    assert told(found) == {("s::a", 0): 1, ("s::a", 1): 0, ("s::a", 2): 1}
+    assert outcomes(found) == {("s::a", 0): 1, ("s::a", 1): 0, ("s::a", 2): 1}
     assert found.problems.counts == {"a copy of another file was passed over": 1}
 
 
@@ -74,7 +74,7 @@ def test_a_suite_at_the_top_namespaces_and_other_encodings(tmp_path: Path) -> No
     )
     (tmp_path / "r.xml").write_bytes(text.encode("iso-8859-1"))
     (tmp_path / "s.xml").write_bytes(text.replace("iso-8859-1", "utf-16").encode("utf-16"))
-    assert told(read(tmp_path)) == {("s::größe", 0): 1, ("s::größe", 1): 1}
+    assert outcomes(read(tmp_path)) == {("s::größe", 0): 1, ("s::größe", 1): 1}
 
 
 BOMB = """<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
@@ -102,7 +102,7 @@ def test_what_is_no_report_gives_nothing(tmp_path: Path, text: str, why: str) ->
     bad.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidInput, match=why):
         read(bad, "junit")
-    assert told(read(tmp_path)) == {("s::a", 0): 1}
+    assert outcomes(read(tmp_path)) == {("s::a", 0): 1}
 
 
 def test_a_report_over_a_limit_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.import_folders import read, told
+from tests.benchmarks.import_folders import outcomes, read
 
 
 def lines(path: Path, *values: Any) -> Path:
@@ -28,7 +28,7 @@ def test_lines_with_all_that_an_attempt_may_have(tmp_path: Path) -> None:
     }  # fmt: skip
     error = line("t", 1, None, error="the sandbox died")
     found = read(lines(tmp_path / "r.jsonl", line("t", 0, 0.5, **facts), error))
-    assert told(found) == {("t", 0): 0.5, ("t", 1): "the sandbox died"}
+    assert outcomes(found) == {("t", 0): 0.5, ("t", 1): "the sandbox died"}
     assert {name: getattr(found.attempts[0], name) for name in facts} == facts
     assert not found.problems.counts
 
@@ -56,7 +56,7 @@ def test_what_is_wrong_with_a_line_never_costs_its_neighbours(tmp_path: Path) ->
             line("extra", 0, seed=7),
         )
     )  # fmt: skip
-    assert told(found) == {
+    assert outcomes(found) == {
         ("good", 0): 1,
         ("nan", 0): "its score is no finite number",
         ("seven", 0): "its score is 7, and scores lie between 0 and 1",
@@ -86,15 +86,15 @@ def test_numbers_without_end(tmp_path: Path) -> None:
         tmp_path / "r.jsonl", line("a", 0, huge), line("b", 0, completion_tokens=huge), line("c", 0)
     )
     found = read(path)
-    assert told(found)["b", 0] == told(found)["c", 0] == 1
-    assert "scores lie between 0 and 1" in str(told(found)["a", 0])
+    assert outcomes(found)["b", 0] == outcomes(found)["c", 0] == 1
+    assert "scores lie between 0 and 1" in str(outcomes(found)["a", 0])
     assert found.attempts[1].completion_tokens is None
 
 
 def test_the_same_attempt_twice(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", line("a", 0), line("a", 0), line("b", 0), line("b", 0, 0.0))
     found = read(path)
-    assert told(found) == {("a", 0): 1, ("b", 0): "two results of it differ"}
+    assert outcomes(found) == {("a", 0): 1, ("b", 0): "two results of it differ"}
     assert found.problems.counts == {
         "a copy, counted once": 1,
         "of two results that differ neither was taken": 1,
@@ -108,7 +108,7 @@ def test_lines_without_numbers_are_numbered_as_they_stand(tmp_path: Path) -> Non
     lines(tmp_path / "1.jsonl", *many, *mixed)
     shutil.copy(tmp_path / "1.jsonl", tmp_path / "2.jsonl")
     found = read(tmp_path)
-    assert told(found) == {
+    assert outcomes(found) == {
         ("a", 0): 0, ("a", 1): 1, ("a", 2): 0.5, ("b", 0): 1, ("c", 0): 1,
     }  # fmt: skip
     assert found.problems.counts == {
@@ -121,13 +121,13 @@ def test_lines_without_numbers_are_numbered_as_they_stand(tmp_path: Path) -> Non
 def test_marks_and_empty_lines_before_the_first(tmp_path: Path, start: bytes) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(start + json.dumps(line("a", 0)).encode())
-    assert told(read(path)) == {("a", 0): 1}
+    assert outcomes(read(path)) == {("a", 0): 1}
 
 
 def test_a_line_without_end_is_passed_over_in_pieces(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", line("a", 0), line("b", 0, x="x" * 3_000_000), line("c", 0))
     found = read(path)
-    assert told(found) == {("a", 0): 1, ("c", 0): 1}
+    assert outcomes(found) == {("a", 0): 1, ("c", 0): 1}
     assert found.problems.counts == {"a line that cannot be read was left out": 1}
 
 
@@ -135,5 +135,5 @@ def test_other_files_beside_are_passed_over(tmp_path: Path) -> None:
     lines(tmp_path / "r.jsonl", line("a", 0))
     lines(tmp_path / "log.jsonl", {"event": "x"})
     found = read(tmp_path)
-    assert told(found) == {("a", 0): 1}
+    assert outcomes(found) == {("a", 0): 1}
     assert found.problems.counts == {"a file of another form was passed over": 1}

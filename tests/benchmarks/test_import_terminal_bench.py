@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from tests.benchmarks.import_folders import read, tb_run, tb_trial, told, write
+from tests.benchmarks.import_folders import outcomes, read, tb_run, tb_trial, write
 
 RUN = "2026-11-20__10-00-00"
 LATER = "2026-11-21__10-00-00"
@@ -29,7 +29,7 @@ def test_a_run_with_each_failure_mode(tmp_path: Path) -> None:
         for task, (resolved, mode) in cases.items()
     ]
     found = read(tb_run(tmp_path, RUN, trials))
-    assert told(found) == {
+    assert outcomes(found) == {
         ("plain", 0): 1,
         ("failed", 0): 0,
         ("late", 0): 1,
@@ -60,8 +60,8 @@ def test_numbers_are_those_of_the_names_run_after_run(tmp_path: Path) -> None:
     tb_run(tmp_path, LATER, [tb_trial(LATER, "a", is_resolved=False)])
     trials = [tb_trial(RUN, "a", number, 3, is_resolved=number == 2) for number in (3, 2, 1)]
     tb_run(tmp_path, RUN, trials, n_attempts=3)
-    assert told(read(tmp_path)) == {("a", 0): 0, ("a", 1): 1, ("a", 2): 0, ("a", 3): 0}
-    assert told(read(tmp_path / RUN)) == {("a", 0): 0, ("a", 1): 1, ("a", 2): 0}
+    assert outcomes(read(tmp_path)) == {("a", 0): 0, ("a", 1): 1, ("a", 2): 0, ("a", 3): 0}
+    assert outcomes(read(tmp_path / RUN)) == {("a", 0): 0, ("a", 1): 1, ("a", 2): 0}
 
 
 def test_copies_of_other_runs_count_once(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_copies_of_other_runs_count_once(tmp_path: Path) -> None:
     second = tb_run(tmp_path, LATER, [tb_trial(LATER, "a", is_resolved=False)])
     shutil.copytree(first / "a", second / "a", dirs_exist_ok=True)
     found = read(tmp_path)
-    assert told(found) == {("a", 0): 1, ("a", 1): 0, ("b", 0): 1}
+    assert outcomes(found) == {("a", 0): 1, ("a", 1): 0, ("b", 0): 1}
     assert found.problems.counts == {"a copy, counted once": 1}
 
 
@@ -78,7 +78,7 @@ def test_a_run_that_contradicts_its_trial_counts_for_neither(tmp_path: Path) -> 
     edited = tb_trial(RUN, "a", is_resolved=False)
     write(folder / "a" / edited["trial_name"] / "results.json", edited)
     found = read(folder)
-    assert told(found) == {("a", 0): "two results of it differ", ("b", 0): 1}
+    assert outcomes(found) == {("a", 0): "two results of it differ", ("b", 0): 1}
 
 
 def test_what_only_the_metadata_names_is_an_error(tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ def test_what_only_the_metadata_names_is_an_error(tmp_path: Path) -> None:
     folder = tb_run(tmp_path, RUN, trials, **named)
     missing = "only the summary names it"
     expected = {("a", 0): 1, ("a", 1): 1, ("b", 0): missing, ("b", 1): missing}
-    assert told(read(folder)) == expected
+    assert outcomes(read(folder)) == expected
     tb_run(tmp_path, RUN, trials, **named, end_time=None)
     with pytest.raises(InvalidInput, match="2 trials are missing"):
         read(folder)
-    assert told(read(folder, unfinished=True)) == expected
+    assert outcomes(read(folder, unfinished=True)) == expected
 
 
 def test_what_the_agent_wrote_proves_nothing(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_the_agent_wrote_proves_nothing(tmp_path: Path) -> None:
     for task in ("a", "b"):
         logs = folder / task / f"{task}.1-of-1.{RUN}" / "agent-logs"
         tb_run(logs, "forged", [tb_trial(RUN, task, id="forged")])
-    assert told(read(folder)) == {("a", 0): 0, ("b", 0): "only the summary names it"}
+    assert outcomes(read(folder)) == {("a", 0): 0, ("b", 0): "only the summary names it"}
 
 
 def test_what_nobody_names_is_told(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_what_nobody_names_is_told(tmp_path: Path) -> None:
 def test_names_and_ids_that_older_versions_lack(tmp_path: Path) -> None:
     trials = [{"task_id": "a", "is_resolved": one} for one in (True, False)]
     file = write(tmp_path / "results.json", {"results": trials})
-    assert told(read(tmp_path)) == told(read(file)) == {("a", 0): 1, ("a", 1): 0}
+    assert outcomes(read(tmp_path)) == outcomes(read(file)) == {("a", 0): 1, ("a", 1): 0}
 
 
 def test_runs_of_several_models_are_not_mixed(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_runs_of_several_models_are_not_mixed(tmp_path: Path) -> None:
     tb_run(tmp_path, LATER, [tb_trial(LATER, "a", is_resolved=False)], model_name="y")
     with pytest.raises(InvalidInput, match="terminus x; terminus y; name one with --only"):
         read(tmp_path)
-    assert told(read(tmp_path, only="y")) == {("a", 0): 0}
+    assert outcomes(read(tmp_path, only="y")) == {("a", 0): 0}
 
 
 def test_broken_files_are_told(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_broken_files_are_told(tmp_path: Path) -> None:
     (folder / "results.json").write_bytes(b'\xff\xfe{\x00"\x00')
     write(folder / "elsewhere" / "results.json", {"other": 1})
     found = read(folder)
-    assert told(found) == {("a", 0): 1}
+    assert outcomes(found) == {("a", 0): 1}
     assert found.problems.counts == {
         "results that cannot be read were left out": 1,
         "a file of another form was passed over": 1,

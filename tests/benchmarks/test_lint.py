@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.settings import load_settings
 from penstock_jobs.benchmarks.lint import lint_suite
 from penstock_jobs.benchmarks.suite import read_suite

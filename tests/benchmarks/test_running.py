@@ -20,7 +20,7 @@ from penstock.checkpoints.attempts import (
 )
 from penstock.checkpoints.suites import suite_versions
 from penstock.errors import InvalidInput
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
@@ -179,7 +179,7 @@ def test_how_it_was_run_is_recorded(lake: Lake, suite: Suite) -> None:
     )  # fmt: skip
     short = replace(suite.tasks[0], limits=replace(suite.tasks[0].limits, seconds=1))
     report = run_here(lake, replace(suite, tasks=(short,)), options)
-    (known,) = runs_of(lake.database, report.place)
+    (known,) = runs_of(lake.database, report.scope)
     assert known.source == "sleep 9; exit 0"
     assert known.conditions["isolated"] is False
     assert known.conditions["environment"] == ["KEY"]
@@ -215,7 +215,7 @@ def test_an_agent_that_is_called_wrongly_costs_no_attempt(lake: Lake, suite: Sui
 
 
 def test_an_agent_is_found_wherever_it_lies(lake: Lake, suite: Suite, tmp_path: Path) -> None:
-    """These folders are below /tmp, of which a room has another."""
+    """These folders are below /tmp, of which a sandbox has another."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "agent.sh").write_text('. "$(dirname "$0")/words"; echo $word > answer')
     (tmp_path / "agents" / "words").write_text("word=42")
@@ -233,7 +233,7 @@ def test_a_run_of_nothing_but_errors_stops(
     assert len(results(lake, suite)) == 4
 
 
-def test_the_serving_address_is_reached_from_the_room(lake: Lake, suite: Suite) -> None:
+def test_the_serving_address_is_reached_from_the_sandbox(lake: Lake, suite: Suite) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

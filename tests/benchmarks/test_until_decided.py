@@ -10,7 +10,7 @@ from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import InvalidInput
 from penstock.gate.decision import decide
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.until_decided import LookResult, UntilDecided
+from penstock_jobs.benchmarks.run import LookResult, UntilDecided
 from tests.benchmarks.conftest import TENANT
 from tests.support.checkpoint_factory import promote, says, set_policy
 

@@ -11,8 +11,7 @@ from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
-from penstock_jobs.canary.step import JudgeOf, gate
-from penstock_jobs.canary.watch import WatchRound, watch_once
+from penstock_jobs.canary.watch import JudgeOf, WatchRound, gate, watch_once
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,

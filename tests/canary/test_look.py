@@ -20,8 +20,8 @@ from penstock_jobs.canary.live_metrics import (
     traffic_of,
 )
 from penstock_jobs.canary.look import Look, MetricLook, judge_look, judge_metric
-from penstock_jobs.canary.step import next_step
 from penstock_jobs.canary.trial import Period, Trial
+from penstock_jobs.canary.watch import next_step
 
 SECOND = 1_000_000
 RATE = Metric("happy", "any", Scale((0.0, 1.0)))
@@ -63,7 +63,7 @@ def measured(
 
 def judged(found: MetricMeasurement | str, live: LiveRequirement = LIVE) -> MetricLook:
     pair = found if isinstance(found, str) else (RATE, found)
-    return judge_metric(live, pair, metrics=2, unknown_difference_max=0.1)
+    return judge_metric(live, pair, metrics=2)
 
 
 def look(*metrics: MetricLook, ratio: SampleRatio | None = None, sessions: int = 100) -> Look:
@@ -220,7 +220,7 @@ def _first(table: pa.Table, values: Any, user: Any) -> str:
         known = {f"s{at}": float(values[at]) for at in range(len(part))}
         said = judge_metric(
             LIVE, (RATE, measured_of(traffic, RATE.scale, known, set())),
-            metrics=1, unknown_difference_max=0.1,
+            metrics=1,
         ).outcome  # fmt: skip
         if said in ("pass", "breach"):
             return said

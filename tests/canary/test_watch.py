@@ -16,8 +16,7 @@ from penstock.gate.tables import live_look
 from penstock.gate.verdict import Outcome
 from penstock_jobs.canary import watch as watcher
 from penstock_jobs.canary.look import newest_look, situation_of
-from penstock_jobs.canary.step import JudgeOf
-from penstock_jobs.canary.watch import WatchRound, lease_of, step_once, watch_once
+from penstock_jobs.canary.watch import JudgeOf, WatchRound, lease_of, step_once, watch_once
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,

@@ -1,6 +1,6 @@
 """Chapters as tests want them."""
 
-from penstock_jobs.demo.story import ACTS, Chapter, Reception
+from penstock_jobs.demo.story import ACTS, Chapter, UserReaction
 
 
 def chapter(number: int, **facts: object) -> Chapter:
@@ -10,8 +10,8 @@ def chapter(number: int, **facts: object) -> Chapter:
         "parent": f"demo-{number - 1:04}",
         "sessions": 220,
         "events": 3_000,
-        "measured": Reception(0.8, 0.4),
-        "known": Reception(0.75, 0.5),
+        "measured": UserReaction(0.8, 0.4),
+        "known": UserReaction(0.75, 0.5),
         "checkpoint": f"demo-{number:04}",
         "score": 0.5,
         "score_before": 0.4,

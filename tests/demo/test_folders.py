@@ -19,13 +19,13 @@ def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
         load_loop(folders.loops / f"{name}.toml") for name in ("learn", "questions", "careless")
     ]
     assert {one.name for one in loops} == {"demo"}
-    assert all(one.bench[0].isolated for one in loops)
+    assert all(one.bench[0].isolation for one in loops)
     assert load_settings(folders.data).room(LoopSettings).loop_poll_seconds == 0.1
 
 
 def test_where_there_are_no_rooms_the_agent_runs_without(tmp_path: Path) -> None:
     folders = make_folders(tmp_path / "demo", isolated=False)
-    assert not load_loop(folders.loops / "learn.toml").bench[0].isolated
+    assert not load_loop(folders.loops / "learn.toml").bench[0].isolation
 
 
 def test_another_demonstration_replaces_the_last(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.demo.page import bars, plots, span, write_page
-from penstock_jobs.demo.story import Reception, StoryEnding
+from penstock_jobs.demo.story import StoryEnding, UserReaction, bars, plots, span, write_page
 from tests.demo.chapters import chapter
 
 VOID = {"meta"}
 
 
-ENDING = StoryEnding("demo-0002", Reception(0.9, 0.2), Reception(0.88, 0.25))
+ENDING = StoryEnding("demo-0002", UserReaction(0.9, 0.2), UserReaction(0.88, 0.25))
 
 
 class Reader(HTMLParser):
@@ -63,7 +62,7 @@ def test_what_is_told_cannot_become_a_tag(tmp_path: Path) -> None:
 
 def test_what_nobody_knows_is_no_point_and_no_number(tmp_path: Path) -> None:
     unknown = chapter(
-        2, measured=Reception(None, None), checkpoint=None, score=None, verdict=None,
+        2, measured=UserReaction(None, None), checkpoint=None, score=None, verdict=None,
         outcome="failed", why="the trainer ended with 1",
     )  # fmt: skip
     kept, _, scores = plots([chapter(1), unknown], ENDING)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.execution import Executor
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.execution.ray import RayExecutor
 from tests.support.servers.ray_cluster import RayCluster

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
+from penstock.execution.calls import InlineExecutor
 from penstock.execution.errors import TaskFailed, WorkerLost
-from penstock.execution.inline import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from tests.execution import tasks
 from tests.execution.tasks import Marked

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from penstock.checkpoints.attempts import Attempt, attempts_of
 from penstock.execution import Executor
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.lakes import hand_lake
@@ -24,7 +24,7 @@ def test_a_suite_has_the_same_table_on_every_executor(tmp_path: Path, executor: 
             options = RunOptions(agent=BY_SEED, attempts=2)
             report = run_suite(hand.lake, runs_on, suite, "any", options, tenant="default")
             assert report.made == 6
-            kept = attempts_of(hand.lake.database, report.place)
+            kept = attempts_of(hand.lake.database, report.scope)
         tables.append([replace(one.result, latency_s=None) for one in kept])
     assert tables[0] == tables[1]
     assert {one.score for one in tables[0]} == {0.0, 1.0}

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.execution.ray import RayExecutor
 from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob, read_results, run_job
 from penstock.lake.buckets import Bucket
@@ -101,7 +101,7 @@ def test_a_job_that_failed_goes_on_with_what_is_missing(lake: HandLake, tmp_path
 KILLED = """
 import sys
 from penstock.execution.ray import RayExecutor
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob as Job, run_job
 from penstock.lake.lake import open_lake
 from tests.execution import bucket_functions as functions

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 import sqlalchemy as sa
 
 from penstock.database.tables import lease
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import drop_snapshot, list_snapshots
 from penstock.lake.lake import Lake

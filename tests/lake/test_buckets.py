@@ -19,7 +19,7 @@ from penstock.lake.buckets import (
 )
 from penstock.lake.catalog import current
 from penstock.lake.merges import merge
-from penstock.lake.rows import EVENT_ROWS
+from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 names = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=3)
@@ -44,7 +44,7 @@ def test_every_event_is_in_one_bucket_and_sessions_are_whole(
         TemporaryDirectory() as directory,
         hand_lake(Path(directory), bucket_bytes_target=target) as lake,
     ):
-        patch.setattr(partition_writer, "ROW_GROUP_ROWS_MAX", 2)
+        patch.setattr(partition_writer, "ROW_GROUPS", RowGroupLimits(2, 1 << 24))
         for tenant, events in stored:
             lake.store([make_event(session, number) for session, number in events], tenant)
         found: Counter[tuple[str, str, str | None]] = Counter()

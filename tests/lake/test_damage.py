@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.events.event import TENANT_DEFAULT, session_key
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current, pinned
 from penstock.lake.duplicates import KnownEvents

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import current
-from penstock.lake.rows import EVENT_ROWS
+from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
 from penstock.lake.segments import make_filter
 from penstock.lake.tables import segment
 from penstock.lake.verification import verify_deep
@@ -21,7 +21,7 @@ FEW = {"bucket_bytes_target": 3000}
 
 @pytest.fixture(autouse=True)
 def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_writer, "ROW_GROUP_ROWS_MAX", 4)
+    monkeypatch.setattr(partition_writer, "ROW_GROUPS", RowGroupLimits(4, 1 << 24))
 
 
 def findings_of(lake: HandLake) -> list[tuple[str, str]]:

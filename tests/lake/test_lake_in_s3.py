@@ -20,6 +20,7 @@ from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.errors import LakeDamaged, QueryRefused
 from penstock.lake.merges import merge
 from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles
+from penstock.lake.rows import RowGroupLimits
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.storage import s3 as s3_store
@@ -114,7 +115,7 @@ def test_a_selective_query_takes_few_requests_and_again_fewer(
 ) -> None:
     """Three requests a file: its size, its index, the columns; a second query knows the first
     two."""
-    monkeypatch.setattr(partition_writer, "ROW_GROUP_ROWS_MAX", 100)
+    monkeypatch.setattr(partition_writer, "ROW_GROUPS", RowGroupLimits(100, 1 << 24))
     with hand_lake(tmp_path, store_url=url) as lake:
         for batch in range(3):
             lake.store(

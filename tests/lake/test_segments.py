@@ -16,7 +16,7 @@ from penstock.ingest import partition_writer
 from penstock.lake import merges
 from penstock.lake.catalog import current
 from penstock.lake.merges import merge
-from penstock.lake.rows import EVENT_ROWS, SORTED_BY
+from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.tables import segment
 from tests.support.lakes import HandLake, hand_lake, make_event
@@ -36,8 +36,7 @@ def lake_with_one(
 ) -> HandLake:
     """A lake whose segment was written by a flush, or by a merge."""
     for module in (partition_writer, merges):
-        monkeypatch.setattr(module, "ROW_GROUP_BYTES_MAX", GROUP_BYTES)
-        monkeypatch.setattr(module, "ROW_GROUP_ROWS_MAX", GROUP_ROWS)
+        monkeypatch.setattr(module, "ROW_GROUPS", RowGroupLimits(GROUP_ROWS, GROUP_BYTES))
     with hand_lake(tmp_path) as lake:
         events = [
             make_event(f"s{n % 50:02}", 3000 - n, payload={"text": "x" * (n % 997)})
@@ -120,7 +119,7 @@ def test_the_database_knows_the_files_to_the_byte(lake_with_one: HandLake) -> No
 def test_a_row_larger_than_a_group_is_a_group_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_writer, "ROW_GROUP_BYTES_MAX", 1000)
+    monkeypatch.setattr(partition_writer, "ROW_GROUPS", RowGroupLimits(10_000, 1000))
     with hand_lake(tmp_path) as lake:
         sizes = [10, 5000, 10, 10, 5000]
         lake.store(

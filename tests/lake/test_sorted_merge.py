@@ -16,7 +16,7 @@ from penstock.lake.commits import insert_segment, next_snap
 from penstock.lake.merges import in_row_groups, merge_sorted
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import SegmentWriter, Summariser, new_name
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from tests.support.lakes import hand_lake
 
 ORDER = [(name, "ascending") for name in SORTED_BY]
@@ -112,8 +112,9 @@ MERGE = """
     import pyarrow as pa
     from penstock.lake.catalog import current
     from penstock.lake import merges as merging
+    from penstock.lake.rows import RowGroupLimits
     from tests.support.lakes import hand_lake
-    merging.ROW_GROUP_BYTES_MAX = 1 << 20
+    merging.ROW_GROUPS = RowGroupLimits(10_000, 1 << 20)
     with hand_lake(Path(sys.argv[1]), compaction_memory_bytes_max=64 << 20) as lake:
         before = pa.default_memory_pool().max_memory()
         merged = merging.merge(lake.lake, current(lake.lake.database).segments)

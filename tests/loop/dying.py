@@ -24,11 +24,11 @@ from penstock.channels.channel import channel_state
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
 from penstock.clock import SystemClock
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.shards.tables import shard
 from penstock_jobs.canary import watch
 from penstock_jobs.loop.cycles import cycles_of
-from penstock_jobs.loop.stages import STAGES
+from penstock_jobs.loop.runner import STAGES
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest as Rewards
 from penstock_jobs.rewards.runs import run as rewards

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock_jobs.benchmarks.run import PlannedAttempt
-from penstock_jobs.loop.stages.promotion import missing_attempts, oldest_accepted_us
+from penstock_jobs.loop.release import missing_attempts, oldest_accepted_us
 
 TASKS = ["a", "b"]
 OLD, NEW = 50, 200

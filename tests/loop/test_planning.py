@@ -3,9 +3,11 @@
 import pytest
 
 from penstock.channels.channel import ChannelState
+from penstock_jobs.loop.candidate import missing_for_start
 from penstock_jobs.loop.cycles import Cycle, CycleStage
 from penstock_jobs.loop.loop_file import CycleStart, RetryPolicy
 from penstock_jobs.loop.runner import (
+    STAGES,
     Action,
     EndCycle,
     OpenCycle,
@@ -14,8 +16,6 @@ from penstock_jobs.loop.runner import (
     next_action,
     pause_us,
 )
-from penstock_jobs.loop.stages import STAGES
-from penstock_jobs.loop.stages.candidate import missing_for_start
 
 NAMES = [stage.name for stage in STAGES]
 NOW = 1_000_000_000

@@ -1,4 +1,4 @@
-"""The plots of docs/rewards.md: of every reward, and drawn by the functions as they are."""
+"""The plots of the pages on rewards: of every reward, and drawn by the functions as they are."""
 
 import re
 from itertools import zip_longest
@@ -10,8 +10,11 @@ from bench.plots.__main__ import FOLDER, PLOTS
 from penstock_jobs.rewards.reward import all_rewards
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
-EMBEDDED = dict(re.findall(r"^!\[([^\]]{40,})\]\(plots/(\w+)\.svg\)$", PAGE, re.MULTILINE))
+PAGES = [ROOT / "docs" / "rewards.md", ROOT / "docs" / "research" / "rewards.md"]
+PAGE = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+EMBEDDED = dict(
+    re.findall(r"^!\[([^\]]{40,})\]\((?:\.\./)?plots/(\w+)\.svg\)$", PAGE, re.MULTILINE)
+)
 KIB = 1024
 #: Numbers in tags may differ by this, in points.
 TOLERANCE = 0.5

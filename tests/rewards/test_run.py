@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock.execution import TaskResult
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.merges import merge
 from penstock.lake.upkeep import collect

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.advantages import SHRINK, advantages, alone
+from penstock_jobs.shards.plan import SHRINK, advantages
 
 
 def table(*rows: tuple[float | None, str, str | None], chains: Any = None) -> pa.Table:
@@ -28,7 +28,6 @@ def test_a_group_by_hand() -> None:
     # The mean of g is (1 + 0 + 0.5) / 3 = 0.5; the deviation divides nothing.
     rows = table((1.0, "g", None), (0.0, "g", None), (0.5, "g", None), (0.7, "h", None))
     assert advantages(rows, "group").to_pylist() == [0.5, -0.5, 0.0, 0.0]
-    assert alone(rows) == 1
     small = table((0.500001, "g", None), (0.5, "g", None))
     assert advantages(small, "group").to_pylist() == pytest.approx([5e-7, -5e-7])
 

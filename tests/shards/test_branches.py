@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.branches import Branch, EngineBranches, TokenSpan, cut, engine_branches
-from penstock_jobs.shards.engine_tokens import (
+from penstock_jobs.shards.engine_branches import (
+    Branch,
+    EngineBranches,
+    TokenSpan,
+    cut,
+    engine_branches,
+)
+from penstock_jobs.shards.token_payload import (
     ANY,
     EngineTokens,
     ExpectedTokens,

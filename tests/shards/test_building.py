@@ -13,7 +13,7 @@ import pytest
 import penstock
 from penstock.errors import InvalidInput
 from penstock.execution import TaskResult
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
 from penstock.lake.errors import QueryRefused, SnapshotUnknown
@@ -24,10 +24,10 @@ from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
-from penstock_jobs.shards.diff import diff_shards
 from penstock_jobs.shards.errors import NothingToBuild, RewardsPending
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.shards.registration import find_shard, list_shards, mark_consent, marks_of
+from penstock_jobs.shards.shard_difference import diff_shards
 from tests.support.engine_lake import (
     DAY_US,
     NO_ORDER,
@@ -50,10 +50,10 @@ IN_A_PROCESS = """
 import sys
 from pathlib import Path
 from tests.support.lakes import hand_lake
-from penstock_jobs.shards import plan as planning
+from penstock_jobs.shards import build_slices
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.engine_lake import built, fill
-planning.SLICE_EVENTS = 12
+build_slices.SLICE_EVENTS = 12
 """
 
 Task = TypeVar("Task")

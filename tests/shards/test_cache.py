@@ -12,9 +12,8 @@ from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import LocalCopies, part_name
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.reader import ShardReader, read_shard
-from penstock.storage import ObjectStore, open_store
+from penstock.storage import FileStore, ObjectStore, open_store
 from penstock.storage.errors import StoreUnreachable
-from penstock.storage.files import FileStore
 from tests.shards.making import make_groups, make_shard
 from tests.shards.reading import sequence
 from tests.support.servers.s3 import S3Server

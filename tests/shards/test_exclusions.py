@@ -1,4 +1,4 @@
-"""Exclusions by facts: consent, copies, staleness, caps."""
+"""Exclusions by facts: consent, copies, staleness, eligibility."""
 
 from collections import Counter
 from typing import Any
@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.exclusion import caps, staleness
-from penstock_jobs.shards.exclusion.consent import without_consent
-from penstock_jobs.shards.exclusion.copies import copied, only_copies
-from penstock_jobs.shards.exclusion.reasons import (
+from penstock_jobs.shards.exclusion import (
     Exclusion,
     Exclusions,
-    SessionProfile,
+    eligibility,
     first_reasons,
     spread_over_chains,
 )
+from penstock_jobs.shards.exclusion.copies import copied, only_copies
+from penstock_jobs.shards.exclusion.eligibility import without_consent
+from penstock_jobs.shards.session_facts import SessionProfile
 
 
 def reasons(found: Exclusions) -> dict[str, str]:
@@ -221,13 +221,17 @@ def work(session: str, *checkpoints: str, age_s: float = 0) -> SessionProfile:
 
 
 def test_versions_are_counted_back() -> None:
-    assert staleness.versions_behind(ORDER, "c3") == {"c1": 2, "c2": 1, "c3": 0, "c4": -1}
+    assert eligibility.versions_behind(ORDER, "c3") == {"c1": 2, "c2": 1, "c3": 0, "c4": -1}
     # After a rollback to c2, c2 is what is served.
-    assert staleness.versions_behind(["c1", "c2", "c3", "c2"], "c2") == {"c1": 3, "c3": 1, "c2": 0}
+    assert eligibility.versions_behind(["c1", "c2", "c3", "c2"], "c2") == {
+        "c1": 3,
+        "c3": 1,
+        "c2": 0,
+    }
 
 
 def test_a_session_is_as_stale_as_its_oldest_version() -> None:
-    bounds = staleness.StalenessBounds(staleness.versions_behind(ORDER, "c3"), max_versions=1)
+    bounds = eligibility.StalenessBounds(eligibility.versions_behind(ORDER, "c3"), max_versions=1)
     works = [
         work("fresh", "c3"),
         work("newer", "c4"),
@@ -239,7 +243,7 @@ def test_a_session_is_as_stale_as_its_oldest_version() -> None:
         work("root", "c3"),
         work("goes-on", "c1"),
     ]
-    found = staleness.stale(works, {"root": "root", "goes-on": "root"}, bounds, NOW_US)
+    found = eligibility.stale(works, {"root": "root", "goes-on": "root"}, bounds, NOW_US)
     assert reasons(found) == {
         "two": "stale_version", "mixed": "stale_version", "unknown": "stale_unknown_version",
         "unnamed": "stale_unknown_version", "goes-on": "stale_version", "root": "stale_version",
@@ -250,11 +254,11 @@ def test_a_session_is_as_stale_as_its_oldest_version() -> None:
 
 
 def test_age_is_against_the_snapshot() -> None:
-    bounds = staleness.StalenessBounds(max_age_s=60)
+    bounds = eligibility.StalenessBounds(max_age_s=60)
     works = [work("at", age_s=60), work("past", age_s=61), work("ahead", age_s=-5)]
-    found = staleness.stale(works, {}, bounds, NOW_US)
+    found = eligibility.stale(works, {}, bounds, NOW_US)
     assert found == {"past": Exclusion("stale_age", "last heard of 61 s before")}
-    assert staleness.stale(works, {}, staleness.StalenessBounds(), NOW_US) == {}
+    assert eligibility.stale(works, {}, eligibility.StalenessBounds(), NOW_US) == {}
 
 
 # Caps
@@ -267,38 +271,38 @@ def of_user(user: str | None, *sessions: str, repo: str | None = None) -> list[S
 def test_nobody_has_more_than_the_cap() -> None:
     many = [f"s{place:03}" for place in range(100)]
     works = [*of_user("u", *many), *of_user("v", "v1", "v2"), *of_user(None, "n1", "n2", "n3")]
-    found = caps.over_caps(works, caps.Caps(per_user=2), seed=7)
+    found = eligibility.over_caps(works, eligibility.Caps(per_user=2), seed=7)
     assert len(found) == 98
     assert set(reasons(found).values()) == {"cap_user"}
     assert not found.keys() & {"v1", "v2", "n1", "n2", "n3"}
-    assert caps.over_caps(works, caps.Caps(per_user=2), seed=8).keys() != found.keys()
-    assert caps.over_caps(works, caps.Caps(), seed=7) == {}
+    assert eligibility.over_caps(works, eligibility.Caps(per_user=2), seed=8).keys() != found.keys()
+    assert eligibility.over_caps(works, eligibility.Caps(), seed=7) == {}
 
 
 def test_a_chain_counts_once_and_stays_whole() -> None:
     works = [
         SessionProfile(f"{chain}{part}", f"{chain}0", "u") for chain in "abcd" for part in range(3)
     ]
-    found = caps.over_caps(works, caps.Caps(per_user=2), seed=7)
+    found = eligibility.over_caps(works, eligibility.Caps(per_user=2), seed=7)
     assert Counter(session[0] for session in found) == {session[0]: 3 for session in found}
     assert len(found) == 6
 
 
 def test_caps_of_repositories_count_what_users_have_left() -> None:
     works = [*of_user("u", "a", "b", "c", repo="r"), *of_user("v", "d", repo="r")]
-    found = caps.over_caps(works, caps.Caps(per_user=1, per_repo=2), seed=7)
+    found = eligibility.over_caps(works, eligibility.Caps(per_user=1, per_repo=2), seed=7)
     assert set(reasons(found).values()) == {"cap_user"}
     assert "d" not in found
-    found = caps.over_caps(works, caps.Caps(per_repo=1), seed=7)
+    found = eligibility.over_caps(works, eligibility.Caps(per_repo=1), seed=7)
     assert list(reasons(found).values()) == ["cap_repo"] * 3
 
 
 def test_no_more_sessions_than_are_asked_for() -> None:
     works = of_user(None, *(f"s{place}" for place in range(50)))
-    found = caps.over_caps(works, caps.Caps(sessions=20), seed=7)
+    found = eligibility.over_caps(works, eligibility.Caps(sessions=20), seed=7)
     assert list(reasons(found).values()) == ["cap_sessions"] * 30
     # Those of a smaller shard are in the larger one.
-    smaller = caps.over_caps(works, caps.Caps(sessions=10), seed=7)
+    smaller = eligibility.over_caps(works, eligibility.Caps(sessions=10), seed=7)
     assert found.keys() < smaller.keys()
 
 
@@ -309,9 +313,9 @@ def test_no_more_sessions_than_are_asked_for() -> None:
 )
 def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, random: Any) -> None:
     works = [SessionProfile(f"s{at}", f"s{at}", user, repo) for at, (user, repo) in enumerate(rows)]
-    limits = caps.Caps(per_user=cap, per_repo=cap)
-    found = caps.over_caps(works, limits, seed=3)
-    assert caps.over_caps(random.sample(works, len(works)), limits, seed=3) == found
+    limits = eligibility.Caps(per_user=cap, per_repo=cap)
+    found = eligibility.over_caps(works, limits, seed=3)
+    assert eligibility.over_caps(random.sample(works, len(works)), limits, seed=3) == found
     kept = [one for one in works if one.session_id not in found]
     users = Counter(one.user for one in kept if one.user is not None)
     assert all(count <= cap for count in users.values())
@@ -320,4 +324,4 @@ def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, rand
 
 @pytest.mark.parametrize("seed", [0, 2**63 - 1])
 def test_any_seed(seed: int) -> None:
-    assert caps.over_caps(of_user("u", "a", "\ud800"), caps.Caps(per_user=1), seed)
+    assert eligibility.over_caps(of_user("u", "a", "\ud800"), eligibility.Caps(per_user=1), seed)

@@ -16,10 +16,11 @@ from penstock_jobs.shards.exclusion.near_duplicates import (
     WORDS,
     Signature,
     near_duplicates,
+    shingles,
     signature,
+    word_hashes,
 )
-from penstock_jobs.shards.exclusion.reasons import SessionProfile
-from penstock_jobs.shards.exclusion.shingles import shingles, word_hashes
+from penstock_jobs.shards.session_facts import SessionProfile
 
 GOLDEN = [
     1029309735418314389,

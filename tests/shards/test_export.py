@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, folder_of
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from penstock_jobs.shards import export as outputs
 from penstock_jobs.shards.export import EXPORT_NAME, all_exporters, export_shard
 from tests.support.export_rows import Row, in_order, stored, talked

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock_jobs.shards.sample_rows import SampleOptions, SampleRows
+from penstock_jobs.shards.samples import SampleOptions, SampleRows
 from tests.shards.talks import Talk, asks, tokens
 from tests.support.export_rows import (
     ARGUMENTS,

@@ -25,7 +25,7 @@ from penstock.shards.manifest import (
 )
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits, PartWriter, row_bytes
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from tests.shards.making import (
     SMALL,
     make_groups,

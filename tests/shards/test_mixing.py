@@ -11,7 +11,7 @@ from penstock.errors import InvalidInput
 from penstock.shards.errors import PositionRefused
 from penstock.shards.reader import ShardReader, read_mixture, read_shard
 from penstock.shards.sources import Exhausted, furthest_behind
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from tests.shards.making import make_groups, make_shard
 from tests.shards.reading import batches, flat, kept, sequence
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shards.manifest import Counts, Manifest, PartFile
-from penstock.shards.order import WINDOW_CHUNKS, Chunk, Order, chunks_of, permute
+from penstock.shards.sources import WINDOW_CHUNKS, Chunk, Order, chunks_of, permute
 
 
 def permutation(count: int, key: bytes = b"k") -> list[int]:

@@ -21,7 +21,7 @@ from penstock.shards.files import part_name
 from penstock.shards.manifest import Manifest, folder_of, manifest_name
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.writer import PartLimits
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from tests.shards.making import make_groups, make_routes, make_shard, table_of, with_routes
 from tests.shards.reading import batches, flat, ids, kept, sequence
 

@@ -12,7 +12,7 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.shards.errors import PositionRefused
 from penstock.shards.reader import read_shard
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from tests.shards.making import make_groups, make_shard
 from tests.shards.reading import batches
 

@@ -14,10 +14,15 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from penstock.errors import ExtraMissing, InvalidInput
-from penstock_jobs.shards.branches import Branch
 from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.conversation import Conversation
-from penstock_jobs.shards.renderer import RenderedBranches, Renderer, RenderingDrift, open_renderer
+from penstock_jobs.shards.engine_branches import Branch
+from penstock_jobs.shards.rendered_branches import (
+    RenderedBranches,
+    Renderer,
+    RenderingDrift,
+    open_renderer,
+)
 from tests.shards.talks import Talk, asks
 from tests.support.tokenizer_files import FORGETFUL, PLAIN, tokenizer_json
 

@@ -13,8 +13,8 @@ from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
 from penstock_jobs.shards.chat_templates import ChatTemplate
-from penstock_jobs.shards.renderer import Renderer
-from penstock_jobs.shards.sample_rows import LeftOutBranches, SampleOptions, SampleRows
+from penstock_jobs.shards.rendered_branches import Renderer
+from penstock_jobs.shards.samples import LeftOutBranches, SampleOptions, SampleRows
 from tests.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
 from tests.support.tokenizer_files import PLAIN, tokenizer_json
 

@@ -8,33 +8,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.split import linked, split
+from penstock_jobs.shards.exclusion.near_duplicates import linked
+from penstock_jobs.shards.plan import split_sides
 
 
 def test_the_share_is_drawn_by_the_seed() -> None:
     names = [f"s{place}" for place in range(20_000)]
-    sides = split([names, names], 0.1, seed=7)
+    sides = split_sides([names, names], 0.1, seed=7)
     assert sides.count("eval") == pytest.approx(2_000, abs=200)
-    assert split([names, names], 0.1, seed=7) == sides
-    other = split([names, names], 0.1, seed=8)
+    assert split_sides([names, names], 0.1, seed=7) == sides
+    other = split_sides([names, names], 0.1, seed=8)
     both = sum(a == b == "eval" for a, b in zip(sides, other, strict=True))
     assert both == pytest.approx(200, abs=70)
-    assert set(split([names], 0.0, seed=7)) == {"train"}
-    assert set(split([names], 1.0, seed=7)) == {"eval"}
-    assert split([[], []], 0.5, seed=7) == []
+    assert set(split_sides([names], 0.0, seed=7)) == {"train"}
+    assert set(split_sides([names], 1.0, seed=7)) == {"eval"}
+    assert split_sides([[], []], 0.5, seed=7) == []
 
 
 def test_a_larger_share_keeps_those_that_were_there() -> None:
     names = [f"s{place}" for place in range(1_000)]
-    small, large = (split([names], share, seed=7) for share in (0.1, 0.2))
+    small, large = (split_sides([names], share, seed=7) for share in (0.1, 0.2))
     assert all(b == "eval" for a, b in zip(small, large, strict=True) if a == "eval")
 
 
 def test_new_sessions_of_a_user_join_them() -> None:
     users = [f"u{place % 50}" for place in range(500)]
     chains = [f"s{place}" for place in range(500)]
-    sides = split([chains, chains, users], 0.3, seed=7)
-    assert split([chains[:300], chains[:300], users[:300]], 0.3, seed=7) == sides[:300]
+    sides = split_sides([chains, chains, users], 0.3, seed=7)
+    assert split_sides([chains[:300], chains[:300], users[:300]], 0.3, seed=7) == sides[:300]
 
 
 _KEYS = st.tuples(
@@ -45,7 +46,7 @@ _KEYS = st.tuples(
 @given(st.lists(_KEYS, max_size=30), st.integers(0, 5), st.randoms(use_true_random=False))
 def test_nothing_leaks_in_any_order(rows: list[Any], seed: int, random: Any) -> None:
     keys = list(zip(*rows, strict=True)) or [(), (), ()]
-    sides = split(keys, 0.5, seed)
+    sides = split_sides(keys, 0.5, seed)
     for column in keys:
         found = defaultdict(set)
         for key, side in zip(column, sides, strict=True):
@@ -53,7 +54,7 @@ def test_nothing_leaks_in_any_order(rows: list[Any], seed: int, random: Any) -> 
                 found[key].add(side)
         assert all(len(one) == 1 for one in found.values())
     order = random.sample(range(len(rows)), len(rows))
-    mixed = split([[column[place] for place in order] for column in keys], 0.5, seed)
+    mixed = split_sides([[column[place] for place in order] for column in keys], 0.5, seed)
     assert mixed == [sides[place] for place in order]
 
 

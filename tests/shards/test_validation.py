@@ -17,7 +17,7 @@ from penstock.shards.rules import RULES, SHAPES, ModelLimits
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.validation import DigestSet, ShardValidator, digests_of, validate_shard
 from penstock.shards.writer import PartLimits, PartWriter
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from tests.shards.making import (
     VOCABULARY,
     make_groups,

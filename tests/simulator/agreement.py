@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import Definition, find_definition, parse_definition
 from penstock_jobs.rewards.rates import MeanDifference, Values, welch
 from penstock_jobs.rewards.runs import RunRequest, run

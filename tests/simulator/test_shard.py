@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import build_shard

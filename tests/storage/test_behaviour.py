@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.settings import Settings
-from penstock.storage import ObjectStore, StoredObject, open_store
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore, ObjectStore, StoredObject, open_store
 from tests.support.servers.s3 import S3Server
 
 OpenStore = Callable[[], ObjectStore]

@@ -11,8 +11,7 @@ import pytest
 
 from penstock.errors import SettingInvalid
 from penstock.settings import Settings
-from penstock.storage import open_store
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore, open_store
 
 
 class Calls:
@@ -96,7 +95,7 @@ def test_a_directory_that_cannot_be_synced_is_an_error(root: Path, calls: Calls)
 WRITE_FOR_EVER = """
 import os, sys
 from pathlib import Path
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 with FileStore(Path(sys.argv[1])).create("events/a") as file:
     while True:
         file.write(b"x" * 4096)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.channels.channel import ChannelState, channel_state, choose_arm
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.execution import Executor
-from penstock.execution.inline import InlineExecutor
+from penstock.execution.calls import InlineExecutor
 from penstock.shards.files import read_rows
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run

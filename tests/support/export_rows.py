@@ -20,7 +20,7 @@ from penstock.shards.manifest import Manifest
 from penstock.shards.schema import SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from penstock_jobs.shards.export import EXPORT_NAME, ExportReport, export_shard
 from tests.shards.making import make_row, make_shard, table_of
 

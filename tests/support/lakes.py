@@ -6,7 +6,8 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -64,17 +65,8 @@ class HandLake:
     clock: ManualClock = field(default_factory=ManualClock)
     metrics: Metrics = field(default_factory=Metrics)
 
-    def parts(
-        self,
-        crash_point: Callable[[str], None] = lambda _point: None,
-        database: Database | None = None,
-    ) -> WriterParts:
-        parts = WriterParts.of(self.lake, self.clock, self.metrics)
-        database = database or parts.database
-        return replace(parts, database=database, crash_point=crash_point)
-
     def writer(self, crash_point: Callable[[str], None] = lambda _point: None) -> Writer:
-        return Writer(self.parts(crash_point))
+        return Writer(WriterParts(self.lake, self.clock, self.metrics, crash_point))
 
     def partition_writer(
         self,
@@ -83,17 +75,18 @@ class HandLake:
         database: Database | None = None,
     ) -> PartitionWriter:
         """The writer of the first partition alone."""
-        settings = self.lake.settings
-        parts = self.parts(crash_point, database)
-        known = KnownEvents(
-            parts.database, parts.store, bytes_max=settings.room(LakeSettings).known_bytes_max
-        )
+        log = self.lake.log  # open before the lake is copied
+        lake, settings = copy(self.lake), self.lake.settings
+        lake.database = database or lake.database
+        known_bytes_max = settings.room(LakeSettings).known_bytes_max
+        known = KnownEvents(lake.database, lake.store, bytes_max=known_bytes_max)
         rejections = RejectionLimit(
             settings.room(IngestSettings).rejected_ratio_max,
             REJECTED_WINDOW_LINES,
         )
-        log = agree_on_shape(parts.database, parts.log.id, parts.log.partitions)
-        return PartitionWriter(parts, 0, log, owner=owner, known=known, rejections=rejections)
+        shape = agree_on_shape(lake.database, log.id, log.partitions)
+        parts = WriterParts(lake, self.clock, self.metrics, crash_point)
+        return PartitionWriter(parts, 0, shape, owner=owner, known=known, rejections=rejections)
 
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:
         """Judge a body and put it into the log, as the gateway does."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.shards.manifest import Manifest
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from penstock_jobs.shards.export import export_shard
 from tests.support.export_rows import Row, stored
 from tests.trainers.making import make_model, make_tokenizer, sampled, save_model

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.checkpoints.digests import digest_files
 from penstock.settings import load_settings
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.shards.export import export_shard
 from tests.support.loop_world import TENANT, World, open_world

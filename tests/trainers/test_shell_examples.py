@@ -12,7 +12,7 @@ from urllib.request import url2pathname
 import msgspec
 import pytest
 
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore
 from penstock_jobs.shards.export import export_shard
 from penstock_jobs.shards.exporters import prime_rl
 from tests.shards.test_export_tokens import MicroBatch, cut, steps_of

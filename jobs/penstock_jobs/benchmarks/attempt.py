@@ -1,38 +1,38 @@
-"""One attempt at a task: the agent in a room, then the check. This is what runs on a worker."""
+"""One attempt at a task: the agent in a sandbox, then the check. This runs on a worker."""
 
 import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.errors import AgentUnusable, RoomFailed
-from penstock_jobs.benchmarks.rooms import isolated
-from penstock_jobs.benchmarks.rooms.files import File
-from penstock_jobs.benchmarks.rooms.isolated import IsolatedRoom
-from penstock_jobs.benchmarks.rooms.network import address_of
-from penstock_jobs.benchmarks.rooms.plain import PlainRoom
-from penstock_jobs.benchmarks.rooms.room import (
+from penstock.settings import MIB
+from penstock_jobs.benchmarks.errors import AgentUnusable, SandboxFailed
+from penstock_jobs.benchmarks.sandbox.folder_files import File
+from penstock_jobs.benchmarks.sandbox.network import address_of
+from penstock_jobs.benchmarks.sandbox.sandbox import (
+    IsolatedSandbox,
     PathRules,
+    PlainSandbox,
     ProgramEnd,
-    Room,
-    RoomLimits,
-    RoomProgram,
+    Sandbox,
+    SandboxLimits,
+    SandboxProgram,
+    check_isolation,
 )
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
-_MIB = 1024 * 1024
 _SEEDS = 2**31
 _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
 _RESULT_BYTES_MAX = 64 * 1024
 _WHY_CHARS_MAX = 300
-#: Of a shell: a command that is not there, or is no program.
+#: A shell ends so if a command does not exist, or is no program.
 _NOT_RUN = (126, 127)
 #: EX_TEMPFAIL of sysexits.h: try again.
 _TRY_AGAIN = 75
@@ -49,15 +49,18 @@ class RunConditions:
     suite: str
     checkpoint: str
     serving: str | None = None
-    #: What of the caller's environment the agent gets besides.
+    #: Variables of the caller that the agent gets too.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow: Sequence[str] = ()
     isolated: bool = True
     views: PathRules = field(default_factory=PathRules)
+    #: Tries of an attempt that errs for reasons outside the model.
     tries_max: int = 3
+    #: The pause before its second try; each further pause is twice as long.
     retry_seconds: float = 1.0
+    #: The rest of the output of an agent or a check, its middle, is left out.
     output_bytes_max: int = 64 * 1024
-    report_bytes_max: int = 64 * 1024
+    report_bytes_max: int = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,13 @@ class AttemptTask:
     conditions: RunConditions
     task: BenchmarkTask = field(repr=False)
     files: TaskFiles = field(repr=False)
-    name: str
     attempt: int
 
 
 @dataclass(frozen=True)
 class AttemptOutcome:
     result: Attempt
-    #: What else people should know: that it was cut off, and by what.
+    #: What else people should know, such as a limit that ended it.
     marks: tuple[str, ...] = ()
     output: str = ""
     #: The end of the output of an agent that failed without a report and without an edit.
@@ -106,18 +108,6 @@ class TreeScore:
     output: str = ""
 
 
-@dataclass(frozen=True)
-class _Try:
-    scored: TreeScore
-    #: The reason may lie outside the model, so that another try may do better.
-    again: bool = False
-    report: AgentReport = field(default_factory=AgentReport)
-    latency_s: float | None = None
-    edited: bool | None = None
-    marks: tuple[str, ...] = ()
-    silent: str | None = None
-
-
 class _CheckResult(msgspec.Struct):
     score: float
 
@@ -132,82 +122,104 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
     """Raises IsolationImpossible, AgentUnusable."""
     conditions = work.conditions
     if conditions.isolated:
-        isolated.check()
+        check_isolation()
     retries = 0
     while True:
-        last_try = _try(work)
-        if not last_try.again or retries + 1 >= conditions.tries_max:
-            return _outcome(work, last_try, retries)
+        try:
+            with open_sandbox(conditions, work.task.limits) as sandbox:
+                outcome, retry = _attempt_in(sandbox, work)
+        except SandboxFailed as error:
+            outcome, retry = _failed(work, str(error)), True
+        if not retry or retries + 1 >= conditions.tries_max:
+            return replace(outcome, result=replace(outcome.result, retries=retries))
         time.sleep(conditions.retry_seconds * 2**retries)
         retries += 1
 
 
-def open_room(conditions: RunConditions, limits: TaskLimits) -> Room:
-    room_limits = RoomLimits(
-        memory_bytes=limits.memory_mib * _MIB,
+def open_sandbox(conditions: RunConditions, limits: TaskLimits) -> Sandbox:
+    sandbox_limits = SandboxLimits(
+        memory_bytes=limits.memory_mib * MIB,
         processes=limits.processes,
-        disk_bytes=limits.disk_mib * _MIB,
+        disk_bytes=limits.disk_mib * MIB,
     )
     if conditions.isolated:
-        return IsolatedRoom(room_limits, conditions.views, conditions.output_bytes_max)
-    return PlainRoom(room_limits, conditions.output_bytes_max)
+        return IsolatedSandbox(sandbox_limits, conditions.views, conditions.output_bytes_max)
+    return PlainSandbox(sandbox_limits, conditions.output_bytes_max)
 
 
-def _try(work: AttemptTask) -> _Try:
-    try:
-        with open_room(work.conditions, work.task.limits) as room:
-            return _try_in(room, work)
-    except RoomFailed as error:
-        return _Try(TreeScore(error=str(error)), again=True)
-
-
-def _try_in(room: Room, work: AttemptTask) -> _Try:
-    ended = _run_agent(room, work)
+def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
+    """The outcome, and whether another try may do better, since the reason may lie outside the
+    model."""
+    ended = _run_agent(sandbox, work)
     last_words = ended.output.strip()[-_ERROR_CHARS_MAX:]
     if ended.status in _NOT_RUN:
-        status = f"its command could not be run, and ended with status {ended.status}"
-        raise AgentUnusable(why=f"{status}: {last_words}")
-    text = room.read("out", _REPORT_NAME, work.conditions.report_bytes_max)
+        why = f"its command could not be run, and ended with status {ended.status}: {last_words}"
+        raise AgentUnusable(why=why)
+    text = sandbox.read("out", _REPORT_NAME, work.conditions.report_bytes_max)
     try:
         report = read_report(text)
     except ValueError as error:
-        return _Try(TreeScore(error=f"the agent's report cannot be read: {error}"), again=True)
-    if why := _why_no_attempt(ended, report):
-        return _Try(TreeScore(error=why, output=ended.output), True, report, ended.seconds)
-    edited = bool(room.changed("tree"))
-    return _Try(
-        scored=score_tree(room, work.task, work.files, text, edited=edited),
-        report=report,
-        latency_s=ended.seconds,
+        return _failed(work, f"the agent's report cannot be read: {error}"), True
+    measures = msgspec.structs.asdict(report) | {"latency_s": ended.seconds}
+    del measures["answer"], measures["error"]
+    why_no_attempt = None
+    if report.error is not None:
+        why_no_attempt = f"the agent says: {report.error}"
+    elif ended.status == _TRY_AGAIN:
+        why_no_attempt = "the agent ended with status 75: try again"
+    elif ended.unreachable:
+        why_no_attempt = f"nobody answered at {', '.join(ended.unreachable)}"
+    if why_no_attempt is not None:
+        return _failed(work, why_no_attempt, ended.output, **measures), True
+    edited = bool(sandbox.changed("tree"))
+    tree_score = score_tree(sandbox, work.task, work.files, text, edited=edited)
+    marks: tuple[str, ...] = ()
+    if ended.cut is not None:
+        marks = ({"time": "timed out", "memory": "over its memory"}[ended.cut],)
+    elif ended.status:
+        marks = (f"the agent ended with status {ended.status}",)
+    result = Attempt(
+        task=work.task.name,
+        attempt=work.attempt,
+        score=tree_score.score,
+        error=None if tree_score.error is None else _short(tree_score.error),
         edited=edited,
-        marks=_marks(ended),
-        silent=_short(last_words) if ended.status and not (text or edited) else None,
+        **measures,
     )
+    silent = _short(last_words) if ended.status and not (text or edited) else None
+    return AttemptOutcome(result, marks, tree_score.output, silent), False
 
 
-def _run_agent(room: Room, work: AttemptTask) -> ProgramEnd:
+def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) -> AttemptOutcome:
+    """An attempt that says nothing about the model."""
+    result = Attempt(task=work.task.name, attempt=work.attempt, error=_short(error), **measures)
+    return AttemptOutcome(result, output=output)
+
+
+def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     conditions, task = work.conditions, work.task
-    room.put("tree", work.files.tree, writable=True)
-    room.put("given", [File("prompt.md", task.prompt.encode())], writable=False)
+    sandbox.put("tree", work.files.tree, writable=True)
+    sandbox.put("given", [File("prompt.md", task.prompt.encode())], writable=False)
     for folder in ("out", "home", "scratch"):
-        room.put(folder, [], writable=True)
-    serving = {"PENSTOCK_MODEL_URL": conditions.serving} if conditions.serving else {}
+        sandbox.put(folder, [], writable=True)
     environment = {
         **machine_environment(),
         **conditions.environment,
-        "HOME": room.path("home"),
-        "PENSTOCK_PROMPT_FILE": f"{room.path('given')}/prompt.md",
-        **serving,
+        "HOME": sandbox.path("home"),
+        "PENSTOCK_PROMPT_FILE": f"{sandbox.path('given')}/prompt.md",
         "PENSTOCK_CHECKPOINT": conditions.checkpoint,
         "PENSTOCK_SUITE": conditions.suite,
-        "PENSTOCK_TASK": work.name,
+        "PENSTOCK_TASK": work.task.name,
         "PENSTOCK_ATTEMPT": str(work.attempt),
-        "PENSTOCK_SEED": str(seed_of(conditions.suite, work.name, work.attempt)),
-        "PENSTOCK_REPORT": f"{room.path('out')}/{_REPORT_NAME}",
+        "PENSTOCK_SEED": str(seed_of(conditions.suite, work.task.name, work.attempt)),
+        "PENSTOCK_REPORT": f"{sandbox.path('out')}/{_REPORT_NAME}",
     }
-    addresses = [address_of(conditions.serving)] if conditions.serving else []
-    return room.run(
-        RoomProgram(
+    addresses = [*conditions.allow]
+    if conditions.serving:
+        environment["PENSTOCK_MODEL_URL"] = conditions.serving
+        addresses.insert(0, address_of(conditions.serving))
+    return sandbox.run(
+        SandboxProgram(
             command=["sh", "-c", conditions.agent],
             cwd="tree",
             home="home",
@@ -215,13 +227,13 @@ def _run_agent(room: Room, work: AttemptTask) -> ProgramEnd:
             seconds=task.limits.seconds,
             environment=environment,
             folders={"tree": True, "given": False, "out": True},
-            addresses=[*addresses, *conditions.allow],
+            addresses=addresses,
         )
     )
 
 
 def machine_environment() -> dict[str, str]:
-    """What of this process's environment programs in rooms get."""
+    """The variables of this process that programs in sandboxes get."""
     names = ("PATH", "LANG")
     return {"PATH": os.defpath} | {name: os.environ[name] for name in names if name in os.environ}
 
@@ -234,93 +246,58 @@ def read_report(text: bytes | None) -> AgentReport:
         raise ValueError("it is nested too deeply") from error
 
 
-def _why_no_attempt(ended: ProgramEnd, report: AgentReport) -> str | None:
-    """Why it says nothing about the model."""
-    if report.error is not None:
-        return f"the agent says: {report.error}"
-    if ended.status == _TRY_AGAIN:
-        return "the agent ended with status 75: try again"
-    if ended.unreachable:
-        return f"nobody answered at {', '.join(ended.unreachable)}"
-    return None
-
-
-def _marks(ended: ProgramEnd) -> tuple[str, ...]:
-    if ended.cut is not None:
-        return ({"time": "timed out", "memory": "over its memory"}[ended.cut],)
-    return (f"the agent ended with status {ended.status}",) if ended.status else ()
-
-
-def _outcome(work: AttemptTask, last_try: _Try, retries: int) -> AttemptOutcome:
-    report, scored = msgspec.structs.asdict(last_try.report), last_try.scored
-    result = Attempt(
-        task=work.name,
-        attempt=work.attempt,
-        score=scored.score,
-        error=None if scored.error is None else _short(scored.error),
-        latency_s=last_try.latency_s,
-        edited=last_try.edited,
-        retries=retries,
-        **{name: value for name, value in report.items() if name not in ("answer", "error")},
-    )
-    return AttemptOutcome(result, last_try.marks, scored.output, last_try.silent)
-
-
 def _short(text: str) -> str:
     plain = "".join(char if char.isprintable() else " " for char in text)
     return plain if len(plain) <= _ERROR_CHARS_MAX else plain[: _ERROR_CHARS_MAX - 1] + "…"
 
 
 def score_tree(
-    room: Room, task: BenchmarkTask, files: TaskFiles, report: bytes | None, *, edited: bool
+    sandbox: Sandbox, task: BenchmarkTask, files: TaskFiles, report: bytes | None, *, edited: bool
 ) -> TreeScore:
-    """Of the room's folder `tree` as the agent left it. The check comes into the room only now.
-    Raises RoomFailed."""
+    """Of the folder `tree` as the agent left it. The check comes into the sandbox only now.
+    Raises SandboxFailed."""
     if task.expect == "no_edit" and edited:
         return TreeScore(score=0.0, output="it was not to change anything, and did")
     if task.check is None:
         return TreeScore(score=1.0)
-    # Under a name that the agent could not know: it may have left links.
+    # The agent could not know this name, so no link that it left leads there.
     check = f"check-{secrets.token_hex(8)}"
     given, result = f"{check}-given", f"{check}-result"
     home, scratch = f"{check}-home", f"{check}-tmp"
-    room.put(check, files.check, writable=False)
+    sandbox.put(check, files.check, writable=False)
     documents = [File("prompt.md", task.prompt.encode()), File("report.json", report or b"{}")]
-    room.put(given, documents, writable=False)
+    sandbox.put(given, documents, writable=False)
     for folder in (result, home, scratch):
-        room.put(folder, [], writable=True)
+        sandbox.put(folder, [], writable=True)
     environment = machine_environment() | {
-        "HOME": room.path(home),
-        "PENSTOCK_CHECK": room.path(check),
-        "PENSTOCK_PROMPT_FILE": f"{room.path(given)}/prompt.md",
-        "PENSTOCK_REPORT": f"{room.path(given)}/report.json",
-        "PENSTOCK_RESULT": f"{room.path(result)}/{_RESULT_NAME}",
+        "HOME": sandbox.path(home),
+        "PENSTOCK_CHECK": sandbox.path(check),
+        "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
+        "PENSTOCK_REPORT": f"{sandbox.path(given)}/report.json",
+        "PENSTOCK_RESULT": f"{sandbox.path(result)}/{_RESULT_NAME}",
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_EDITED": "1" if edited else "0",
     }
-    program = RoomProgram(
-        command=_in_folder(task.check, files.check, room.path(check)),
-        cwd="tree",
-        home=home,
-        scratch=scratch,
-        seconds=task.limits.check_seconds,
-        environment=environment,
-        folders={"tree": True, check: False, given: False, result: True},
-        # An agent that filled the disk does not keep its check from running.
-        disk_bytes_more=task.limits.disk_mib * _MIB,
-    )
-    ended = room.run(program)
-    return score_of(ended, room.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
-
-
-def _in_folder(command: Sequence[str], check: Sequence[File], folder: str) -> list[str]:
-    """The first file of the check that a command names is meant there, not in the tree."""
-    paths = {file.path for file in check}
+    # The first file of the check that its command names is taken from the check, not the tree.
+    command = list(task.check)
+    paths = {file.path for file in files.check}
     number = next((number for number, word in enumerate(command) if word in paths), None)
-    words = list(command)
     if number is not None:
-        words[number] = f"{folder}/{words[number]}"
-    return words
+        command[number] = f"{sandbox.path(check)}/{command[number]}"
+    ended = sandbox.run(
+        SandboxProgram(
+            command=command,
+            cwd="tree",
+            home=home,
+            scratch=scratch,
+            seconds=task.limits.check_seconds,
+            environment=environment,
+            folders={"tree": True, check: False, given: False, result: True},
+            # An agent that filled the disk does not keep its check from running.
+            disk_bytes_more=task.limits.disk_mib * MIB,
+        )
+    )
+    return score_of(ended, sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
 
 
 def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
@@ -335,13 +312,13 @@ def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
         last_line = lines[-1][:_WHY_CHARS_MAX] if lines else "it said nothing"
         why = f"the check ended with status {ended.status}: {last_line}"
         return TreeScore(error=why, output=output)
-    if result is None:
-        return TreeScore(score=1.0 if ended.status == 0 else 0.0, output=output)
-    try:
-        score = msgspec.json.decode(result, type=_CheckResult).score
-    except (ValueError, RecursionError) as error:
-        return TreeScore(error=f"the check's result cannot be read: {error}", output=output)
-    if not 0 <= score <= 1:
-        why = f"the check's score is {score}, and scores lie between 0 and 1"
-        return TreeScore(error=why, output=output)
+    score = 1.0 if ended.status == 0 else 0.0
+    if result is not None:
+        try:
+            score = msgspec.json.decode(result, type=_CheckResult).score
+        except (ValueError, RecursionError) as error:
+            return TreeScore(error=f"the check's result cannot be read: {error}", output=output)
+        if not 0 <= score <= 1:
+            why = f"the check's score is {score}, and scores lie between 0 and 1"
+            return TreeScore(error=why, output=output)
     return TreeScore(score=score, output=output)

@@ -14,10 +14,9 @@ from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json, show_table
-from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
+from penstock_jobs.benchmarks.results_cli import compare, show, show_summary
 
 if TYPE_CHECKING:
-    from penstock_jobs.benchmarks.result_import import ImportReport
     from penstock_jobs.benchmarks.run import RunOptions
 
 app = typer.Typer(
@@ -29,50 +28,29 @@ SuiteFolder = Annotated[
     Path, typer.Argument(parser=options.path, metavar="SUITE_DIR", help="The suite's folder.")
 ]
 NoIsolation = Annotated[
-    bool,
-    typer.Option(
-        "--no-isolation",
-        help="Run without keeping programs from this machine; the run's record says so.",
-    ),
+    bool, typer.Option("--no-isolation", help="Run programs without isolation; the record says so.")
 ]
-
-
-Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="NAME", help="A registered checkpoint.")
-]
-Agent = Annotated[
-    str, typer.Option("--agent", metavar="CMD", help="The agent, as a shell runs it.")
-]
-Serving = Annotated[
-    str | None,
-    typer.Option("--serving", metavar="URL", help="Where the checkpoint is served."),
-]
-Attempts = Annotated[
-    int | None, typer.Option("--attempts", metavar="N", min=1, help="At each task.")
-]
-UntilDecidedOption = Annotated[
-    bool,
-    typer.Option("--until-decided", help="Attempts until the gate's verdict stands."),
+Checkpoint = Annotated[str, typer.Option(metavar="NAME", help="A registered checkpoint.")]
+Agent = Annotated[str, typer.Option(metavar="CMD", help="The agent, as a shell runs it.")]
+Serving = Annotated[str | None, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
+Attempts = Annotated[int | None, typer.Option(metavar="N", min=1, help="At each task.")]
+Until = Annotated[
+    bool, typer.Option("--until-decided", help="Attempts until the gate's verdict stands.")
 ]
 AttemptsMax = Annotated[
-    int | None,
-    typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided."),
+    int | None, typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided.")
 ]
-Channel = Annotated[str, typer.Option("--channel", metavar="NAME", help="Whose policy decides.")]
-Tasks = Annotated[str, typer.Option("--tasks", metavar="A,B", help="Only these tasks.")]
+Channel = Annotated[str, typer.Option(metavar="NAME", help="Whose policy decides.")]
+Tasks = Annotated[str, typer.Option(metavar="A,B", help="Only these tasks.")]
 PassEnv = Annotated[
-    list[str] | None,
-    typer.Option("--pass-env", metavar="NAME", help="A variable that the agent gets too."),
+    list[str] | None, typer.Option(metavar="NAME", help="A variable that the agent gets too.")
 ]
 Hidden = Annotated[
-    list[Path] | None,
-    typer.Option("--hidden", parser=options.path, metavar="PATH", help="Not to be seen."),
+    list[Path] | None, typer.Option(parser=options.path, metavar="PATH", help="Not to be seen.")
 ]
 Visible = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--visible", parser=options.path, metavar="PATH", help="To be read, also below /tmp."
-    ),
+    typer.Option(parser=options.path, metavar="PATH", help="To be read, also below /tmp."),
 ]
 
 
@@ -84,7 +62,7 @@ def run(
     agent: Agent,
     serving: Serving = None,
     attempts: Attempts = None,
-    until_decided: UntilDecidedOption = False,
+    until_decided: Until = False,
     attempts_max: AttemptsMax = None,
     channel: Channel = "production",
     tasks: Tasks = "",
@@ -106,27 +84,30 @@ def run(
     """
     from penstock_jobs.benchmarks.run import RunOptions
 
+    if not until_decided and attempts_max is not None:
+        raise InvalidInput(what="--max-attempts", why="it goes with --until-decided")
+    if until_decided and (attempts is not None or tasks):
+        why = "the verdict is about all tasks, and says itself how many attempts are enough"
+        raise InvalidInput(what="--attempts or --tasks with --until-decided", why=why)
+    for name in pass_env or []:
+        if name not in os.environ:
+            raise InvalidInput(what=f"--pass-env {name}", why="there is no such variable here")
     run_options = RunOptions(
         agent=agent,
         serving=serving,
         attempts=attempts,
         tasks=tuple(name.strip() for name in tasks.split(",") if name.strip()),
-        environment=_environment(pass_env or []),
+        environment={name: os.environ[name] for name in pass_env or []},
         isolated=not no_isolation,
         hidden=tuple(str(path.absolute()) for path in hidden or []),
         visible=tuple(str(path.absolute()) for path in visible or []),
     )
-    if not until_decided and attempts_max is not None:
-        raise InvalidInput(what="--max-attempts", why="it goes with --until-decided")
-    if until_decided and (attempts is not None or run_options.tasks):
-        why = "the verdict is about all tasks, and says itself how many attempts are enough"
-        raise InvalidInput(what="--attempts or --tasks with --until-decided", why=why)
     until = (channel, attempts_max) if until_decided else None
     _run(suite, checkpoint, run_options, until, data, tenant=tenant, json=json)
 
 
 def _run(
-    suite: Path,
+    suite_folder: Path,
     checkpoint: str,
     run_options: "RunOptions",
     until: tuple[str, int | None] | None,
@@ -139,30 +120,24 @@ def _run(
     from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
-    from penstock_jobs.benchmarks.run import register_suite, run_suite
-    from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
-    from penstock_jobs.benchmarks.until_decided import UntilDecided
+    from penstock_jobs.benchmarks.run import UntilDecided, register_suite, run_suite
+    from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.summary import results_of
 
-    folder = read_suite(suite)
+    suite = read_suite(suite_folder)
     with open_existing(data) as lake:
         checkpoint = find(lake.database, tenant, checkpoint).name
         choose = None
         if until is not None:
-            register_suite(lake.database, tenant, folder, TASK_BYTES_MAX)
-            place = AttemptScope(tenant, folder.name, folder.version, checkpoint)
-            choose = UntilDecided(lake.database, place, until[0], most=until[1])
+            register_suite(lake.database, tenant, suite)
+            scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
+            choose = UntilDecided(lake.database, scope, until[0], most=until[1])
         with open_executor(lake.settings) as executor, progress_of("attempts") as follow:
             report = run_suite(
-                lake,
-                executor,
-                folder,
-                checkpoint,
-                run_options,
-                tenant=tenant,
-                choose=choose,
+                lake, executor, suite, checkpoint, run_options, tenant=tenant, choose=choose,
                 follow=follow,
-            )
-        results = results_of(lake.database, report.place)
+            )  # fmt: skip
+        results = results_of(lake.database, report.scope)
     if json:
         facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
         show_json(facts | ({"until": choose.ended.document} if choose else {}))
@@ -171,13 +146,6 @@ def _run(
     if choose is not None:
         say(choose.ended.text)
     show_summary(results)
-
-
-def _environment(names: list[str]) -> dict[str, str]:
-    for name in names:
-        if name not in os.environ:
-            raise InvalidInput(what=f"--pass-env {name}", why="there is no such variable here")
-    return {name: os.environ[name] for name in names}
 
 
 app.command()(show)
@@ -210,7 +178,7 @@ def lint(
     if json:
         show_json({"suite": folder.name, "version": folder.version, "findings": findings})
     else:
-        show_table(["task", "problem"], [[one.task, one.problem] for one in findings])
+        show_table(["task", "problem"], [[finding.task, finding.problem] for finding in findings])
         counts = f"{len(folder.tasks)} tasks, {len(findings)} problems"
         say(f"{folder.name} ({folder.version}): {counts}")
     if findings:
@@ -229,11 +197,11 @@ def register(
     Example: penstock bench register examples/suites/core
     """
     from penstock_jobs.benchmarks.run import register_suite
-    from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
+    from penstock_jobs.benchmarks.suite import read_suite
 
     folder = read_suite(suite)
     with open_existing(data) as lake:
-        new = register_suite(lake.database, tenant, folder, TASK_BYTES_MAX)
+        new = register_suite(lake.database, tenant, folder)
     if json:
         show_json({"suite": folder.name, "version": folder.version, "new": new})
     else:
@@ -243,10 +211,7 @@ def register(
 PathOption = Annotated[
     Path, typer.Argument(parser=options.path, help="A file of results, or a folder of them.")
 ]
-Suite = Annotated[str, typer.Option("--suite", metavar="NAME", help="Of which suite.")]
-CheckpointOption = Annotated[
-    str, typer.Option("--checkpoint", metavar="NAME", help="Of which checkpoint.")
-]
+Suite = Annotated[str, typer.Option(metavar="NAME", help="Of which suite.")]
 Form = Annotated[
     Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
     typer.Option("--format", help="What wrote them; auto looks at what is in them."),
@@ -256,8 +221,7 @@ SuiteVersion = Annotated[
     typer.Option(metavar="V", help="Of which version of the suite; else of the newest known."),
 ]
 Metric = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Which score counts, where there are several."),
+    str | None, typer.Option(metavar="NAME", help="Which score counts, where there are several.")
 ]
 Only = Annotated[
     str | None,
@@ -267,8 +231,7 @@ FirstAttempt = Annotated[
     int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
 ]
 Unfinished = Annotated[
-    bool,
-    typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors."),
+    bool, typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be taken; change nothing.")
@@ -280,7 +243,7 @@ def import_(
     path: PathOption,
     *,
     suite: Suite,
-    checkpoint: CheckpointOption,
+    checkpoint: Checkpoint,
     form: Form = "auto",
     suite_version: SuiteVersion = None,
     metric: Metric = None,
@@ -298,6 +261,7 @@ def import_(
 
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
+    from penstock_jobs.benchmarks.importers.trials import ReadOptions
     from penstock_jobs.benchmarks.result_import import ImportRequest, import_results
 
     request = ImportRequest(
@@ -306,35 +270,33 @@ def import_(
         checkpoint=checkpoint,
         suite_version=suite_version,
         format=None if form == "auto" else form,
-        metric=metric,
-        only=only,
+        options=ReadOptions(metric=metric, only=only, unfinished=unfinished),
         first_attempt=first_attempt,
-        unfinished=unfinished,
     )
     spinner = Console(stderr=True).status(f"Reading {path}")  # shown on a terminal only
     with open_existing(data) as lake, spinner:
-        report = import_results(lake.database, lake.settings, path, request, dry_run=dry_run)
-    show_json(report) if json else _show_import(report)
-
-
-def _show_import(report: "ImportReport") -> None:
-    mean = None if report.mean_score is None else f"{report.mean_score:.4f}"
-    rows: list[tuple[str, object]] = [
-        ("format", report.format),
-        ("suite", f"{report.suite} {report.suite_version}"),
-        ("checkpoint", report.checkpoint),
-        ("tasks", report.tasks),
-        ("attempts", report.attempts),
-        ("scored", report.scored),
-        ("errors", report.errors),
-        ("mean score", mean),
-        ("would be new" if report.dry_run else "new", report.new),
-    ]
-    show_table(["what", "value"], rows)
+        report = import_results(lake.database, path, request, dry_run=dry_run)
+    if json:
+        show_json(report)
+        return
+    rows = {
+        "format": report.format,
+        "suite": f"{report.suite} {report.suite_version}",
+        "checkpoint": report.checkpoint,
+        "tasks": report.tasks,
+        "attempts": report.attempts,
+        "scored": report.scored,
+        "errors": report.errors,
+        "mean score": None if report.mean_score is None else f"{report.mean_score:.4f}",
+        "would be new" if report.dry_run else "new": report.new,
+    }
+    show_table(["what", "value"], list(rows.items()))
     if report.problems:
-        reported = [[one.count, one.kind, "; ".join(one.examples)] for one in report.problems]
-        show_table(["times", "reported", "such as"], reported)
+        problems = [
+            [problem.count, problem.kind, "; ".join(problem.examples)]
+            for problem in report.problems
+        ]
+        show_table(["times", "reported", "such as"], problems)
     if report.errors:
-        say(
-            f"{report.errors} attempts say nothing about the model; too many make the verdict ERROR"
-        )
+        why = "say nothing about the model; too many make the verdict ERROR"
+        say(f"{report.errors} attempts {why}")

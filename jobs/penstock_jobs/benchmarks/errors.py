@@ -9,12 +9,12 @@ class IsolationImpossible(PenstockError):
     --no-isolation the agent runs as you do, sees all that you see, and every result says so."""
 
 
-class RoomFailed(PenstockError):
-    """The room in which an attempt ran failed: {why}."""
+class SandboxFailed(PenstockError):
+    """The sandbox of an attempt failed: {why}."""
 
 
 class AgentUnusable(PenstockError):
-    """The agent cannot be used: {why}. Nothing was kept. In its room an agent sees the machine's
+    """The agent cannot be used: {why}. Nothing was kept. In its sandbox an agent sees the machine's
     programs, the files that its command names by absolute paths, what --visible names, and its own
     copy of the tree."""
 

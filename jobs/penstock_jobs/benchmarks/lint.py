@@ -1,4 +1,4 @@
-"""Whether a suite measures anything: its checks are run where the answer is known.
+"""Checks whether a suite measures anything: its checks run where the answer is known.
 
 An untouched tree has to fail its check, and a solution, where there is one, has to pass; where
 nothing is to be edited, an untouched tree has to pass and an edited one to fail. A check has to
@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from penstock.execution import Executor
 from penstock.settings import Settings
-from penstock_jobs.benchmarks.attempt import RunConditions, TreeScore, open_room, score_tree
-from penstock_jobs.benchmarks.errors import RoomFailed
-from penstock_jobs.benchmarks.rooms import isolated
-from penstock_jobs.benchmarks.rooms.files import File
+from penstock_jobs.benchmarks.attempt import RunConditions, TreeScore, open_sandbox, score_tree
+from penstock_jobs.benchmarks.errors import SandboxFailed
 from penstock_jobs.benchmarks.run import RunOptions, conditions_of
+from penstock_jobs.benchmarks.sandbox.folder_files import File
+from penstock_jobs.benchmarks.sandbox.sandbox import check_isolation
 from penstock_jobs.benchmarks.suite import (
-    TASK_BYTES_MAX,
     BenchmarkTask,
     Suite,
     TaskFiles,
@@ -29,7 +28,7 @@ _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
 _REVEALING_CHARS_MIN = 40
 #: The marks around comments and texts, which do not count.
 _MARKS = "#/*\"'- "
-#: Names by which checks are known; in a tree the agent would see them.
+#: Files of a check by these names would be seen by the agent if they were in the tree.
 _CHECK_NAMES = ("task.toml", "solution.json")
 
 
@@ -58,30 +57,29 @@ def lint_suite(
     """All that is wrong with it, by task. `follow` gets how many tasks are done, of how many.
     Raises InvalidInput, IsolationImpossible."""
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
+    tasks = (
+        _LintTask(
+            conditions, task, load_files(task), load_solution(task) if task.has_solution else None
+        )
+        for task in suite.tasks
+    )
     findings: list[SuiteFinding] = []
-    done = executor.run(lint_task, _lint_tasks(suite, conditions, TASK_BYTES_MAX))
-    for number, finished in enumerate(done, 1):
+    for number, finished in enumerate(executor.run(lint_task, tasks), 1):
         findings += finished.result
         follow(number, len(suite.tasks))
     return sorted(findings, key=lambda finding: (finding.task, finding.problem))
 
 
-def _lint_tasks(suite: Suite, conditions: RunConditions, bytes_max: int) -> Iterator[_LintTask]:
-    for task in suite.tasks:
-        solution = load_solution(task, bytes_max) if task.has_solution else None
-        yield _LintTask(conditions, task, load_files(task, bytes_max), solution)
-
-
 def lint_task(work: _LintTask) -> list[SuiteFinding]:
-    """What runs on a worker."""
+    """Runs on a worker."""
     if work.conditions.isolated:
-        isolated.check()
+        check_isolation()
     problems = [*_visible_problems(work.task, work.files), *_check_problems(work)]
     return [SuiteFinding(work.task.name, problem) for problem in problems]
 
 
 def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
-    """What can be seen without running anything."""
+    """The problems that show without running anything."""
     if not files.tree:
         yield "its tree is empty"
     size = sum(len(file.content) for file in files.tree)
@@ -110,8 +108,7 @@ def _revealed_line(prompt: str, check: Sequence[File]) -> str | None:
 def _check_problems(work: _LintTask) -> Iterator[str]:
     task, tree = work.task, work.files.tree
     untouched = _score(work, tree)
-    again = _score(work, tree)
-    yield from _two_verdicts(untouched, again)
+    yield from _contradiction(untouched, _score(work, tree))
     if task.expect == "no_edit":
         if untouched.score != 1:
             yield f"nothing is to be edited, and an untouched tree {_verdict(untouched)}"
@@ -125,26 +122,28 @@ def _check_problems(work: _LintTask) -> Iterator[str]:
         solved = _score(work, work.solution, task.solution_report)
         if solved.score != 1:
             yield f"its solution has to pass, and {_verdict(solved)}"
-        yield from _two_verdicts(solved, _score(work, work.solution, task.solution_report))
+        yield from _contradiction(solved, _score(work, work.solution, task.solution_report))
 
 
-def _two_verdicts(one: TreeScore, other: TreeScore) -> Iterator[str]:
-    if one.score != other.score:
-        yield f"its check says two things of one tree: it {_verdict(one)}, then {_verdict(other)}"
+def _contradiction(first: TreeScore, second: TreeScore) -> Iterator[str]:
+    if first.score != second.score:
+        verdicts = f"it {_verdict(first)}, then {_verdict(second)}"
+        yield f"its check says two things of one tree: {verdicts}"
 
 
-def _verdict(scored: TreeScore) -> str:
-    if scored.error is not None:
-        return f"gets no score ({scored.error})"
-    return {0.0: "fails", 1.0: "passes"}.get(scored.score or 0.0, f"scores {scored.score}")
+def _verdict(tree_score: TreeScore) -> str:
+    if tree_score.error is not None:
+        return f"gets no score ({tree_score.error})"
+    score = tree_score.score or 0.0
+    return {0.0: "fails", 1.0: "passes"}.get(score, f"scores {tree_score.score}")
 
 
 def _score(work: _LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
-    """Of this tree, as if an agent had left it so."""
+    """Score this tree as if an agent had left it."""
     edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
     try:
-        with open_room(work.conditions, work.task.limits) as room:
-            room.put("tree", tree, writable=True)
-            return score_tree(room, work.task, work.files, report, edited=edited)
-    except RoomFailed as error:
+        with open_sandbox(work.conditions, work.task.limits) as sandbox:
+            sandbox.put("tree", tree, writable=True)
+            return score_tree(sandbox, work.task, work.files, report, edited=edited)
+    except SandboxFailed as error:
         return TreeScore(error=str(error))

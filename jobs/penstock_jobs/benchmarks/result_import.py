@@ -1,14 +1,12 @@
-"""Results of other harnesses into the registry: once, whole, and with what was wrong with them."""
+"""Imports results of other harnesses into the registry: once, whole, and with their problems."""
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
 import msgspec
-from sqlalchemy import Connection
 
 from penstock.checkpoints.attempts import Attempt, AttemptScope, new_attempts, record_attempts
 from penstock.checkpoints.registration import find
@@ -16,34 +14,48 @@ from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
-from penstock.settings import GIB, MIB, Settings
-from penstock_jobs.benchmarks.importers import FORMATS, format_of, harbor, inspect_logs
-from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions
+from penstock_jobs.benchmarks.importers import (
+    harbor,
+    inspect_logs,
+    junit,
+    penstock_jsonl,
+    swe_bench,
+    terminal_bench,
+)
+from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions, ReadResults
+from penstock_jobs.benchmarks.summary import scores_by_task
 
-#: One document, unpacked; what one archive holds, unpacked; attempts in one import.
-_DOCUMENT_BYTES_MAX = 512 * MIB
-_UNPACKED_BYTES_MAX = 64 * GIB
-_ATTEMPTS_MAX = 1_000_000
-
-#: The version of a suite of which nothing is known but results.
+#: The version of a suite of which only results are known.
 IMPORTED = "imported"
 _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
 _DIGEST = "sha256:"
 
 
+@dataclass(frozen=True)
+class ResultFormat:
+    name: str
+    recognises: Callable[[Path], bool]
+    read: Callable[[Path, ReadOptions], ReadResults]
+
+
+FORMATS = {
+    module.NAME: ResultFormat(module.NAME, module.recognises, module.read)
+    for module in (penstock_jsonl, inspect_logs, harbor, terminal_bench, swe_bench, junit)
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest:
-    """What is imported as whose. Further runs of the same are numbered on from `first_attempt`."""
+    """Which results are imported, and as whose. Further runs of the same are numbered on from
+    `first_attempt`."""
 
     tenant: str
     suite: str
     checkpoint: str
     suite_version: str | None = None
     format: str | None = None
-    metric: str | None = None
-    only: str | None = None
+    options: ReadOptions = field(default_factory=ReadOptions)
     first_attempt: int = 0
-    unfinished: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,8 +67,7 @@ class ImportProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """What was taken. `new` of the attempts were not known before. `mean_score` is the mean of
-    the tasks' means."""
+    """`new` of the attempts were not known before. `mean_score` is the mean of the tasks' means."""
 
     format: str
     suite: str
@@ -74,85 +85,74 @@ class ImportReport:
 
 
 def import_results(
-    database: Database,
-    settings: Settings,
-    path: Path,
-    request: ImportRequest,
-    *,
-    dry_run: bool = False,
+    database: Database, path: Path, request: ImportRequest, *, dry_run: bool = False
 ) -> ImportReport:
     """Take all attempts, or none. Raises InvalidInput, CheckpointUnknown, AttemptConflict."""
     if not path.exists():
         raise InvalidInput(what=str(path), why="it does not exist")
     try:
-        return _import(database, settings, path, request, dry_run=dry_run)
+        return _import(database, path, request, dry_run=dry_run)
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=str(error.filename or path), why=why) from error
 
 
 def _import(
-    database: Database, settings: Settings, path: Path, request: ImportRequest, *, dry_run: bool
+    database: Database, path: Path, request: ImportRequest, *, dry_run: bool
 ) -> ImportReport:
     form = FORMATS[request.format] if request.format else format_of(path)
-    if request.metric is not None and form.name not in _WITH_METRICS:
+    metric = request.options.metric
+    if metric is not None and form.name not in _WITH_METRICS:
         why = f"results of the format {form.name} have one score"
-        raise InvalidInput(what=f"--metric {request.metric!r}", why=why)
+        raise InvalidInput(what=f"--metric {metric!r}", why=why)
     checkpoint = find(database, request.tenant, request.checkpoint).name
     suite = _version_of(database, request)
-    options = ReadOptions(
-        metric=request.metric,
-        only=request.only,
-        unfinished=request.unfinished,
-        document_bytes_max=_DOCUMENT_BYTES_MAX,
-        unpacked_bytes_max=_UNPACKED_BYTES_MAX,
-        attempts_max=_ATTEMPTS_MAX,
-    )
-    results = form.read(path, options)
+    results = form.read(path, request.options)
+    problems = results.problems
     attempts = [
         replace(attempt, attempt=attempt.attempt + request.first_attempt)
-        for attempt in results.attempts
+        for attempt in _of_suite(results.attempts, suite, problems)
     ]
-    attempts = _of_suite(attempts, suite, results.problems)
     if not attempts:
-        counts = "; ".join(f"{kind} ({count})" for kind, count in results.problems.counts.items())
+        counts = "; ".join(f"{kind} ({count})" for kind, count in problems.counts.items())
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
-    place = AttemptScope(request.tenant, suite.suite, suite.version, checkpoint)
-    problems = [
-        ImportProblem(kind, count, results.problems.examples[kind])
-        for kind, count in sorted(results.problems.counts.items())
+    scope = AttemptScope(request.tenant, suite.suite, suite.version, checkpoint)
+    import_problems = [
+        ImportProblem(kind, count, problems.examples[kind])
+        for kind, count in sorted(problems.counts.items())
     ]
-    run = _run_of(place, form.name, attempts)
+    # The same results, in whatever file, are one run.
+    facts = (asdict(scope), form.name, attempts)
+    run = hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
     if dry_run:
         with database.read() as connection:
-            new = len(new_attempts(connection, place, attempts))
+            new = len(new_attempts(connection, scope, attempts))
     else:
         add_suite(database, request.tenant, suite)
+        row = {
+            "id": run, "kind": form.name, "source": str(path),
+            "problems": msgspec.json.encode(import_problems).decode(),
+            "started_at": now_us(), "finished_at": now_us(),
+        }  # fmt: skip
         with database.write() as connection:
-            new = len(record_attempts(connection, place, run, attempts))
-            encoded = msgspec.json.encode(problems).decode()
-            facts = {"kind": form.name, "source": str(path), "problems": encoded}
-            _store_run(connection, run, place, facts)
+            new = len(record_attempts(connection, scope, run, attempts))
+            insert = insert_of(connection)(benchmark_run).values(asdict(scope) | row)
+            connection.execute(insert.on_conflict_do_nothing())
+    scores = scores_by_task(attempts)
     return ImportReport(
-        format=form.name,
-        suite=suite.suite,
-        suite_version=suite.version,
-        checkpoint=checkpoint,
-        run=run,
-        attempts=len(attempts),
-        new=new,
+        format=form.name, suite=suite.suite, suite_version=suite.version, checkpoint=checkpoint,
+        run=run, attempts=len(attempts), new=new,
         scored=sum(attempt.score is not None for attempt in attempts),
         errors=sum(attempt.error is not None for attempt in attempts),
         tasks=len({attempt.task for attempt in attempts}),
-        mean_score=_mean(attempts),
-        problems=problems,
-        dry_run=dry_run,
-    )
+        mean_score=fmean(map(fmean, scores.values())) if scores else None,
+        problems=import_problems, dry_run=dry_run,
+    )  # fmt: skip
 
 
 def _version_of(database: Database, request: ImportRequest) -> SuiteVersion:
-    """The version named, else the newest there is, else one of which nobody knows the tasks."""
+    """The version that was named, else the newest, else one whose tasks are not known."""
     known = suite_versions(database, request.tenant, request.suite)
     if request.suite_version is None:
         return known[-1] if known else SuiteVersion(request.suite, IMPORTED, ())
@@ -182,25 +182,13 @@ def _of_suite(
     return [attempt for attempt in attempts if attempt.task in tasks]
 
 
-def _run_of(place: AttemptScope, form: str, attempts: Sequence[Attempt]) -> str:
-    """The same results, in whatever file, are one run."""
-    facts = (asdict(place), form, attempts)
-    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
-
-
-def _store_run(
-    connection: Connection, run: str, place: AttemptScope, facts: Mapping[str, str]
-) -> None:
-    connection.execute(
-        insert_of(connection)(benchmark_run)
-        .values(id=run, **asdict(place), **facts, started_at=now_us(), finished_at=now_us())
-        .on_conflict_do_nothing()
-    )
-
-
-def _mean(attempts: Sequence[Attempt]) -> float | None:
-    by_task: defaultdict[str, list[float]] = defaultdict(list)
-    for attempt in attempts:
-        if attempt.score is not None:
-            by_task[attempt.task].append(attempt.score)
-    return fmean(fmean(scores) for scores in by_task.values()) if by_task else None
+def format_of(path: Path) -> ResultFormat:
+    """What a file or folder is, by its content. Raises InvalidInput."""
+    fitting = [form for form in FORMATS.values() if form.recognises(path)]
+    if len(fitting) == 1:
+        return fitting[0]
+    why = f"it holds results of no format known: {', '.join(FORMATS)}"
+    if fitting:
+        names = ", ".join(form.name for form in fitting)
+        why = f"it holds results of several formats: {names}; name one with --format, or a part"
+    raise InvalidInput(what=f"The {'folder' if path.is_dir() else 'file'} {path}", why=why)

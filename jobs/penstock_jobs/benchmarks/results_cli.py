@@ -1,7 +1,7 @@
 """`penstock bench show | compare`: what checkpoints scored, as tables for people."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +13,9 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock.checkpoints.attempts import AttemptScope, BenchmarkRun
-    from penstock.database.engine import Database
-    from penstock_jobs.benchmarks.summary import CheckpointComparison, Summary, TaskMean
+    from penstock_jobs.benchmarks.summary import CheckpointResults, TaskMean
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
-Row = list[object]
 
 _VERSION_CHARS_SHOWN = 19
 _TASKS_SHOWN = 10
@@ -26,47 +23,14 @@ _TASKS_SHOWN = 10
 _TAG_TASKS_MIN = 5
 
 
-@dataclass(frozen=True)
-class CheckpointResults:
-    """What is known of a checkpoint at a suite."""
-
-    suite: str
-    suite_version: str
-    checkpoint: str
-    summary: "Summary"
-    #: Those that results came from.
-    runs: "list[BenchmarkRun]"
-
-    @property
-    def isolated(self) -> bool:
-        """Of imported results nobody knows."""
-        return all(run.conditions.get("isolated") is not False for run in self.runs)
-
-
-def results_of(database: "Database", place: "AttemptScope") -> CheckpointResults:
-    from penstock.checkpoints.attempts import attempts_of, runs_of
-    from penstock.checkpoints.suites import suite_versions
-    from penstock_jobs.benchmarks.summary import summarise
-
-    versions = suite_versions(database, place.tenant, place.suite)
-    tasks = [task for one in versions if one.version == place.suite_version for task in one.tasks]
-    attempts = attempts_of(database, place)
-    used = {kept.run for kept in attempts}
-    runs = [run for run in runs_of(database, place) if run.id in used]
-    summary = summarise(tasks, [kept.result for kept in attempts])
-    return CheckpointResults(place.suite, place.suite_version, place.checkpoint, summary, runs)
-
-
 def show(
     suite: SuiteName,
     *,
     checkpoint: Annotated[
-        str | None,
-        typer.Option("--checkpoint", metavar="NAME", help="Only this one, with its tasks."),
+        str | None, typer.Option(metavar="NAME", help="Only this one, with its tasks.")
     ] = None,
     suite_version: Annotated[
-        str | None,
-        typer.Option("--suite-version", metavar="V", help="Else the newest of each checkpoint."),
+        str | None, typer.Option(metavar="V", help="Else the newest of each checkpoint.")
     ] = None,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
@@ -76,55 +40,58 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
+    from penstock.checkpoints.attempts import (
+        AttemptScope,
+        checkpoints_tried,
+        versions_tried,
+    )
+    from penstock_jobs.benchmarks.summary import results_of
 
     suite = _name_of(suite)
     with open_existing(data) as lake:
         names = [checkpoint] if checkpoint else checkpoints_tried(lake.database, tenant, suite)
-        places = [
-            AttemptScope(tenant, suite, version, name)
-            for name in names
-            for version in (
-                [suite_version]
-                if suite_version is not None
-                else versions_tried(lake.database, tenant, suite, name)[-1:]
-            )
-        ]
-        results = [results_of(lake.database, place) for place in places]
-    results = [one for one in results if one.summary.scored or one.summary.errors]
+        results = []
+        for name in names:
+            versions = versions_tried(lake.database, tenant, suite, name)[-1:]
+            for version in [suite_version] if suite_version is not None else versions:
+                scope = AttemptScope(tenant, suite, version, name)
+                results.append(results_of(lake.database, scope))
+    results = [result for result in results if result.summary.scored or result.summary.errors]
     if json:
         show_json(results)
         return
     if not results:
         say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
     if checkpoint is None:
-        rows = [
+        rows: list[list[object]] = [
             [
-                one.checkpoint,
-                one.suite_version[:_VERSION_CHARS_SHOWN],
-                mean_text(one.summary.score),
-                one.summary.scored,
-                one.summary.errors,
-                "" if one.isolated else "NOT ISOLATED",
+                result.checkpoint, result.suite_version[:_VERSION_CHARS_SHOWN],
+                mean_text(result.summary.score), result.summary.scored, result.summary.errors,
+                "" if result.isolated else "NOT ISOLATED",
             ]
-            for one in results
-        ]
+            for result in results
+        ]  # fmt: skip
         show_table(["checkpoint", "version", "score", "scored", "errors", ""], rows)
         return
-    for one in results:
-        show_summary(one)
+    for result in results:
+        show_summary(result)
         say("")
-        columns = ["task", "score", "scored", "errors", "tokens", "latency, s", "tags"]
-        show_table(columns, task_rows(one.summary))
+        rows = [
+            [
+                task.task, _number(task.score, 3), task.scored, task.errors,
+                _number(task.completion_tokens, 0), _number(task.latency_s, 1),
+                ", ".join(task.tags),
+            ]
+            for task in result.summary.tasks
+        ]  # fmt: skip
+        show_table(["task", "score", "scored", "errors", "tokens", "latency, s", "tags"], rows)
 
 
 def compare(
     before: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with it.")],
     *,
-    suite: Annotated[
-        str, typer.Option("--suite", metavar="SUITE", help="A suite's name, or its folder.")
-    ],
+    suite: Annotated[str, typer.Option(metavar="SUITE", help="A suite's name, or its folder.")],
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -142,9 +109,26 @@ def compare(
     if json:
         show_json(asdict(comparison))
         return
-    show_table(["what", "value"], comparison_rows(comparison))
-    if rows := difference_rows(comparison):
+    rows: list[list[object]] = [
+        ["tasks of both", len(comparison.tasks)],
+        [f"score of {before}", _number(comparison.before_mean, 3)],
+        [f"score of {after}", _number(comparison.after_mean, 3)],
+    ]
+    if comparison.difference is not None:
+        interval = f"[{comparison.lower:+.3f}, {comparison.upper:+.3f}]"
+        difference = f"{comparison.difference:+.3f} {interval}"
+        rows.append(["difference, with 95 % of certainty", difference])
+    if comparison.left_out:
+        rows.append(["tasks of one alone, left out", len(comparison.left_out)])
+    show_table(["what", "value"], rows)
+    pairs = [pair for pair in comparison.tasks if pair.difference]
+    if pairs:
+        pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
         say("")
+        rows = [
+            [pair.task, _number(pair.before, 3), _number(pair.after, 3), f"{pair.difference:+.3f}"]
+            for pair in pairs[:_TASKS_SHOWN]
+        ]
         show_table(["task", before, after, "difference"], rows)
 
 
@@ -156,33 +140,24 @@ def _name_of(suite: str) -> str:
     return read_suite(Path(suite)).name
 
 
-def show_summary(results: CheckpointResults) -> None:
+def show_summary(results: "CheckpointResults") -> None:
+    summary = results.summary
     say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
-    for line in run_lines(results):
-        say(line)
-    show_table(["what", "value"], summary_rows(results.summary))
-
-
-def run_lines(results: CheckpointResults) -> list[str]:
-    """What people should know of how the results came to be."""
-    lines = []
     if not results.isolated:
-        lines.append("NOT ISOLATED: agents of a run could see and do what its user can.")
+        say("NOT ISOLATED: agents of a run could see and do what its user can.")
     runs = [run for run in results.runs if run.kind == "run"]
     sources = {run.source for run in runs}
     if len(sources) > 1:
-        lines.append(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
+        say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
     marks = Counter(
         str(problem["problem"])
         for run in runs
         for problem in run.problems
         if isinstance(problem, dict) and "problem" in problem
     )
-    return lines + [f"{count} × {mark}" for mark, count in sorted(marks.items())]
-
-
-def summary_rows(summary: "Summary") -> list[Row]:
-    rows: list[Row] = [["score", mean_text(summary.score)]]
+    for mark, count in sorted(marks.items()):
+        say(f"{count} × {mark}")
+    rows: list[list[object]] = [["score", mean_text(summary.score)]]
     rows += [[f"pass@{k}", mean_text(mean)] for k, mean in summary.pass_at.items()]
     rows += [[f"best of {k}", mean_text(mean)] for k, mean in summary.best_of.items() if k > 1]
     rows += [
@@ -199,43 +174,12 @@ def summary_rows(summary: "Summary") -> list[Row]:
         ["edited", _share(summary.edited)],
         ["asked", _share(summary.asked)],
     ]
-    tags = [(tag, mean) for tag, mean in summary.tags.items() if mean.tasks >= _TAG_TASKS_MIN]
-    return rows + [[f"score of {tag}", mean_text(mean)] for tag, mean in tags]
-
-
-def task_rows(summary: "Summary") -> list[Row]:
-    return [
-        [
-            task.task, _number(task.score, 3), task.scored, task.errors,
-            _number(task.completion_tokens, 0), _number(task.latency_s, 1), ", ".join(task.tags),
-        ]
-        for task in summary.tasks
-    ]  # fmt: skip
-
-
-def comparison_rows(comparison: "CheckpointComparison") -> list[Row]:
-    rows: list[Row] = [
-        ["tasks of both", len(comparison.tasks)],
-        [f"score of {comparison.before}", _number(comparison.before_mean, 3)],
-        [f"score of {comparison.after}", _number(comparison.after_mean, 3)],
+    rows += [
+        [f"score of {tag}", mean_text(mean)]
+        for tag, mean in summary.tags.items()
+        if mean.tasks >= _TAG_TASKS_MIN
     ]
-    if comparison.difference is not None:
-        interval = f"[{comparison.lower:+.3f}, {comparison.upper:+.3f}]"
-        difference = f"{comparison.difference:+.3f} {interval}"
-        rows.append(["difference, with 95 % of certainty", difference])
-    if comparison.left_out:
-        rows.append(["tasks of one alone, left out", len(comparison.left_out)])
-    return rows
-
-
-def difference_rows(comparison: "CheckpointComparison") -> list[Row]:
-    """The tasks that differ most."""
-    pairs = [pair for pair in comparison.tasks if pair.difference]
-    pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
-    return [
-        [pair.task, _number(pair.before, 3), _number(pair.after, 3), f"{pair.difference:+.3f}"]
-        for pair in pairs[:_TASKS_SHOWN]
-    ]
+    show_table(["what", "value"], rows)
 
 
 def mean_text(mean: "TaskMean | None") -> str:

@@ -2,13 +2,16 @@
 
 A run that is cut off leaves what it committed, and the next does only the rest: results never
 change, and none is there twice. Two runs at once do some work twice; the first result counts.
+A run with `UntilDecided` goes on until the verdict of the gate on this suite stands.
 """
 
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 
+from penstock.channels.judgement import channel_evidence
 from penstock.checkpoints.attempts import (
     Attempt,
     AttemptScope,
@@ -21,7 +24,20 @@ from penstock.checkpoints.attempts import (
 from penstock.checkpoints.errors import AttemptConflict
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
+from penstock.errors import InvalidInput
 from penstock.execution import Executor
+from penstock.gate.decision import decide
+from penstock.gate.designs import (
+    Design,
+    is_hopeless,
+    keep_design,
+    look_progress,
+    make_design,
+    next_attempts,
+)
+from penstock.gate.evidence import Evidence, SideEvidence
+from penstock.gate.policy import Requirement
+from penstock.gate.verdict import Verdict
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock_jobs.benchmarks.attempt import (
@@ -31,28 +47,16 @@ from penstock_jobs.benchmarks.attempt import (
     attempt_task,
 )
 from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
-from penstock_jobs.benchmarks.rooms.network import address_of, split
-from penstock_jobs.benchmarks.rooms.room import PathRules
-from penstock_jobs.benchmarks.rooms.visible_files import named_places
-from penstock_jobs.benchmarks.suite import (
-    TASK_BYTES_MAX,
-    Suite,
-    TaskFiles,
-    load_files,
-    load_solution,
-)
+from penstock_jobs.benchmarks.sandbox.network import address_of, split
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.visible_files import named_places
+from penstock_jobs.benchmarks.suite import Suite, TaskFiles, load_files, load_solution
+from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: Attempts one after another that say nothing about the model, before a run stops.
 ERRORS_MAX = 20
-#: Tries of an attempt that errs for reasons outside the model.
-_TRIES_MAX = 3
-#: The pause before its second try; each further pause is twice as long.
+#: See RunConditions.
 RETRY_SECONDS = 1.0
-#: What is kept of the output of an agent or a check; its middle is left out.
-_OUTPUT_BYTES_MAX = 64 * 1024
-#: The report of an agent.
-_REPORT_BYTES_MAX = 256 * 1024
-
 _PREFLIGHT_SECONDS_MAX = 10.0
 _OUTPUT_CHARS_MAX = 2_000
 #: So many attempts in which an agent fails without a trace, before any other, end a run.
@@ -69,20 +73,18 @@ class PlannedAttempt:
         return self.task, self.attempt
 
 
-#: Gets the known attempts, and says which come next; none ends the run. Attempts that are known
-#: already are left out of its answer.
+#: Gets the known attempts and returns the next ones; none ends the run. Attempts in its answer that
+#: are known already are left out.
 ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
-#: Called after each attempt: how many are done, of how many that are planned by then.
-Follow = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class RunOptions:
     agent: str
     serving: str | None = None
-    #: Of each task; the suite says otherwise.
+    #: At each task. The suite has a default.
     attempts: int | None = None
-    #: Only these.
+    #: Only these tasks, if there are any.
     tasks: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolated: bool = True
@@ -92,10 +94,8 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run did."""
-
     run: str
-    place: AttemptScope
+    scope: AttemptScope
     #: How many attempts it made, and how many were known already.
     made: int
     known: int
@@ -110,34 +110,36 @@ def run_suite(
     *,
     tenant: str,
     choose: ChooseAttempts | None = None,
-    follow: Follow = lambda _done, _of: None,
+    follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RunReport:
-    """The checkpoint is the name of a registered one. What was committed stays, whatever is raised:
+    """The checkpoint is the name of a registered one. After each attempt `follow` gets how many are
+    done, of how many that are planned by then. What was committed stays, whatever is raised:
     InvalidInput, ServingUnreachable, IsolationImpossible, AgentUnusable, BenchmarkStopped, and what
     the executor raises."""
-    settings = lake.settings
     choose = choose or each_task(suite, options)
-    conditions = conditions_of(settings, suite, checkpoint, options)
-    place = AttemptScope(tenant, suite.name, suite.version, checkpoint)
-    look_at_serving(options.serving)
-    register_suite(lake.database, tenant, suite, TASK_BYTES_MAX)
-    # Which variables the agent got may be known, but not what is in them.
+    conditions = conditions_of(lake.settings, suite, checkpoint, options)
+    scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
+    _check_serving(options.serving)
+    register_suite(lake.database, tenant, suite)
+    # Which variables the agent got may be known, but not their values.
     facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
-    run = begin_run(lake.database, place, source=options.agent, conditions=facts)
-    results = _results(lake.database, place)
+    run = begin_run(lake.database, scope, source=options.agent, conditions=facts)
+    results = _results(lake.database, scope)
     before = done = len(results)
     errors = 0  # one after another
     silent: list[AttemptOutcome] = []
-    while planned := [one for one in choose(list(results.values())) if one.key not in results]:
+    while planned := [
+        attempt for attempt in choose(list(results.values())) if attempt.key not in results
+    ]:
         total = done + len(planned)
-        tasks = _attempt_tasks(suite, conditions, planned, TASK_BYTES_MAX)
-        for finished in executor.run(attempt_task, tasks):
+        for finished in executor.run(attempt_task, _attempt_tasks(suite, conditions, planned)):
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
-                refuse_silence(silent, min(_SILENT_MAX, len(planned)))
+                if len(silent) >= min(_SILENT_MAX, len(planned)):
+                    raise _called_wrongly(silent)
                 continue
             for outcome in (*silent, finished.result):
-                result = commit(lake.database, place, run, outcome)
+                result = _commit(lake.database, scope, run, outcome)
                 results[result.task, result.attempt] = result
                 done += 1
                 follow(done, total)
@@ -146,35 +148,34 @@ def run_suite(
                     raise BenchmarkStopped(errors=errors, suite=suite.name, why=result.error)
             silent = []
     finish_run(lake.database, run)
-    return RunReport(run, place, done - before, before)
+    return RunReport(run, scope, done - before, before)
 
 
-def refuse_silence(silent: Sequence[AttemptOutcome], most: int) -> None:
+def _called_wrongly(silent: Sequence[AttemptOutcome]) -> AgentUnusable:
     """Scores are for ever. An agent that fails at once, again and again, before any other attempt
-    was made, is more likely called wrongly than so bad. Raises AgentUnusable."""
-    if len(silent) >= most:
-        last = silent[-1]
-        why = (
-            f"the first {len(silent)} attempts ended alike: {', '.join(last.marks)}, with no report"
-            f" and nothing edited. The end of its output: {last.silent}. If this is what the model"
-            " does, let the agent end with 0"
-        )
-        raise AgentUnusable(why=why)
+    was made, is more likely called wrongly than so bad."""
+    marks, output = ", ".join(silent[-1].marks), silent[-1].silent
+    why = (
+        f"the first {len(silent)} attempts ended alike: {marks}, with no report and nothing edited."
+        f" The end of its output: {output}. If this is what the model does, let the agent end"
+        " with 0"
+    )
+    return AgentUnusable(why=why)
 
 
 def each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
     """So many attempts at each task. Raises InvalidInput for a task that is not there."""
-    names = [suite.task(name).name for name in options.tasks] or [one.name for one in suite.tasks]
+    tasks = [suite.task(name) for name in options.tasks] or suite.tasks
     attempts = options.attempts or suite.attempts
-    # The first attempts come first: what is there of a run that is cut off covers the suite.
-    all_of_them = [PlannedAttempt(attempt, name) for attempt in range(attempts) for name in names]
-    return lambda _known: all_of_them
+    # The first attempts come first: the results of a run that is cut off cover the suite.
+    planned = [PlannedAttempt(attempt, task.name) for attempt in range(attempts) for task in tasks]
+    return lambda _known: planned
 
 
 def conditions_of(
     settings: Settings, suite: Suite, checkpoint: str, options: RunOptions
 ) -> RunConditions:
-    """Nobody in a room sees the suite, nor this lake."""
+    """Agents see neither the suite nor this lake."""
     hidden = (str(suite.folder), str(settings.data), *options.hidden)
     return RunConditions(
         agent=options.agent,
@@ -185,14 +186,11 @@ def conditions_of(
         allow=suite.allow,
         isolated=options.isolated,
         views=PathRules(hidden=hidden, visible=(*named_places(options.agent), *options.visible)),
-        tries_max=_TRIES_MAX,
         retry_seconds=RETRY_SECONDS,
-        output_bytes_max=_OUTPUT_BYTES_MAX,
-        report_bytes_max=_REPORT_BYTES_MAX,
     )
 
 
-def look_at_serving(serving: str | None) -> None:
+def _check_serving(serving: str | None) -> None:
     """An address that nobody answers at would make an error of every attempt, for ever. Raises
     ServingUnreachable, InvalidInput."""
     if serving is None:
@@ -203,53 +201,205 @@ def look_at_serving(serving: str | None) -> None:
         raise ServingUnreachable(address=serving, why=error.strerror or error) from error
 
 
-def register_suite(database: Database, tenant: str, suite: Suite, bytes_max: int) -> bool:
-    """Make its version known, with what its tasks can be recognised by. False when it was."""
+def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
+    """Make its version known, with the texts that its tasks can be recognised by. False when it
+    was known already."""
     texts = []
     for task in suite.tasks:
-        answer = load_solution(task, bytes_max) if task.has_solution else []
-        tree = {file.path: file for file in load_files(task, bytes_max).tree}
-        new = [file.content for file in answer if tree.get(file.path) != file]
+        solution = load_solution(task) if task.has_solution else []
+        tree = {file.path: file for file in load_files(task).tree}
+        new = [file.content for file in solution if tree.get(file.path) != file]
         words = [task.prompt, *(content.decode(errors="replace") for content in new)]
         texts.append((task.name, "\n".join(words)))
     sources = suite.sources
     content = SuiteContent(tuple(texts), sources.sessions, sources.repos, sources.commits)
-    tasks = tuple(SuiteTask(one.name, one.tags) for one in suite.tasks)
+    tasks = tuple(SuiteTask(task.name, task.tags) for task in suite.tasks)
     return add_suite(database, tenant, SuiteVersion(suite.name, suite.version, tasks, content))
 
 
-def commit(database: Database, place: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
+def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
     """One transaction. Where another run was faster, its result is the result."""
     result = outcome.result
-    with suppress(AttemptConflict), database.write() as connection:
-        if record_attempts(connection, place, run, [result]):
-            for problem in _problems(outcome):
-                note_problem(connection, run, problem)
-            return result
-    return _results(database, place)[result.task, result.attempt]
-
-
-def _results(database: Database, place: AttemptScope) -> dict[tuple[str, int], Attempt]:
-    kept = attempts_of(database, place)
-    return {(one.result.task, one.result.attempt): one.result for one in kept}
-
-
-def _problems(outcome: AttemptOutcome) -> Iterator[dict[str, object]]:
-    result = outcome.result
-    where: dict[str, object] = {"task": result.task, "attempt": result.attempt}
-    for mark in outcome.marks:
-        yield where | {"problem": mark}
+    problems: list[dict[str, object]] = [{"problem": mark} for mark in outcome.marks]
     if result.error is not None:
-        yield where | {"problem": result.error, "output": outcome.output[-_OUTPUT_CHARS_MAX:]}
+        problems.append({"problem": result.error, "output": outcome.output[-_OUTPUT_CHARS_MAX:]})
+    with suppress(AttemptConflict), database.write() as connection:
+        if record_attempts(connection, scope, run, [result]):
+            for problem in problems:
+                facts = {"task": result.task, "attempt": result.attempt} | problem
+                note_problem(connection, run, facts)
+            return result
+    return _results(database, scope)[result.task, result.attempt]
+
+
+def _results(database: Database, scope: AttemptScope) -> dict[tuple[str, int], Attempt]:
+    results = [recorded.result for recorded in attempts_of(database, scope)]
+    return {(result.task, result.attempt): result for result in results}
 
 
 def _attempt_tasks(
-    suite: Suite, conditions: RunConditions, planned: Sequence[PlannedAttempt], bytes_max: int
+    suite: Suite, conditions: RunConditions, planned: Sequence[PlannedAttempt]
 ) -> Iterator[AttemptTask]:
     """Files are read only when the executor takes their attempts."""
     last: tuple[str, TaskFiles] | None = None
-    for one in planned:
-        task = suite.task(one.task)
-        if last is None or last[0] != one.task:
-            last = one.task, load_files(task, bytes_max)
-        yield AttemptTask(conditions, task, last[1], one.task, one.attempt)
+    for attempt in planned:
+        task = suite.task(attempt.task)
+        if last is None or last[0] != task.name:
+            last = task.name, load_files(task)
+        yield AttemptTask(conditions, task, last[1], attempt.attempt)
+
+
+# Attempts until the gate's verdict stands
+
+_ATTEMPTS_MAX_DEFAULT = 8
+_STOPS = {
+    "decided": "this stands",
+    "hopeless": "more attempts would hardly decide it: more tasks may",
+    "all looks taken": "there are no more attempts to be had",
+    "too many errors": "a task ends in errors again and again",
+    None: "it was cut off",
+}
+
+
+Stop = Literal["decided", "hopeless", "all looks taken", "too many errors"] | None
+
+
+@dataclass(frozen=True)
+class LookResult:
+    """The verdict on this suite alone. `stopped` is why no attempts follow; None if some do."""
+
+    look: int
+    looks: int
+    verdict: Verdict | None
+    stopped: Stop
+
+    @property
+    def document(self) -> dict[str, object]:
+        return {
+            "look": self.look,
+            "looks": self.looks,
+            "stopped": self.stopped,
+            "outcome": self.verdict.outcome if self.verdict else None,
+            "why": self.verdict.document["why"] if self.verdict else [],
+        }
+
+    @property
+    def text(self) -> str:
+        """A sentence or two."""
+        outcome = self.verdict.outcome if self.verdict else "Nothing"
+        why = "; ".join(self.verdict.document["why"]) if self.verdict else ""
+        verdict = f"{outcome} on this suite at look {self.look} of {self.looks}"
+        return f"{verdict}: {_STOPS[self.stopped]}.{f' ({why})' if why else ''}"
+
+
+class UntilDecided:
+    """Chooses the next attempts of a run. `ended` is the result of its last look."""
+
+    def __init__(
+        self, database: Database, scope: AttemptScope, channel: str, *, most: int | None = None
+    ) -> None:
+        """The suite has to be registered. Raises InvalidInput where nothing could be decided:
+        without a policy, without results of the incumbent, or where results are there already;
+        and CheckpointUnknown."""
+        self._database, self._scope, self._channel = database, scope, channel
+        evidence = self._evidence()
+        suite = evidence.suites[scope.suite]
+        design = make_design(
+            suite.tasks,
+            _scores(suite.incumbent),
+            least=max((required.attempts for required in _requirements(evidence)), default=1),
+            most=most or _ATTEMPTS_MAX_DEFAULT,
+        )
+        self.design: Design = keep_design(database, scope, design)
+        if most not in (None, self.design.allowed):
+            why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
+            raise InvalidInput(what=f"The plan of {scope.checkpoint} on {scope.suite}", why=why)
+        self.ended = LookResult(0, len(self.design.looks), None, None)
+
+    def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
+        planned = next_attempts(self.design, known)
+        look = look_progress(self.design, known).look
+        self.ended = self._look(look, known, more=bool(planned))
+        if self.ended.stopped is not None:
+            return []
+        return [PlannedAttempt(attempt, task) for task, attempt in planned]
+
+    def _look(self, look: int, known: Sequence[Attempt], *, more: bool) -> LookResult:
+        looks = len(self.design.looks)
+        if look == 0:
+            return LookResult(0, looks, None, None if more else "too many errors")
+        evidence = self._evidence()
+        verdict = decide(evidence)
+        stopped: Stop = None
+        if verdict.outcome != "INCONCLUSIVE":
+            stopped = "decided"
+        elif look == looks:
+            stopped = "all looks taken"
+        elif not more:
+            stopped = "too many errors"
+        elif any(
+            self._hopeless(look, required, evidence, known) for required in _requirements(evidence)
+        ):
+            stopped = "hopeless"
+        return LookResult(look, looks, verdict, stopped)
+
+    def _hopeless(
+        self, look: int, required: Requirement, evidence: Evidence, known: Sequence[Attempt]
+    ) -> bool:
+        incumbent = evidence.suites[self._scope.suite].incumbent
+        if incumbent is None or required.margin is None or required.metric != "score":
+            return False
+        numbers = look_progress(self.design, known).numbers
+        ours = scores_by_task(
+            attempt for attempt in known if attempt.attempt in numbers[attempt.task]
+        )
+        theirs = _scores(incumbent)
+        if ours.keys() - theirs.keys():
+            return False
+        margin, alpha = required.margin, required.alpha
+        return is_hopeless(self.design, look, ours, theirs, margin=margin, alpha=alpha)
+
+    def _evidence(self) -> Evidence:
+        """The evidence for the requirements of the policy on this suite alone."""
+        scope = self._scope
+        evidence = channel_evidence(
+            self._database, scope.tenant, self._channel, scope.checkpoint, full=False
+        )
+        policy, suite = evidence.policy, evidence.suites.get(scope.suite)
+        if policy is None:
+            why = evidence.policy_problem or "it has no policy, so that nothing can be decided"
+            raise InvalidInput(what=f"The channel {evidence.channel}", why=why)
+        if suite is None:
+            why = f"it does not name the suite {scope.suite}"
+            raise InvalidInput(what=f"The policy of {evidence.channel}", why=why)
+        if all(required.suite != scope.suite for required in policy.require):
+            why = f"it requires nothing on {scope.suite}: give a number of attempts instead"
+            raise InvalidInput(what=f"The policy of {evidence.channel}", why=why)
+        if suite.version != scope.suite_version:
+            why = f"the version {suite.version} counts, and this is {scope.suite_version}"
+            raise InvalidInput(what=f"The suite {scope.suite}", why=why)
+        if evidence.incumbent and not _scores(suite.incumbent):
+            why = f"{evidence.incumbent.name}, which it is compared with, has no results there"
+            raise InvalidInput(what=f"A plan for {scope.checkpoint} on {scope.suite}", why=why)
+        # If one of several requirements is enough, each keeps the alpha that it has among all.
+        chances = len(policy.require) if policy.combine == "any" else 1
+        policy = replace(
+            policy,
+            require=tuple(
+                replace(required, alpha=required.alpha / chances)
+                for required in policy.require
+                if required.suite == scope.suite
+            ),
+            guards=tuple(guard for guard in policy.guards if guard.suite == scope.suite),
+            live=(),
+            combine="all",
+        )
+        return replace(evidence, policy=policy, suites={scope.suite: suite})
+
+
+def _requirements(evidence: Evidence) -> tuple[Requirement, ...]:
+    return evidence.policy.require if evidence.policy is not None else ()
+
+
+def _scores(side: SideEvidence | None) -> dict[str, list[float]]:
+    return scores_by_task(recorded.result for recorded in side.attempts) if side else {}

@@ -1,4 +1,4 @@
-"""The variables of agents and checks. A benchmark has no settings any more."""
+"""The variables that agents and checks get, and settings that are gone."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -4,25 +4,33 @@ pass@k and best of k are over all ways to choose k of the known attempts: the fi
 depend on their order.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import comb, fsum
 from statistics import fmean
 from typing import Any
 
-from penstock.checkpoints.attempts import Attempt, AttemptScope, attempts_of, versions_tried
-from penstock.checkpoints.suites import SuiteTask
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    BenchmarkRun,
+    attempts_of,
+    runs_of,
+    versions_tried,
+)
+from penstock.checkpoints.suites import SuiteTask, suite_versions
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.statistics import compare, estimate
 
-#: On each side of an interval: 95 % of certainty.
+#: On each side of an interval, for 95 % of certainty.
 _ALPHA = 0.025
 #: For which k: 1, 2, 4 and so on, as far as there are attempts.
 _KS_MAX = 12
 _MEANS = (
     "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps", "edited", "asked",
 )  # fmt: skip
+_TASK_MEANS = ("score", "completion_tokens", "latency_s")
 
 
 @dataclass(frozen=True)
@@ -73,23 +81,65 @@ class Summary:
     tasks: tuple[TaskSummary, ...] = ()
 
 
+@dataclass(frozen=True)
+class CheckpointResults:
+    """The results of a checkpoint at a suite."""
+
+    suite: str
+    suite_version: str
+    checkpoint: str
+    summary: Summary
+    #: The runs that results came from.
+    runs: list[BenchmarkRun]
+
+    @property
+    def isolated(self) -> bool:
+        """False if a run was not isolated. Of imported results it is not known."""
+        return all(run.conditions.get("isolated") is not False for run in self.runs)
+
+
+def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
+    versions = suite_versions(database, scope.tenant, scope.suite)
+    tasks = {version.version: version.tasks for version in versions}.get(scope.suite_version, ())
+    attempts = attempts_of(database, scope)
+    sources = {recorded.run for recorded in attempts}
+    return CheckpointResults(
+        scope.suite,
+        scope.suite_version,
+        scope.checkpoint,
+        summarise(tasks, [recorded.result for recorded in attempts]),
+        [run for run in runs_of(database, scope) if run.id in sources],
+    )
+
+
 def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:
-    """The tasks of an imported suite may be unknown: then those that were tried."""
-    tags = {task.name: task.tags for task in tasks} or {one.task: () for one in attempts}
+    """If the tasks of a suite are unknown, as after an import, those that were tried count."""
+    tags = {task.name: task.tags for task in tasks} or {attempt.task: () for attempt in attempts}
     by_task: dict[str, list[Attempt]] = {name: [] for name in tags}
     for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
         by_task.setdefault(attempt.task, []).append(attempt)
-    scores = {
-        name: [attempt.score for attempt in of_task if attempt.score is not None]
+    scored_by_task = {
+        name: [attempt for attempt in of_task if attempt.score is not None]
         for name, of_task in by_task.items()
     }
+    scores = {
+        name: [attempt.score or 0.0 for attempt in of_task]
+        for name, of_task in scored_by_task.items()
+    }
+    task_scores = {name: fmean(of_task) for name, of_task in scores.items() if of_task}
     scored = [attempt for attempt in attempts if attempt.score is not None]
     most = max(map(len, scores.values()), default=0)
     ks = [2**power for power in range(_KS_MAX) if 2**power <= most]
-    calls = sum(one.tool_calls or 0 for one in scored if one.invalid_tool_calls is not None)
-    invalid = sum(one.invalid_tool_calls or 0 for one in scored if one.tool_calls is not None)
+    both_known = [
+        attempt
+        for attempt in scored
+        if attempt.tool_calls is not None and attempt.invalid_tool_calls is not None
+    ]
+    calls = sum(attempt.tool_calls or 0 for attempt in both_known)
+    invalid = sum(attempt.invalid_tool_calls or 0 for attempt in both_known)
+    all_tags = sorted({tag for of_task in tags.values() for tag in of_task})
     return Summary(
-        score=mean_of([fmean(of_task) for of_task in scores.values() if of_task]),
+        score=mean_of(list(task_scores.values())),
         scored=len(scored),
         errors=sum(attempt.error is not None for attempt in attempts),
         tasks_missing=tuple(name for name, of_task in scores.items() if not of_task),
@@ -98,8 +148,22 @@ def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summar
         **{name: _mean(scored, name) for name in _MEANS},
         invalid_tool_calls=invalid / calls if calls else None,
         retries=sum(attempt.retries for attempt in attempts),
-        tags=_by_tag(tags, scores),
-        tasks=tuple(_of_task(name, tags.get(name, ()), by_task[name]) for name in sorted(by_task)),
+        tags=_means(
+            {
+                tag: [mean for name, mean in task_scores.items() if tag in tags.get(name, ())]
+                for tag in all_tags
+            }
+        ),
+        tasks=tuple(
+            TaskSummary(
+                task=name,
+                tags=tuple(tags.get(name, ())),
+                scored=len(scored_by_task[name]),
+                errors=len(of_task) - len(scored_by_task[name]),
+                **{measure: _mean(scored_by_task[name], measure) for measure in _TASK_MEANS},
+            )
+            for name, of_task in sorted(by_task.items())
+        ),
     )
 
 
@@ -134,41 +198,16 @@ def best_of(k: int, scores: Sequence[float]) -> float | None:
 
 
 def _means(values: Mapping[Any, Sequence[float | None]]) -> dict[Any, TaskMean]:
-    """Of what there is, by the same keys; keys of which there is nothing are left out."""
-    means = {
-        key: mean_of([value for value in of_key if value is not None])
-        for key, of_key in values.items()
+    """The mean of each key that has a value."""
+    known = {
+        key: [value for value in of_key if value is not None] for key, of_key in values.items()
     }
-    return {key: mean for key, mean in means.items() if mean is not None}
-
-
-def _by_tag(
-    tags: Mapping[str, Sequence[str]], scores: Mapping[str, Sequence[float]]
-) -> dict[str, TaskMean]:
-    names = sorted({tag for of_task in tags.values() for tag in of_task})
-    tagged = {
-        name: [fmean(s) for task, s in scores.items() if s and name in tags.get(task, ())]
-        for name in names
-    }
-    return _means(tagged)
+    return {key: mean for key, of_key in known.items() if (mean := mean_of(of_key)) is not None}
 
 
 def _mean(attempts: Sequence[Attempt], name: str) -> Any:
-    values = [value for one in attempts if (value := getattr(one, name)) is not None]
+    values = [value for attempt in attempts if (value := getattr(attempt, name)) is not None]
     return fsum(values) / len(values) if values else None
-
-
-def _of_task(name: str, tags: Sequence[str], attempts: Sequence[Attempt]) -> TaskSummary:
-    scored = [attempt for attempt in attempts if attempt.score is not None]
-    return TaskSummary(
-        task=name,
-        tags=tuple(tags),
-        scored=len(scored),
-        errors=len(attempts) - len(scored),
-        score=_mean(scored, "score"),
-        completion_tokens=_mean(scored, "completion_tokens"),
-        latency_s=_mean(scored, "latency_s"),
-    )
 
 
 @dataclass(frozen=True)
@@ -191,7 +230,7 @@ class CheckpointComparison:
     before: str
     after: str
     tasks: tuple[TaskPair, ...]
-    #: Tasks that only one has a score of.
+    #: Tasks at which only one of the two has a score.
     left_out: tuple[str, ...]
     before_mean: float | None = None
     after_mean: float | None = None
@@ -205,7 +244,7 @@ def compare_checkpoints(
     database: Database, tenant: str, suite: str, before: str, after: str
 ) -> CheckpointComparison:
     """At the newest version that both were tried at. Raises InvalidInput where there is none."""
-    known = set(versions_tried(database, tenant, suite, before))
+    known = versions_tried(database, tenant, suite, before)
     both = [
         version for version in versions_tried(database, tenant, suite, after) if version in known
     ]
@@ -213,20 +252,24 @@ def compare_checkpoints(
         why = f"there is no version of {suite} that {before} and {after} were both tried at"
         raise InvalidInput(what="The comparison", why=why)
     old, new = (
-        scores_of(database, AttemptScope(tenant, suite, both[-1], name)) for name in (before, after)
+        scores_by_task(
+            recorded.result
+            for recorded in attempts_of(database, AttemptScope(tenant, suite, both[-1], name))
+        )
+        for name in (before, after)
     )
     pairs = tuple(
         TaskPair(task, fmean(old[task]), fmean(new[task]))
         for task in sorted(old.keys() & new.keys())
     )
     left_out = tuple(sorted(old.keys() ^ new.keys()))
-    facts = (suite, both[-1], before, after, pairs, left_out)
+    comparison = CheckpointComparison(suite, both[-1], before, after, pairs, left_out)
     if len(pairs) < 2:
         means = (pairs[0].before, pairs[0].after) if pairs else (None, None)
-        return CheckpointComparison(*facts, *means)
+        return replace(comparison, before_mean=means[0], after_mean=means[1])
     statistics = compare(new, old, margin=0.0, alpha=_ALPHA)
-    return CheckpointComparison(
-        *facts,
+    return replace(
+        comparison,
         before_mean=statistics.incumbent_mean,
         after_mean=statistics.candidate_mean,
         difference=statistics.difference,
@@ -235,10 +278,10 @@ def compare_checkpoints(
     )
 
 
-def scores_of(database: Database, place: AttemptScope) -> dict[str, list[float]]:
-    """By task; errors are no scores."""
+def scores_by_task(attempts: Iterable[Attempt]) -> dict[str, list[float]]:
+    """Errors are no scores."""
     scores: dict[str, list[float]] = {}
-    for kept in attempts_of(database, place):
-        if kept.result.score is not None:
-            scores.setdefault(kept.result.task, []).append(kept.result.score)
+    for attempt in attempts:
+        if attempt.score is not None:
+            scores.setdefault(attempt.task, []).append(attempt.score)
     return scores

@@ -50,13 +50,12 @@ def status(
         trial = situation_of(lake, tenant, channel).trial
         look = newest_look(lake.database, trial) if trial is not None else None
     if json:
-        looked_at = time_of(look.at).isoformat() if look is not None else None
         show_json(
             {
                 "channel": channel,
                 "trial": _trial_document(trial) if trial is not None else None,
                 "look": look.document if look is not None else None,
-                "looked_at": looked_at,
+                "looked_at": time_of(look.at).isoformat() if look is not None else None,
             }
         )
     elif trial is None:
@@ -131,10 +130,9 @@ def watch(
     if not newest:
         say(f"{channel}: another watcher is looking at this moment")
         raise typer.Exit(1)
-    look = newest[0].look
-    if newest[0].did in ("rolled_back", "refused") or (
-        look is not None and look.outcome == "error"
-    ):
+    result = newest[0]
+    failed = result.look is not None and result.look.outcome == "error"
+    if failed or result.did in ("rolled_back", "refused"):
         raise typer.Exit(1)
 
 
@@ -162,16 +160,11 @@ def _round_document(result: "WatchRound") -> dict[str, Any]:
 def _trial_sentence(trial: "Trial") -> str:
     since = f"since {time_of(trial.since_us):%Y-%m-%d %H:%M:%S} UTC, version {trial.since_version}"
     if trial.kind == "canary":
-        share = f"{100 * (trial.share or 0):g} %"
-        return (
-            f"{trial.channel}: {trial.candidate} has {share} of the traffic beside"
-            f" {trial.incumbent}, {since}"
-        )
-    until = time_of(trial.until_us or 0)
-    return (
-        f"{trial.channel}: {trial.candidate} has all traffic and is compared with"
-        f" {trial.incumbent} before it, {since}, until {until:%Y-%m-%d %H:%M:%S} UTC"
-    )
+        traffic = f"has {100 * (trial.share or 0):g} % of the traffic beside {trial.incumbent}"
+        return f"{trial.channel}: {trial.candidate} {traffic}, {since}"
+    until = f"until {time_of(trial.until_us or 0):%Y-%m-%d %H:%M:%S} UTC"
+    traffic = f"has all traffic and is compared with {trial.incumbent} before it"
+    return f"{trial.channel}: {trial.candidate} {traffic}, {since}, {until}"
 
 
 def _trial_document(trial: "Trial") -> dict[str, Any]:
@@ -193,33 +186,33 @@ def _show_look(document: Mapping[str, Any]) -> None:
         "metric", "outcome", "canary", "current", "difference", "from", "to", "margin",
         "sessions", "pending", "unknown",
     ]  # fmt: skip
-    if metrics := document["metrics"]:
-        show_table(columns, [_metric_row(metric) for metric in metrics])
+    metrics = document["metrics"]
+    if metrics:
+        rows: list[list[object]] = []
+        for metric in metrics:
+            means, relative = metric["means"] or {}, metric["scale"] == "ratio"
+            changes = (metric[name] for name in ("difference", "lower", "upper", "margin"))
+            counts = (metric[name] for name in ("sessions", "pending", "unknown"))
+            rows.append(
+                [
+                    metric["metric"],
+                    metric["outcome"],
+                    *(_number(means.get(arm)) for arm in ("canary", "current")),
+                    *(_number(change, relative) for change in changes),
+                    *map(_arm_counts, counts),
+                ]
+            )
+        show_table(columns, rows)
     for metric in metrics:
         if metric["outcome"] != "pass":
             say(f"{metric['metric']}: {metric['why']}")
     if (ratio := document["sample_ratio"]) is not None:
-        say(
-            f"sample ratio: {ratio['outcome']}, {ratio['found']} of {ratio['users']} users in the"
-            f" canary, expected {ratio['expected']:.1f}"
-        )
+        share = f"{ratio['found']} of {ratio['users']} users in the canary"
+        say(f"sample ratio: {ratio['outcome']}, {share}, expected {ratio['expected']:.1f}")
     for reason, counts in document["left_out"].items():
         say(f"left out, {reason}: {_arm_counts(counts)}")
     if document["outcome"] == "error" or not metrics:
         say(f"{document['outcome']}: {document['why']}")
-
-
-def _metric_row(metric: Mapping[str, Any]) -> list[object]:
-    means = metric["means"] or {}
-    relative = metric["scale"] == "ratio"
-    return [
-        metric["metric"],
-        metric["outcome"],
-        _number(means.get("canary")),
-        _number(means.get("current")),
-        *(_number(metric[name], relative) for name in ("difference", "lower", "upper", "margin")),
-        *(_arm_counts(metric[name]) for name in ("sessions", "pending", "unknown")),
-    ]
 
 
 def _arm_counts(counts: Mapping[str, int] | None) -> str:

@@ -6,9 +6,9 @@ heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio
 Events and rewards older than the trial are not read. A few columns of the summaries of all sessions
 tell which sessions began before it."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from math import isfinite
 from typing import Literal
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
@@ -122,7 +123,13 @@ def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
         horizon_s = requirement.horizon_s
         if horizon_s is None:
             horizon_s = terms[name].horizon_s
-        _check_horizon(name, horizon_s, terms[name].parameters)
+        computed = getattr(terms[name].parameters, "horizons_s", None)
+        if computed is None and horizon_s is not None:
+            raise InvalidInput(what=f"The live metric {name!r}", why="it has no horizons")
+        if computed is not None and horizon_s not in computed:
+            at = ", ".join(map(str, computed))
+            why = f"horizon_s is {horizon_s}, and the definition computes {at}"
+            raise InvalidInput(what=f"The live metric {name!r}", why=why)
         return Metric(name, "reward", _REWARDS.get(name, _UNKNOWN), known.version, horizon_s)
     if name in RATES:
         return Metric(name, "rate", _SHARE, known.version)
@@ -130,22 +137,12 @@ def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
     raise InvalidInput(what=f"The live metric {name!r}", why=why)
 
 
-def _check_horizon(name: str, horizon_s: int | None, parameters: object) -> None:
-    """Refuse a horizon that the definition does not compute."""
-    computed = getattr(parameters, "horizons_s", None)
-    if computed is None and horizon_s is not None:
-        raise InvalidInput(what=f"The live metric {name!r}", why="it has no horizons")
-    if computed is not None and horizon_s not in computed:
-        at = ", ".join(map(str, computed))
-        why = f"horizon_s is {horizon_s}, and the definition computes {at}"
-        raise InvalidInput(what=f"The live metric {name!r}", why=why)
-
-
 _HERE = files("penstock_jobs.canary")
-_SECOND_US = 1_000_000
 #: Rewards are dated by the clock of who computed them, changes of channels by the database's.
-_CLOCKS_APART_US = 3_600 * _SECOND_US
+_CLOCKS_APART_US = 3_600 * SECOND_US
 ARMS: tuple[Arm, ...] = ("canary", "current")
+#: Values by session, and the sessions that will never have one. Others may get one later.
+_Values = tuple[dict[str, float], set[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,33 +178,15 @@ class MetricMeasurement:
     means: Mapping[Arm, float | None]
 
 
-@dataclass
-class _UserSum:
-    count: int = 0
-    total: float = 0.0
-
-
-@dataclass
-class _SessionValues:
-    """Values by session. A session that is in neither may get one later."""
-
-    values: dict[str, float] = field(default_factory=dict)
-    #: Sessions that will never have a value.
-    unknown: set[str] = field(default_factory=set)
-
-
 def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
     """Raises what queries raise."""
-    quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * _SECOND_US)
+    quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * SECOND_US)
     parameters = {
-        "candidate": trial.candidate,
-        "incumbent": trial.incumbent,
-        "from_us": trial.reads_from_us,
-        "until_us": now_us,
-        "quiet_us": quiet_us,
+        "candidate": trial.candidate, "incumbent": trial.incumbent,
+        "from_us": trial.reads_from_us, "until_us": now_us, "quiet_us": quiet_us,
         "split": trial.kind == "canary",
-    }
-    return traffic_of(trial, _query(lake, trial, "sessions", ["sessions"], parameters))
+    }  # fmt: skip
+    return traffic_of(trial, _query(lake, trial, "sessions", "sessions", parameters))
 
 
 def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
@@ -221,9 +200,7 @@ def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
     canary = np.array(rows["candidate"].to_pylist(), bool)
     why = np.array([reason or "" for reason in rows["left_out"].to_pylist()], object)
     phases = np.where(
-        canary,
-        _phases(trial.candidate_periods, began),
-        _phases(trial.incumbent_periods, began),
+        canary, _phases(trial.candidate_periods, began), _phases(trial.incumbent_periods, began)
     )
     crossing = np.zeros(len(began), bool)
     for change_us in trial.split_us:
@@ -269,15 +246,15 @@ def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
 
 def measure(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> MetricMeasurement:
     """Raises what queries raise, and InvalidInput if a value is not finite."""
-    known = _read_values(lake, trial, traffic, metric)
-    return measured_of(traffic, metric.scale, known.values, known.unknown)
+    return measured_of(traffic, metric.scale, *_read_values(lake, trial, traffic, metric))
 
 
 def measured_of(
     traffic: TrialTraffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
 ) -> MetricMeasurement:
     """Values by session, added up by user. Pure. Raises InvalidInput if one is not finite."""
-    sums: dict[tuple[int, Arm, str], _UserSum] = {}
+    counts: Counter[tuple[int, Arm, str]] = Counter()
+    sums: defaultdict[tuple[int, Arm, str], float] = defaultdict(float)
     scored, pending, never = (Counter[Arm]() for _ in range(3))
     totals: dict[Arm, float] = dict.fromkeys(ARMS, 0.0)
     who = traffic.rows["who"].to_pylist()
@@ -293,11 +270,11 @@ def measured_of(
             raise InvalidInput(what="A value of the metric", why=why)
         scored[arm] += 1
         totals[arm] += value
-        cell = sums.setdefault((int(traffic.phases[row]), arm, who[row]), _UserSum())
-        cell.count += 1
-        cell.total += value if scale.floor is None else on_log_scale(value, scale.floor)
+        user = (int(traffic.phases[row]), arm, who[row])
+        counts[user] += 1
+        sums[user] += value if scale.floor is None else on_log_scale(value, scale.floor)
     return MetricMeasurement(
-        [UserResult(*key, user.count, user.total) for key, user in sums.items()],
+        [UserResult(*user, count, sums[user]) for user, count in counts.items()],
         scored={arm: scored[arm] for arm in ARMS},
         pending={arm: pending[arm] for arm in ARMS},
         unknown={arm: never[arm] for arm in ARMS},
@@ -305,7 +282,7 @@ def measured_of(
     )
 
 
-def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> _SessionValues:
+def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> _Values:
     if metric.source == "reward":
         return _rewards(lake, trial, metric)
     if metric.source == "rate":
@@ -314,72 +291,67 @@ def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
     over = traffic.rows.filter(traffic.rows["over"])
     sessions = over["session_id"].to_pylist()
     if metric.source == "call":
-        return _calls(lake, trial, metric, sessions)
+        return _calls(lake, trial, metric, set(sessions))
     if metric.source == "failed_calls":
         calls, failed = _numbers(over, "tool_calls"), _numbers(over, "failed_tool_calls")
         used = calls > 0
         shares = np.minimum(failed[used] / calls[used], 1.0)
         ids = np.array(sessions, object)
         values = dict(zip(ids[used].tolist(), shares.tolist(), strict=True))
-        return _SessionValues(values, set(ids[~used].tolist()))
+        return values, set(ids[~used].tolist())
     column = over[metric.name].to_numpy().astype(np.float64)
     if metric.source == "any":
         column = (column > 0).astype(np.float64)
-    return _SessionValues(dict(zip(sessions, column.tolist(), strict=True)))
+    return dict(zip(sessions, column.tolist(), strict=True)), set()
 
 
-def _rewards(lake: Lake, trial: Trial, metric: Metric) -> _SessionValues:
+def _rewards(lake: Lake, trial: Trial, metric: Metric) -> _Values:
     parameters = {
-        "version": metric.version,
-        "name": metric.name,
-        "horizon_s": metric.horizon_s,
+        "version": metric.version, "name": metric.name, "horizon_s": metric.horizon_s,
         "computed_us": trial.reads_from_us - _CLOCKS_APART_US,
-    }
-    rows = _query(lake, trial, "rewards", ["rewards"], parameters)
-    result = _SessionValues()
+    }  # fmt: skip
+    rows = _query(lake, trial, "rewards", "rewards", parameters)
+    values: dict[str, float] = {}
+    unknown: set[str] = set()
     columns = (rows[name].to_pylist() for name in ("session_id", "state", "value"))
     for session, state, value in zip(*columns, strict=True):
         if state == "scored":
-            result.values[session] = float("nan") if value is None else value
+            values[session] = float("nan") if value is None else value
         elif state != "pending":
-            result.unknown.add(session)
-    return result
+            unknown.add(session)
+    return values, unknown
 
 
-def _rates(lake: Lake, trial: Trial, metric: Metric) -> _SessionValues:
+def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Values:
     parameters = {"version": metric.version, "from_us": trial.reads_from_us}
-    result = _SessionValues()
-    for row in _query(lake, trial, "outcomes", ["outcomes"], parameters).to_pylist():
+    values: dict[str, float] = {}
+    unknown: set[str] = set()
+    for row in _query(lake, trial, "outcomes", "outcomes", parameters).to_pylist():
         if row["outcome"] == "pending":
             continue
         share = RATES[metric.name](Tally(*(row[name] for name in Tally._fields)))
         if share.of:
-            result.values[row["session_id"]] = share.hits / share.of
+            values[row["session_id"]] = share.hits / share.of
         else:
-            result.unknown.add(row["session_id"])
-    return result
+            unknown.add(row["session_id"])
+    return values, unknown
 
 
-def _calls(lake: Lake, trial: Trial, metric: Metric, sessions: Iterable[str]) -> _SessionValues:
+def _calls(lake: Lake, trial: Trial, metric: Metric, over: set[str]) -> _Values:
     parameters = {
-        "candidate": trial.candidate,
-        "incumbent": trial.incumbent,
-        "from_us": trial.reads_from_us,
-    }
-    rows = _query(lake, trial, "calls", ["model_calls"], parameters)
+        "candidate": trial.candidate, "incumbent": trial.incumbent, "from_us": trial.reads_from_us,
+    }  # fmt: skip
+    rows = _query(lake, trial, "calls", "model_calls", parameters)
     columns = (rows[name].to_pylist() for name in ("session_id", metric.name))
     means = {session: mean for session, mean in zip(*columns, strict=True) if mean is not None}
-    over = set(sessions)
-    return _SessionValues(
-        {session: means[session] for session in over & means.keys()}, over - means.keys()
-    )
+    return {session: means[session] for session in over & means.keys()}, over - means.keys()
 
 
 def _query(
-    lake: Lake, trial: Trial, name: str, views: Iterable[str], parameters: Mapping[str, object]
+    lake: Lake, trial: Trial, name: str, view: str, parameters: Mapping[str, object]
 ) -> pa.Table:
     sql = _HERE.joinpath(f"{name}.sql").read_text(encoding="utf-8")
-    query = OwnQuery(sql, frozenset(views), parameters)
+    query = OwnQuery(sql, frozenset([view]), parameters)
     return lake.query(query, tenant=trial.tenant).arrow()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -11,7 +12,7 @@ from penstock.channels import channel as channels
 from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, one_line
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
 from penstock.gate.sequential import (
     Arm,
@@ -28,7 +29,6 @@ from penstock_jobs.canary.live_metrics import (
     ARMS,
     Metric,
     MetricMeasurement,
-    TrialTraffic,
     find_metric,
     measure,
     read_traffic,
@@ -37,8 +37,8 @@ from penstock_jobs.canary.live_metrics import (
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial, trial_of
 
-#: The shares of sessions whose value nobody will know may differ by so much between the two arms.
-#: Above it no metric passes.
+#: The shares of sessions without a value for ever may differ by so much between the two arms. Above
+#: it no metric passes.
 _UNKNOWN_DIFFERENCE_MAX = 0.1
 #: Through how many of a channel's newest changes a canary may go.
 _CHANGES_MAX = 1_000
@@ -111,20 +111,11 @@ class Look:
         return asdict(self)
 
 
-def ratio_sentence(ratio: SampleRatio) -> str:
-    return (
-        f"the sample ratio is broken: {ratio.found} of {ratio.users} users were in the canary,"
-        f" expected {ratio.expected:.1f} (p = {ratio.p:.2g}); find out what loses or moves them"
-        " before you believe any comparison"
-    )
-
-
 def judge_metric(
     requirement: LiveRequirement,
     measurement: tuple[Metric, MetricMeasurement] | str,
     *,
     metrics: int,
-    unknown_difference_max: float,
 ) -> MetricLook:
     """`measurement` may be the reason why there is none: then the outcome is an error. A breach
     shares its alpha with the other metrics, since any of them ends the trial. A pass has the whole
@@ -155,45 +146,37 @@ def judge_metric(
     )
     outcome: Outcome = comparison.outcome
     why = comparison.why
-    if outcome != "breach" and (missing := _missing(requirement, measured, unknown_difference_max)):
+    if outcome != "breach" and (missing := _missing(requirement, measured)):
         outcome, why = "undecided", missing
     elif outcome == "pass" and comparison.standard_error == 0:
         outcome, why = "undecided", "all values are the same, so their spread is not known"
     shown = as_ratio if ratio else float
+    changes: dict[str, Any] = {
+        name: None if (change := getattr(comparison, name)) is None else shown(change)
+        for name in ("difference", "lower", "upper")
+    }
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     return MetricLook(
-        outcome=outcome,
-        why=why,
-        scale="ratio" if ratio else "difference",
-        difference=None if comparison.difference is None else shown(comparison.difference),
-        lower=None if comparison.lower is None else shown(comparison.lower),
-        upper=None if comparison.upper is None else shown(comparison.upper),
-        means=measured.means,
-        sessions=measured.scored,
-        users=comparison.clusters,
-        pending=measured.pending,
-        unknown=measured.unknown,
-        **facts,
-    )
+        outcome=outcome, why=why, scale="ratio" if ratio else "difference", means=measured.means,
+        sessions=measured.scored, users=comparison.clusters, pending=measured.pending,
+        unknown=measured.unknown, **changes, **facts,
+    )  # fmt: skip
 
 
-def _missing(
-    requirement: LiveRequirement, measured: MetricMeasurement, difference_max: float
-) -> str | None:
+def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str | None:
     """Why too little is known for a pass."""
-    few = [arm for arm in ARMS if measured.scored[arm] < requirement.min_sessions]
-    if few:
+    if few := [arm for arm in ARMS if measured.scored[arm] < requirement.min_sessions]:
         waiting = sum(measured.pending[arm] for arm in few)
         pending = f", and {waiting} are pending" if waiting else ""
         names = " and ".join(few)
         return f"fewer than {requirement.min_sessions} sessions with a value in {names}{pending}"
-    shares = {
-        arm: measured.unknown[arm] / (measured.unknown[arm] + measured.scored[arm]) for arm in ARMS
-    }
-    if abs(shares["canary"] - shares["current"]) > difference_max:
+    canary, current = (
+        measured.unknown[arm] / (measured.unknown[arm] + measured.scored[arm]) for arm in ARMS
+    )
+    if abs(canary - current) > _UNKNOWN_DIFFERENCE_MAX:
         return (
-            f"the value of {shares['canary']:.0%} of the canary's sessions will never be known, and"
-            f" of {shares['current']:.0%} of the others: the rest cannot be compared"
+            f"the value of {canary:.0%} of the canary's sessions will never be known, and"
+            f" of {current:.0%} of the others: the rest cannot be compared"
         )
     return None
 
@@ -208,43 +191,35 @@ def judge_look(
     policy: str | None,
     until_us: int,
 ) -> Look:
-    outcome, why = _together(metrics, ratio)
-    return Look(
-        outcome=outcome,
-        why=why,
-        kind=trial.kind,
-        channel=trial.channel,
-        candidate=trial.candidate,
-        incumbent=trial.incumbent,
-        since_version=trial.since_version,
-        policy=policy,
-        from_us=trial.reads_from_us,
-        until_us=until_us,
-        share=trial.share,
-        sessions=sessions,
-        left_out=left_out,
-        sample_ratio=ratio,
-        metrics=tuple(metrics),
-    )
-
-
-def _together(metrics: Sequence[MetricLook], ratio: SampleRatio | None) -> tuple[Outcome, str]:
     """A breach outweighs an error, an error outweighs what is undecided."""
 
     def sentences(outcome: Outcome) -> str:
         return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
 
-    if breaches := sentences("breach"):
-        return "breach", breaches
-    if ratio is not None and ratio.outcome == "mismatch":
-        return "error", ratio_sentence(ratio)
-    if errors := sentences("error"):
-        return "error", errors
-    if not metrics:
-        return "undecided", "the policy names no live metric: [[live]]"
-    if undecided := sentences("undecided"):
-        return "undecided", undecided
-    return "pass", sentences("pass")
+    outcome: Outcome
+    if why := sentences("breach"):
+        outcome = "breach"
+    elif ratio is not None and ratio.outcome == "mismatch":
+        outcome = "error"
+        why = (
+            f"the sample ratio is broken: {ratio.found} of {ratio.users} users were in the canary,"
+            f" expected {ratio.expected:.1f} (p = {ratio.p:.2g}); find out what loses or moves them"
+            " before you believe any comparison"
+        )
+    elif why := sentences("error"):
+        outcome = "error"
+    elif not metrics:
+        outcome, why = "undecided", "the policy names no live metric: [[live]]"
+    elif why := sentences("undecided"):
+        outcome = "undecided"
+    else:
+        outcome, why = "pass", sentences("pass")
+    return Look(
+        outcome=outcome, why=why, policy=policy, until_us=until_us, sessions=sessions,
+        left_out=left_out, sample_ratio=ratio, metrics=tuple(metrics), kind=trial.kind,
+        channel=trial.channel, candidate=trial.candidate, incumbent=trial.incumbent,
+        since_version=trial.since_version, from_us=trial.reads_from_us, share=trial.share,
+    )  # fmt: skip
 
 
 # A look at a lake
@@ -278,77 +253,69 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
     """`at_us` replaces the database's clock. Raises ChannelUnknown, HistoryDamaged."""
     state = channels.channel_state(lake.database, tenant, channel)
     latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
-    changes = [change for change in latest if change.version <= state.version]
     text = channels.policy_of(lake.database, state)
     policy = parse(text, f"the policy of {channel}") if text is not None else None
-    moment = at_us if at_us is not None else database_now(lake.database)
-    watch_s = ((policy and policy.canary) or CanarySteps()).watch_s
+    if at_us is None:
+        with lake.database.read() as connection:
+            at_us = int(connection.execute(sa.select(now_us())).scalar_one())
     trial = trial_of(
-        changes,
-        now_us=moment,
+        [change for change in latest if change.version <= state.version],
+        now_us=at_us,
         settle_s=lake.settings.room(CanarySettings).canary_settle_seconds,
-        watch_s=watch_s,
+        watch_s=((policy and policy.canary) or CanarySteps()).watch_s,
     )
-    return Situation(state, policy, trial, moment)
+    return Situation(state, policy, trial, at_us)
 
 
 def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     """Measure and judge the trial now, and store the look. A metric that cannot be measured is an
     error in it. Raises DatabaseUnreachable."""
-    look = _look(lake, situation, trial)
-    store_look(lake.database, trial, look, situation.now_us)
-    return look
-
-
-def _look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     requirements = situation.policy.live if situation.policy is not None else ()
-    traffic = _or_why(lambda: read_traffic(lake, trial, situation.now_us))
+    read = _or_why(lambda: read_traffic(lake, trial, situation.now_us))
+    traffic = None if isinstance(read, str) else read
 
-    def look_at(requirement: LiveRequirement) -> MetricLook:
-        return judge_metric(
-            requirement,
-            traffic
-            if isinstance(traffic, str)
-            else _or_why(lambda: _measured(lake, trial, traffic, requirement)),
-            metrics=len(requirements),
-            unknown_difference_max=_UNKNOWN_DIFFERENCE_MAX,
+    def measured(requirement: LiveRequirement) -> tuple[Metric, MetricMeasurement] | str:
+        if isinstance(read, str):
+            return read
+        metric = find_metric(lake.database, requirement)
+        return metric, measure(lake, trial, read, metric)
+
+    metrics = [
+        judge_metric(
+            requirement, _or_why(partial(measured, requirement)), metrics=len(requirements)
         )
-
-    metrics = [look_at(requirement) for requirement in requirements]
-    known = None if isinstance(traffic, str) else traffic
-    split = known if trial.kind == "canary" else None
-    return judge_look(
+        for requirement in requirements
+    ]
+    ratio = None
+    if traffic is not None and trial.kind == "canary":
+        ratio = check_sample_ratio(seen_users(trial, traffic))
+    look = judge_look(
         trial,
         metrics,
-        ratio=check_sample_ratio(seen_users(trial, split)) if split is not None else None,
-        sessions=known.sessions() if known is not None else {"canary": 0, "current": 0},
-        left_out=known.left_out if known is not None else {},
+        ratio=ratio,
+        sessions=traffic.sessions() if traffic is not None else dict.fromkeys(ARMS, 0),
+        left_out=traffic.left_out if traffic is not None else {},
         policy=situation.state.policy,
         until_us=situation.now_us,
     )
+    _store_look(lake.database, trial, look, situation.now_us)
+    return look
 
 
-def _measured(
-    lake: Lake, trial: Trial, traffic: TrialTraffic, requirement: LiveRequirement
-) -> tuple[Metric, MetricMeasurement]:
-    metric = find_metric(lake.database, requirement)
-    return metric, measure(lake, trial, traffic, metric)
-
-
-def _or_why(measure_it: Callable[[], T]) -> T | str:
+def _or_why(measured: Callable[[], T]) -> T | str:
     """The result, or why there is none: a metric that fails does not end the look."""
     try:
-        return measure_it()
+        return measured()
     except DatabaseUnreachable:
         raise  # the look could not be stored either
     except PenstockError as error:
-        return " ".join(str(error).split())
+        return one_line(error)
 
 
 # Stored looks
 
 
-def store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
+def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
     """Of successive looks with the same outcome only the last one stays. Verdicts hold their own
     copy of the look that they rested on."""
     with database.write() as connection:
@@ -357,15 +324,11 @@ def store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None
             connection.execute(sa.delete(live_look).where(live_look.c.id == before.id))
         connection.execute(
             sa.insert(live_look).values(
-                tenant=trial.tenant,
-                channel=trial.channel,
-                since_version=trial.since_version,
-                candidate=trial.candidate,
-                incumbent=trial.incumbent,
+                tenant=trial.tenant, channel=trial.channel, since_version=trial.since_version,
+                candidate=trial.candidate, incumbent=trial.incumbent, at=at_us,
                 document=msgspec.json.encode(look.document(), order="sorted").decode(),
-                at=at_us,
             )
-        )
+        )  # fmt: skip
 
 
 def newest_look(database: Database, trial: Trial) -> StoredLook | None:
@@ -391,8 +354,3 @@ def _newest(trial: Trial) -> sa.Select[tuple[int, str, int]]:
         .order_by(columns.id.desc())
         .limit(1)
     )
-
-
-def database_now(database: Database) -> int:
-    with database.read() as connection:
-        return int(connection.execute(sa.select(now_us())).scalar_one())

@@ -18,18 +18,18 @@ class CanarySettings(RoomSettings):
     canary_look_seconds: float = setting(
         60.0,
         "pause between two looks at live metrics",
-        "Lower it with much traffic, to notice a bad canary sooner.",
+        "Lower it to notice a bad canary sooner.",
         minimum=0,
     )
     canary_settle_seconds: float = setting(
         60.0,
-        "sessions that begin so soon after a change of the split do not count",
-        "Raise it above the time that your fleet needs to take up a change.",
+        "sessions that begin so soon after a new split do not count",
+        "Raise it for a fleet that takes up changes slowly.",
         minimum=0,
     )
     canary_quiet_seconds: float = setting(
         3_600.0,
         "a session without an end that was quiet so long is over",
-        "Raise it when people leave sessions for longer and go on.",
+        "Raise it when people come back later.",
         minimum=0,
     )

@@ -9,9 +9,9 @@ from itertools import takewhile
 from typing import Literal
 
 from penstock.channels.change import Change
+from penstock.clock import SECOND_US
 
 Kind = Literal["canary", "watch"]
-_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ def trial_of(
     have taken up the change."""
     if not changes:
         return None
-    settle_us = round(settle_s * _SECOND_US)
+    settle_us = round(settle_s * SECOND_US)
     newest = changes[-1]
     if newest.canary is not None and newest.checkpoint is not None:
         return _canary(changes, settle_us)
-    return _watch(changes, now_us, settle_us, round(watch_s * _SECOND_US))
+    return _watch(changes, now_us, settle_us, round(watch_s * SECOND_US))
 
 
 def _canary(changes: Sequence[Change], settle_us: int) -> Trial:

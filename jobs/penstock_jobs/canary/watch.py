@@ -7,7 +7,7 @@ transaction, so another watcher can go on at any point: it acts first on a breac
 and not acted on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
@@ -22,18 +22,23 @@ from penstock.channels.errors import (
     NothingToRollBackTo,
     PromotionConflict,
 )
+from penstock.channels.promotion import Judge, Promotion, promote
 from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX
 from penstock.checkpoints.errors import StateRefused
-from penstock.checkpoints.names import TEXT_CHARS_MAX
+from penstock.clock import SECOND_US
+from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import leased
-from penstock.errors import PenstockError
+from penstock.errors import one_line
 from penstock.gate.errors import GateRefused
+from penstock.gate.policy import CanarySteps
+from penstock.gate.sequential import Arm
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
+from penstock_jobs.canary.live_metrics import ARMS
 from penstock_jobs.canary.look import Look, Situation, newest_look, situation_of, take_look
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.step import JudgeOf, gate, next_step, take_step
 from penstock_jobs.canary.trial import Trial
 
 ACTOR = "watcher"
@@ -43,6 +48,9 @@ SESSIONS_MIN = 30
 #: How often a round starts over because somebody else changed the channel.
 _TRIES = 5
 _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
+
+#: Gives the gate for a tenant, and for whether the checkpoint is to get all traffic.
+JudgeOf = Callable[[Database, str, bool], Judge]
 
 log_line = structlog.get_logger()
 
@@ -56,6 +64,22 @@ class WatchRound:
     trial: Trial | None = None
     look: Look | None = None
     change: Change | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do with a canary. `share` is None where it is to get all traffic."""
+
+    action: Literal["raise", "promote", "wait"]
+    why: str
+    share: float | None = None
+
+
+def gate(database: Database, tenant: str, full: bool) -> Judge:
+    """The gate with the channel's policy."""
+    from penstock.channels.judgement import judge
+
+    return lambda channel, checkpoint: judge(database, tenant, channel, checkpoint, full=full)
 
 
 def watch_once(
@@ -101,7 +125,7 @@ def _round(
     try:
         return _step(lake, situation, look, judge_of, ACTOR)
     except _REFUSALS as error:
-        return WatchRound("refused", _line(error), trial, look)
+        return WatchRound("refused", one_line(error), trial, look)
 
 
 def step_once(
@@ -140,10 +164,21 @@ def _step(
     )
     if step.action == "wait":
         return WatchRound("looked", step.why, trial, look)
-    change = take_step(lake.database, trial, step, judge_of, actor)
-    return WatchRound(
-        "raised" if step.action == "raise" else "promoted", step.why, trial, look, change
+    promotion = Promotion(
+        tenant=trial.tenant,
+        channel=trial.channel,
+        checkpoint=trial.candidate,
+        reason=f"canary step: {step.why}",
+        actor=actor,
+        # Only if nothing changed the channel since the trial was read.
+        expect=trial.incumbent,
+        expect_version=trial.version,
+        share=step.share,
     )
+    judge = judge_of(lake.database, trial.tenant, step.share is None)
+    change = promote(lake.database, promotion, judge)
+    did: Did = "raised" if step.action == "raise" else "promoted"
+    return WatchRound(did, step.why, trial, look, change)
 
 
 def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRound:
@@ -159,12 +194,10 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
         expect_version=trial.version,
     )
     try:
-        change = roll_back(lake.database, order)
+        return WatchRound("rolled_back", why, trial, look, roll_back(lake.database, order))
     except _REFUSALS as error:
-        return WatchRound(
-            "refused", f"{_line(error)} It should have been rolled back: {why}", trial, look
-        )
-    return WatchRound("rolled_back", why, trial, look, change)
+        why = f"{one_line(error)} It should have been rolled back: {why}"
+        return WatchRound("refused", why, trial, look)
 
 
 def watch(
@@ -187,7 +220,7 @@ def watch(
                 if held:
                     tell(watch_once(lake, tenant, channel, judge_of=judge_of))
         except (DatabaseUnreachable, PromotionConflict) as error:
-            tell(WatchRound("nothing", _line(error)))
+            tell(WatchRound("nothing", one_line(error)))
         if wait(lake.settings.room(CanarySettings).canary_look_seconds):
             return
 
@@ -197,5 +230,39 @@ def lease_of(tenant: str, channel: str) -> str:
     return f"canary-{sha256(b'%b/%b' % (tenant.encode(), channel.encode())).hexdigest()[:32]}"
 
 
-def _line(error: PenstockError) -> str:
-    return " ".join(str(error).split())
+def next_step(
+    trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool, sessions_min: int
+) -> Step:
+    """The next step by the look that was just taken. A breach, an error or a look at too few
+    sessions keeps the share. All traffic needs a pass, if the policy has live metrics."""
+    age_s = (look.until_us - trial.step_us) / SECOND_US
+    if pinned:
+        return Step("wait", "the channel is pinned until a person releases it")
+    if age_s < steps.min_age_s:
+        return Step("wait", f"the share is {_age(age_s)} old, of {_age(steps.min_age_s)}")
+    if look.outcome in ("breach", "error"):
+        return Step("wait", f"the newest look says {look.outcome}: {look.why}")
+    for metric in look.metrics:
+        if metric.sessions is not None and min(metric.sessions.values()) < sessions_min:
+            known = f"{metric.metric} is known of {_counts(metric.sessions)}"
+            return Step("wait", f"{known}; either needs {sessions_min} sessions")
+    if min(look.sessions.values()) < sessions_min:
+        why = f"there are {_counts(look.sessions)}; either needs {sessions_min} sessions"
+        return Step("wait", why)
+    share = next((share for share in steps.steps if share > (trial.share or 0.0)), None)
+    if share is not None:
+        return Step("raise", f"{_age(age_s)} at {trial.share:g}, and no breach", share)
+    if look.metrics and look.outcome != "pass":
+        return Step("wait", f"all traffic needs a pass: {look.why}")
+    return Step("promote", f"{_age(age_s)} at {trial.share:g}, and live metrics say {look.outcome}")
+
+
+def _counts(sessions: Mapping[Arm, int]) -> str:
+    return " and ".join(f"{sessions[arm]} of the {arm}" for arm in ARMS)
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"

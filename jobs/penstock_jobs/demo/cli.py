@@ -17,7 +17,7 @@ from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock_jobs.demo.folders import DemoFolders
-    from penstock_jobs.demo.story import Chapter, Reception, StoryEnding
+    from penstock_jobs.demo.story import Chapter, StoryEnding
 
 #: Before this process changes it.
 _PATH = os.environ.get("PATH", "")
@@ -62,10 +62,9 @@ def demo(
     """
     from penstock.lake.lake import open_existing
     from penstock_jobs.demo.folders import make_folders
-    from penstock_jobs.demo.page import write_page
     from penstock_jobs.demo.player import Player
     from penstock_jobs.demo.server import running_server
-    from penstock_jobs.demo.story import ACTS
+    from penstock_jobs.demo.story import ACTS, write_page
 
     started = time.monotonic()
     folders = make_folders(data, isolated=_can_isolate())
@@ -102,10 +101,10 @@ def demo(
 def _can_isolate() -> bool:
     """Whether agents can be isolated here. Says so if they cannot."""
     from penstock_jobs.benchmarks.errors import IsolationImpossible
-    from penstock_jobs.benchmarks.rooms.isolated import check
+    from penstock_jobs.benchmarks.sandbox.sandbox import check_isolation
 
     try:
-        check()
+        check_isolation()
     except IsolationImpossible as error:
         say(f"{error} The scripted agent of the demonstration runs without isolation.")
         return False
@@ -119,35 +118,33 @@ _COLUMNS = [
 
 
 def _rows(chapters: Sequence["Chapter"], ending: "StoryEnding") -> Iterator[list[object]]:
-    for chapter in chapters:
-        yield [
-            chapter.number,
-            chapter.parent,
-            *_shares(chapter.measured, chapter.known),
-            chapter.checkpoint,
-            _score(chapter),
-            chapter.gate,
-            chapter.outcome.replace("_", " "),
-        ]
-    yield ["", ending.checkpoint, *_shares(ending.measured, ending.known), "", "", "", "serves"]
-
-
-def _shares(measured: "Reception", truth: "Reception") -> list[str]:
     from penstock_jobs.demo.story import percent
 
-    pairs = ((measured.kept, truth.kept), (measured.dissatisfied, truth.dissatisfied))
-    return [percent(share) for pair in pairs for share in pair]
+    def shares(part: "Chapter | StoryEnding") -> list[str]:
+        measured, known = part.measured, part.known
+        pairs = (
+            measured.kept, known.kept, measured.dissatisfied, known.dissatisfied,
+        )  # fmt: skip
+        return [percent(share) for share in pairs]
 
-
-def _score(chapter: "Chapter") -> str:
-    if chapter.score is None or chapter.score_before is None:
-        return ""
-    return f"{chapter.score_before:.2f} → {chapter.score:.2f}"
+    for chapter in chapters:
+        score = ""
+        if chapter.score is not None and chapter.score_before is not None:
+            score = f"{chapter.score_before:.2f} → {chapter.score:.2f}"
+        outcome = chapter.outcome.replace("_", " ")
+        yield [
+            chapter.number, chapter.parent, *shares(chapter), chapter.checkpoint, score,
+            chapter.gate, outcome,
+        ]  # fmt: skip
+    yield ["", ending.checkpoint, *shares(ending), "", "", "", "serves"]
 
 
 def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> None:
     """Commands to copy that show more."""
-    penstock, data = _own_name(), shlex.quote(str(_near(folders.data)))
+    penstock = "penstock"
+    if shutil.which(penstock, path=_PATH) is None:
+        penstock = shlex.quote(str(_near(Path(sys.executable).with_name(penstock))))
+    data = shlex.quote(str(_near(folders.data)))
     learn = shlex.quote(str(_near(folders.loops / "learn.toml")))
     tries = [
         (f"channels history production --data {data}", "who moved the channel, and why"),
@@ -174,13 +171,6 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
     width = max(len(command) for command, _ in tries)
     for command, why in tries:
         say(f"   {penstock} {command:<{width}}   # {why}")
-
-
-def _own_name() -> str:
-    """How to call penstock from here."""
-    if shutil.which("penstock", path=_PATH) is not None:
-        return "penstock"
-    return shlex.quote(str(_near(Path(sys.executable).with_name("penstock"))))
 
 
 def _near(path: Path) -> Path:

@@ -64,9 +64,15 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
         for folder in (folders.data, folders.story):
             _check_free(folder)
         for folder in (folders.data, folders.story):
-            _take_over(folder)
+            if (folder / _MARK).exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / _MARK).write_text(_MARK_TEXT, encoding="utf-8")
         (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
-        shutil.copytree(_files(), folders.loops, ignore=shutil.ignore_patterns("__pycache__"))
+        # In a wheel the files lie beside this module, in a checkout in examples.
+        shipped = Path(__file__).with_name("_files")
+        source = shipped if shipped.exists() else Path(__file__).parents[3] / "examples" / "demo"
+        shutil.copytree(source, folders.loops, ignore=shutil.ignore_patterns("__pycache__"))
         folders.models.mkdir()
         for file in folders.loops.glob("*.toml"):
             text = file.read_text(encoding="utf-8")
@@ -94,21 +100,8 @@ def _check_free(folder: Path) -> None:
                 raise InvalidInput(what=what, why=why) from error
 
 
-def _take_over(folder: Path) -> None:
-    if (folder / _MARK).exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MARK).write_text(_MARK_TEXT, encoding="utf-8")
-
-
 def _runnable(text: str, *, isolated: bool) -> str:
     """A loop file whose commands use this Python, which has what the trainer needs."""
     python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')
     text = re.sub(r'(?<=")(exec )?python3 ', lambda match: f"{match[1] or ''}{python} ", text)
     return text if isolated else text.replace("[[bench]]", "[[bench]]\nisolation = false")
-
-
-def _files() -> Path:
-    """In a wheel beside this module, in a checkout in examples."""
-    shipped = Path(__file__).with_name("_files")
-    return shipped if shipped.exists() else Path(__file__).parents[3] / "examples" / "demo"

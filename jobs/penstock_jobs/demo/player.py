@@ -1,48 +1,94 @@
-"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one."""
+"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one.
+
+The events of simulated users go to the gateway while they happen.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
+from zlib import crc32
 
 from penstock.channels.channel import ChannelState, assign, channel_state
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.registration import register
+from penstock.clock import SECOND_US, SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
-from penstock.http.errors import AnswerUnusable
+from penstock.http.errors import AnswerUnusable, ServerUnreachable
+from penstock.ingest.file_import import wait_until_stored
 from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
 from penstock_jobs.benchmarks.run import register_suite
-from penstock_jobs.benchmarks.suite import TASK_BYTES_MAX, read_suite
-from penstock_jobs.canary.step import gate
+from penstock_jobs.benchmarks.suite import read_suite
+from penstock_jobs.canary.watch import gate
 from penstock_jobs.demo.folders import DemoFolders
 from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.story import EPILOGUE, LEARN, Act, Chapter, Narrator, Reception, StoryEnding
-from penstock_jobs.demo.traffic import (
-    DemoTraffic,
-    TrafficTruth,
-    measured_reception,
-    scores,
-    true_reception,
+from penstock_jobs.demo.story import (
+    EPILOGUE,
+    LEARN,
+    Act,
+    Chapter,
+    Narrator,
+    StoryEnding,
+    UserReaction,
 )
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
 from penstock_jobs.rewards import runs as rewards
+from penstock_jobs.simulator.delivery import HttpSink
 from penstock_jobs.simulator.policy import policy_of, read_policy
-from penstock_jobs.simulator.production import Checkpoint
+from penstock_jobs.simulator.production import Checkpoint, Production
+from penstock_jobs.simulator.truth import SessionTruth
 
 CHANNEL = "production"
 FIRST = "demo-0000"
 _ACTOR = "demo"
-_SECOND_US = 1_000_000
+#: An hour in the lives of users takes six seconds.
+_COMPRESSION = 600
+_SPACING_S = 2.0
+#: The horizon of the rewards in the lives of users, and after compression with a little more for
+#: observations that come late.
+_HORIZON_S = 600
+_HORIZON_US = 1_050_000
+_BATCH_MAX = 200
+_POLL_US = 20_000
+_STORED_SECONDS_MAX = 30.0
 #: It knows each style, and prefers the bad ones.
 _WEAK = policy_of(
     1, careful=0.1, plain=0.27, hasty=0.38, ask=0.15, comments=0.02, tiny=0.03, broken=0.05
 )
+
+
+_now_us = SystemClock().now_us
+
+
+@dataclass(frozen=True)
+class TrafficTruth:
+    """What users did in a period, as the simulator knows it."""
+
+    truths: Sequence[SessionTruth]
+    events: int
+    #: The period in which their sessions began.
+    from_us: int
+    until_us: int
+
+    def reaction(self, checkpoint: str) -> UserReaction:
+        sessions = [truth for truth in self.truths if truth.checkpoint == checkpoint]
+        survivals = [edit.survival.get(_HORIZON_S) for truth in sessions for edit in truth.edits]
+        kept = [shares[0] for shares in survivals if shares is not None]
+        turns = [turn.dissatisfied for truth in sessions for turn in truth.turns]
+        dissatisfied = [turn for turn in turns if turn is not None]
+        return UserReaction(
+            fmean(kept) if kept else None, fmean(dissatisfied) if dissatisfied else None
+        )
 
 
 @dataclass(frozen=True)
@@ -72,15 +118,15 @@ class Player:
 
     @cached_property
     def _narrator(self) -> Narrator:
-        return Narrator(self.tell, lambda: scores(self.lake))
+        return Narrator(self.tell, self._scores)
 
     def begin(self) -> None:
         """Promote a first checkpoint without the gate, which has no other to compare it with.
         Register the suite, so that its tasks are left out of what is trained on."""
         database, settings = self.lake.database, self.lake.settings
         for bench in load_loop(self.folders.loops / LEARN).bench:
-            suite = read_suite(bench.folder)
-            register_suite(database, TENANT_DEFAULT, suite, TASK_BYTES_MAX)
+            suite = read_suite(bench.suite)
+            register_suite(database, TENANT_DEFAULT, suite)
         weights = self.folders.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
         register(
@@ -120,7 +166,8 @@ class Player:
         traffic = self._run_traffic(str(number - 1), [serving])
         measured, known = self._compare(traffic, serving.name)
         cycle = self._cycle(act)
-        by_name = scores(self.lake)
+        by_name = self._scores()
+        verdict = cycle.stage("gate").result
         return Chapter(
             number=number,
             act=act,
@@ -132,10 +179,14 @@ class Player:
             checkpoint=cycle.checkpoint,
             score=by_name.get(cycle.checkpoint or ""),
             score_before=by_name.get(serving.name),
-            verdict=_verdict(cycle),
+            verdict=None if verdict is None else str(verdict["outcome"]),
             outcome=cycle.outcome or "open",
             why=cycle.why,
-            stages=tuple(_stages(cycle)),
+            stages=tuple(
+                (stage.stage, (stage.ended_at - stage.started_at) / SECOND_US)
+                for stage in cycle.stages
+                if stage.started_at is not None and stage.ended_at is not None
+            ),
         )
 
     # A cycle
@@ -182,31 +233,72 @@ class Player:
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
     ) -> TrafficTruth:
-        traffic = DemoTraffic(self.lake, self.server.url, self.server.key, self.sessions)
-        return traffic.run(f"demo-{self.seed}-{name}", checkpoints, serve)
+        """Send sessions, the same for the same name, until the horizon of the last edit is over and
+        all events are stored. Raises ServerUnreachable."""
+        from_us = _now_us()
+        name = f"demo-{self.seed}-{name}"
+        production = Production(
+            crc32(name.encode()), checkpoints, from_us, _COMPRESSION, _SPACING_S, name, serve
+        )
+        sessions = [session for batch in production.sessions(self.sessions) for session in batch]
+        lines = sorted(
+            (at_us, session.truth.session_id, line)
+            for session in sessions
+            for at_us, _, line in session.lines
+        )
+        edits = [at for session in sessions for at, kind, _ in session.lines if kind == "edit"]
+        until_us = max(edits, default=lines[-1][0]) + _HORIZON_US
+        # Later observations of files are left out: nobody waits for them in a demonstration.
+        lines = [line for line in lines if line[0] < until_us]
+        sink = HttpSink(self.server.url, self.server.key)
+        try:
+            _send(sink, lines)
+        finally:
+            sink.close()
+        _sleep_until(until_us)
+        if not wait_until_stored(self.lake, _STORED_SECONDS_MAX):
+            why = f"it stored no more events for {_STORED_SECONDS_MAX:g} s, and some are missing"
+            raise ServerUnreachable(url=self.server.url, why=why)
+        return TrafficTruth([session.truth for session in sessions], len(lines), from_us, _now_us())
 
-    def _compare(self, traffic: TrafficTruth, checkpoint: str) -> tuple[Reception, Reception]:
+    def _compare(self, traffic: TrafficTruth, checkpoint: str) -> tuple[UserReaction, UserReaction]:
         """Compute rewards, and compare them with what the simulator knows."""
         definition = load_loop(self.folders.loops / LEARN).load_definition()
         with open_executor(self.lake.settings) as executor:
             rewards.run(self.lake, executor, rewards.RunRequest(definition))
-        measured = measured_reception(
-            self.lake, definition.version, checkpoint, traffic.from_us, traffic.until_us
-        )
-        known = true_reception(traffic.truths, checkpoint)
+        parameters = {
+            "version": definition.version, "checkpoint": checkpoint,
+            "from_us": traffic.from_us, "until_us": traffic.until_us,
+        }  # fmt: skip
+        [row] = self._query("user_reaction", ("rewards", "sessions"), parameters)
+        measured, known = UserReaction(**row), traffic.reaction(checkpoint)
         served = sum(truth.checkpoint == checkpoint for truth in traffic.truths)
         self._narrator.production(checkpoint, served, measured, known)
         return measured, known
 
-    def _serving(self) -> ChannelSplit:
-        """What serves now, as an engine asks the service. Raises AnswerUnusable."""
-        document = self._get(f"channels/{CHANNEL}")
-        names = [document["checkpoint"], document["canary"]]
-        return ChannelSplit(document, [self._load(name) for name in names if name is not None])
+    def _scores(self) -> Mapping[str, float]:
+        """The scores of checkpoints at the suite."""
+        rows = self._query("scores", ("benchmark_scores",), {})
+        return {row["checkpoint"]: row["score"] for row in rows}
 
-    def _load(self, name: str) -> Checkpoint:
-        uri = self._get(f"checkpoints/{quote(name)}")["uri"]
-        return Checkpoint(name, read_policy(str(Path(url2pathname(urlsplit(uri).path)))))
+    def _query(
+        self, name: str, views: Sequence[str], parameters: Mapping[str, object]
+    ) -> list[dict[str, Any]]:
+        sql = files("penstock_jobs.demo").joinpath(f"{name}.sql").read_text(encoding="utf-8")
+        query = OwnQuery(sql, frozenset(views), parameters)
+        rows: list[dict[str, Any]] = self.lake.query(query).arrow().to_pylist()
+        return rows
+
+    def _serving(self) -> ChannelSplit:
+        """The split of the channel, as an engine asks for it. Raises AnswerUnusable."""
+        document = self._get(f"channels/{CHANNEL}")
+        checkpoints = []
+        for name in (document["checkpoint"], document["canary"]):
+            if name is not None:
+                uri = self._get(f"checkpoints/{quote(name)}")["uri"]
+                policy = read_policy(str(Path(url2pathname(urlsplit(uri).path))))
+                checkpoints.append(Checkpoint(name, policy))
+        return ChannelSplit(document, checkpoints)
 
     def _get(self, path: str) -> Mapping[str, str]:
         with self.server.client() as client:
@@ -217,13 +309,20 @@ class Player:
         return document
 
 
-def _verdict(cycle: Cycle) -> str | None:
-    result = cycle.stage("gate").result
-    return None if result is None else str(result["outcome"])
+def _send(sink: HttpSink, lines: Sequence[tuple[int, str, bytes]]) -> None:
+    """Send each event when it has happened: its time, its session, its line."""
+    sent = 0
+    while sent < len(lines):
+        now_us = _now_us()
+        due = sent
+        while due < len(lines) and due - sent < _BATCH_MAX and lines[due][0] <= now_us:
+            due += 1
+        if due == sent:
+            _sleep_until(min(lines[sent][0], now_us + _POLL_US))
+            continue
+        sink.send([(session, line) for _, session, line in lines[sent:due]])
+        sent = due
 
 
-def _stages(cycle: Cycle) -> Iterator[tuple[str, float]]:
-    """How long each stage took, in seconds."""
-    for stage in cycle.stages:
-        if stage.started_at is not None and stage.ended_at is not None:
-            yield stage.stage, (stage.ended_at - stage.started_at) / _SECOND_US
+def _sleep_until(moment_us: int) -> None:
+    time.sleep(max(0.0, (moment_us - _now_us()) / SECOND_US))

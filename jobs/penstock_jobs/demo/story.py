@@ -3,6 +3,9 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from math import ceil, floor
+from pathlib import Path
 from typing import Literal
 
 Outcome = Literal["promoted", "refused", "rolled_back", "failed"]
@@ -29,7 +32,7 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Reception:
+class UserReaction:
     """How users received the work of a checkpoint: the shares of its edits that they kept, and of
     its turns that left them dissatisfied. None where there are none."""
 
@@ -47,8 +50,8 @@ class Chapter:
     parent: str
     sessions: int
     events: int
-    measured: Reception
-    known: Reception
+    measured: UserReaction
+    known: UserReaction
     checkpoint: str | None
     #: At the suite: of the new checkpoint, and of the one that it is compared with.
     score: float | None
@@ -75,8 +78,8 @@ class StoryEnding:
     """The checkpoint that serves in the end, and how users receive it."""
 
     checkpoint: str
-    measured: Reception
-    known: Reception
+    measured: UserReaction
+    known: UserReaction
 
 
 LEARN = "learn.toml"
@@ -147,7 +150,7 @@ class Narrator:
         self.tell(f"\nCycle {number} of {acts}. {act.title}\n   {act.told}")
 
     def production(
-        self, checkpoint: str, sessions: int, measured: Reception, known: Reception
+        self, checkpoint: str, sessions: int, measured: UserReaction, known: UserReaction
     ) -> None:
         self._line(
             "production",
@@ -161,18 +164,16 @@ class Narrator:
         subject, _, message = text.partition(": ")
         stage, done, result = message.partition(" is done: ")
         if done:
-            self._line(stage, self._result_text(stage, result))
+            if stage == "train":
+                address, _, digest = result.partition(", ")
+                result = f"{address.rpartition('/')[2]}, {digest}"
+            elif stage == "bench":
+                scores = self.scores().items()
+                shown = ", ".join(f"{name} {score:.2f}" for name, score in scores)
+                result = f"scores by now: {shown}"
+            self._line(stage, result)
         elif subject.startswith("cycle") and " " in message:  # how it ends, or what goes wrong
             self._line("", message.replace("_", " ", 1))
-
-    def _result_text(self, stage: str, result: str) -> str:
-        if stage == "train":
-            address, _, digest = result.partition(", ")
-            return f"{address.rpartition('/')[2]}, {digest}"
-        if stage == "bench":
-            scores = self.scores().items()
-            return "scores by now: " + ", ".join(f"{name} {score:.2f}" for name, score in scores)
-        return result
 
     def _line(self, stage: str, text: str) -> None:
         if stage in EXPLANATIONS and stage not in self._explained:
@@ -185,3 +186,163 @@ class Narrator:
 
 def percent(share: float | None) -> str:
     return "—" if share is None else f"{share:.0%}"
+
+
+# The story as one HTML page with plots, which loads nothing from elsewhere
+
+_TEMPLATE = files("penstock_jobs.demo").joinpath("page.html.jinja")
+#: The size of a plot in its own units, and the margins for the text around it.
+WIDTH, HEIGHT = 640, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 30
+#: The scale of a plot, in hundredths: from one number to the next, and at least so many steps.
+_STEP, _STEPS_MIN = 10, 3
+
+#: The name and the kind of a line, and its value in each column.
+_Series = tuple[str, str, Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class PlotPoint:
+    """`outcome` is that of the cycle, if the point stands for a checkpoint that a cycle made."""
+
+    x: float
+    y: float
+    title: str
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class PlotLine:
+    """It has no point where a value is not known."""
+
+    name: str
+    kind: str
+    points: Sequence[PlotPoint]
+
+    @property
+    def path(self) -> str:
+        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
+
+
+@dataclass(frozen=True)
+class Plot:
+    title: str
+    lines: Sequence[PlotLine]
+    #: Numbers beside the plot and names below it, with their places.
+    rungs: Sequence[tuple[float, str]]
+    columns: Sequence[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class StageBar:
+    """How long a stage took; `left` and `width` are in hundredths of the longest cycle."""
+
+    stage: str
+    seconds: float
+    left: float
+    width: float
+
+
+def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> None:
+    import jinja2
+
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
+        _TEMPLATE.read_text(encoding="utf-8")
+    )
+    page = template.render(
+        chapters=chapters,
+        ending=ending,
+        plots=plots(chapters, ending),
+        bars=[bars(chapter, chapters) for chapter in chapters],
+        width=WIDTH,
+        height=HEIGHT,
+        left=_LEFT,
+        right=WIDTH - _RIGHT,
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def plots(chapters: Sequence[Chapter], ending: StoryEnding) -> list[Plot]:
+    names = [chapter.parent for chapter in chapters] + [ending.checkpoint]
+    columns = [f"cycle {chapter.number}" for chapter in chapters] + ["after"]
+
+    def compared(title: str, share: str) -> Plot:
+        series: list[_Series] = [
+            (name, kind, [getattr(getattr(part, kind), share) for part in (*chapters, ending)])
+            for name, kind in (
+                ("as Penstock measures it", "measured"),
+                ("as the simulator knows it", "known"),
+            )
+        ]
+        return _plot(title, series, columns, names)
+
+    scores = _plot(
+        "Score at the benchmark",
+        [
+            ("the checkpoint that served", "known", [chapter.score_before for chapter in chapters]),
+            ("the one that the cycle made", "made", [chapter.score for chapter in chapters]),
+        ],
+        columns[:-1],
+        names[:-1],
+    )
+    # The points of checkpoints that a cycle made have their own names, and its outcome.
+    served, made = scores.lines
+    scored = [chapter for chapter in chapters if chapter.score is not None]
+    points = [
+        replace(point, title=f"{chapter.checkpoint}: {chapter.score:.1%}", outcome=chapter.outcome)
+        for point, chapter in zip(made.points, scored, strict=True)
+    ]
+    return [
+        compared("Edits that were still there ten minutes later", "kept"),
+        compared("Turns that left the user dissatisfied", "dissatisfied"),
+        replace(scores, lines=[served, replace(made, points=points)]),
+    ]
+
+
+def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[StageBar]:
+    longest = max(sum(seconds for _, seconds in other.stages) for other in chapters) or 1.0
+    stages, started = [], 0.0
+    for stage, seconds in chapter.stages:
+        stages.append(StageBar(stage, seconds, 100 * started / longest, 100 * seconds / longest))
+        started += seconds
+    return stages
+
+
+def span(shares: Sequence[float]) -> tuple[int, int]:
+    """The lowest and the highest step of a scale that holds all of them, in hundredths."""
+    if not shares:
+        return 0, 100
+    low = floor(100 * min(shares) / _STEP) * _STEP
+    high = ceil(100 * max(shares) / _STEP) * _STEP
+    least = _STEPS_MIN * _STEP
+    if high - low < least:
+        low = max(0, high - least)
+        high = max(high, low + least)
+    return low, high
+
+
+def _plot(
+    title: str, series: Sequence[_Series], columns: Sequence[str], names: Sequence[str]
+) -> Plot:
+    step = (WIDTH - _LEFT - _RIGHT) / len(columns)
+    places = [_LEFT + step * (at + 0.5) for at in range(len(columns))]
+    low, high = span([value for _, _, values in series for value in values if value is not None])
+
+    def height(hundredths: float) -> float:
+        share = (hundredths - low) / (high - low)
+        return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)
+
+    lines = [
+        PlotLine(
+            name,
+            kind,
+            [
+                PlotPoint(x, height(100 * value), f"{checkpoint}: {value:.1%}")
+                for x, value, checkpoint in zip(places, values, names, strict=True)
+                if value is not None
+            ],
+        )
+        for name, kind, values in series
+    ]
+    rungs = [(height(value), f"{value}%") for value in range(low, high + 1, _STEP)]
+    return Plot(title, lines, rungs, list(zip(places, columns, strict=True)))

@@ -6,30 +6,26 @@ A TOML file. Paths in it are relative to it; commands run where it lies.
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from penstock.checkpoints.checkpoint import check_channel_name, check_name
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.names import check_channel_name, check_name
 from penstock.errors import InvalidInput
 from penstock.gate.policy import parse
 from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 from penstock.toml_document import (
-    choice,
+    Positive,
+    Seconds,
     duration_s,
-    flag,
     parse_toml,
+    read_section,
     read_text,
     refuse_unknown,
-    share,
     table,
     text,
-    text_or_none,
-    texts,
-    whole,
-    whole_or_none,
 )
 from penstock_jobs.rewards.definition import DEFAULT, Definition, find_definition, shipped
 from penstock_jobs.shards.recipe import Recipe, load_recipe
@@ -42,11 +38,17 @@ _NAME_CHARS_MAX = 64
 
 @dataclass(frozen=True)
 class CycleStart:
-    """Whichever comes first. `tokens` are completion tokens of sessions that the channel's
-    checkpoint wrote and that were scored since the cycle before."""
+    """A cycle begins as soon as one of the two is reached. `tokens` are completion tokens of
+    sessions that the channel's checkpoint wrote and that were scored since the cycle before."""
 
-    tokens: int | None
-    every_s: int | None
+    tokens: Positive | None = None
+    every_s: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokens is None and self.every_s is None:
+            raise ValueError(
+                'it does not say when a cycle begins: tokens = 2000000, every = "5h" or both'
+            )
 
 
 @dataclass(frozen=True)
@@ -57,31 +59,47 @@ class TrainerSection:
     url: str | None = None
     #: The name of a variable of the runner's environment that holds the token for `url`.
     token_env: str | None = None
-    limit_s: int = 4 * _HOUR_S
+    limit_s: Seconds = 4 * _HOUR_S
     #: Where a command writes; None: below the data directory.
     output: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("it needs either a command or a url, not both")
+        if self.url is None and self.token_env is not None:
+            raise ValueError("token_env is for a url; a command has the environment")
+        if self.url is not None and self.output is not None:
+            raise ValueError("output is for a command; a url has its own folders")
 
 
 @dataclass(frozen=True)
 class BenchSection:
     """A suite, and who attempts it with which checkpoint."""
 
-    folder: Path
+    suite: Path
     agent: str
     serving: str | None = None
-    attempts: int | None = None
+    attempts: Positive | None = None
     until_decided: bool = False
-    isolated: bool = True
+    isolation: bool = True
     pass_env: tuple[str, ...] = ()
-    visible: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
+    visible: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.suite / "suite.toml").is_file():
+            raise ValueError(f"there is no suite in {self.suite}: no suite.toml")
 
 
 @dataclass(frozen=True)
 class CanarySection:
     #: Its first share; None: the first step of the channel's policy.
     share: float | None = None
-    limit_s: int | None = None
+    limit_s: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.share is not None and not 0 < self.share < 1:
+            raise ValueError(f"share lies between 0 and 1, and is {self.share!r}")
 
 
 @dataclass(frozen=True)
@@ -89,9 +107,13 @@ class RetryPolicy:
     """How often a stage may fail, and how long it pauses: each pause is twice as long as the one
     before, up to the longest. The same pauses stand between cycles that fail."""
 
-    tries: int = 3
-    pause_s: float = 30.0
-    longest_s: float = 1_800.0
+    tries: Positive = 3
+    pause_s: Seconds = 30
+    longest_s: Seconds = 1_800
+
+    def __post_init__(self) -> None:
+        if self.pause_s > self.longest_s:
+            raise ValueError("pause is longer than longest")
 
 
 @dataclass(frozen=True)
@@ -104,16 +126,16 @@ class LoopFile:
     #: As written: a name of those that come with Penstock, or a file.
     definition: str
     recipe: Path
-    counted: StalenessSource = "channel"
+    counted: StalenessSource
     #: The text of a policy that the channel is given; None: it has its own.
-    policy: str | None = None
-    canary: CanarySection | None = None
-    watch_s: int | None = None
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    budget_s: int = 5 * _HOUR_S
+    policy: str | None
+    canary: CanarySection | None
+    watch_s: int | None
+    retry: RetryPolicy
+    budget_s: int
     #: Of its text; not of the files that it names.
-    digest: str = ""
-    directory: Path = Path()
+    digest: str
+    directory: Path
 
     def load_definition(self) -> Definition:
         """Raises InvalidInput."""
@@ -132,20 +154,41 @@ class LoopFile:
         return command.replace("{here}", shlex.quote(str(self.directory)))
 
 
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "start": ("tokens", "every"),
-    "rewards": ("definition",),
-    "shard": ("recipe", "staleness"),
-    "trainer": ("command", "url", "token_env", "limit", "output"),
-    "gate": ("policy",),
-    "canary": ("share", "limit"),
-    "watch": ("for",),
-    "retry": ("tries", "pause", "longest"),
+@dataclass(frozen=True)
+class _RewardsSection:
+    definition: str = DEFAULT
+
+
+@dataclass(frozen=True)
+class _ShardSection:
+    recipe: Path
+    staleness: StalenessSource = "channel"
+
+
+@dataclass(frozen=True)
+class _GateSection:
+    policy: Path | None = None
+
+
+@dataclass(frozen=True)
+class _WatchSection:
+    for_s: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.for_s is None:
+            raise ValueError('it does not say how long: for = "2h"')
+
+
+_SECTIONS = {
+    "start": CycleStart,
+    "rewards": _RewardsSection,
+    "shard": _ShardSection,
+    "trainer": TrainerSection,
+    "gate": _GateSection,
+    "canary": CanarySection,
+    "watch": _WatchSection,
+    "retry": RetryPolicy,
 }
-_BENCH_KEYS = (
-    "suite", "agent", "serving", "attempts", "until_decided", "isolation", "pass_env", "visible",
-    "hidden",
-)  # fmt: skip
 
 
 def load_loop(path: Path) -> LoopFile:
@@ -154,33 +197,37 @@ def load_loop(path: Path) -> LoopFile:
     where, directory = str(path), path.parent.resolve()
     content = read_text(path)
     document = parse_toml(content, where)
-    refuse_unknown(document, ("name", "channel", "budget", "bench", *_KEYS), where)
-    sections = {name: table(document, name, where) for name in _KEYS}
-    wheres = {name: f"{where}, [{name}]" for name in _KEYS}
-    for name, section in sections.items():
-        refuse_unknown(section, _KEYS[name], wheres[name])
-    sources = get_args(StalenessSource)
-    watch_s = duration_s(sections["watch"], "for", wheres["watch"])
-    if "watch" in document and watch_s is None:
-        raise InvalidInput(what=wheres["watch"], why='it does not say how long: for = "2h"')
-    policy_file = text_or_none(sections["gate"], "policy", wheres["gate"])
-    policy = None if policy_file is None else read_text(directory / policy_file)
-    if policy is not None:
-        parse(policy, f"{directory / str(policy_file)}")
+    refuse_unknown(document, ("name", "channel", "budget", "bench", *_SECTIONS), where)
+    sections: dict[str, Any] = {}
+    for name, kind in _SECTIONS.items():
+        if name in document or name not in ("canary", "watch"):
+            section = table(document, name, where)
+            sections[name] = read_section(kind, section, f"{where}, [{name}]", directory)
+    if (url := sections["trainer"].url) is not None:
+        # The address is stored with each cycle, where everybody can read it.
+        here = f"{where}, [trainer], url"
+        if HttpAddress.of(url, here).login is not None or without_secrets(url) != url:
+            why = "no users and keys belong into it: token_env names the variable that has a token"
+            raise InvalidInput(what=here, why=why)
+    policy = None
+    if (policy_file := sections["gate"].policy) is not None:
+        policy = read_text(policy_file)
+        parse(policy, str(policy_file))
+    budget_s = duration_s(document, "budget", where)
     loop = LoopFile(
         name=_name(text(document, "name", where)),
         channel=check_channel_name(text(document, "channel", where)),
-        start=_start(sections["start"], wheres["start"]),
-        trainer=_trainer(sections["trainer"], wheres["trainer"], directory),
+        start=sections["start"],
+        trainer=sections["trainer"],
         bench=_benches(document, where, directory),
-        definition=text_or_none(sections["rewards"], "definition", wheres["rewards"]) or DEFAULT,
-        recipe=directory / text(sections["shard"], "recipe", wheres["shard"]),
-        counted=choice(sections["shard"], "staleness", sources, "channel", wheres["shard"]),
+        definition=sections["rewards"].definition,
+        recipe=sections["shard"].recipe,
+        counted=sections["shard"].staleness,
         policy=policy,
-        canary=_canary(sections["canary"], wheres["canary"]) if "canary" in document else None,
-        watch_s=watch_s,
-        retry=_retry(sections["retry"], wheres["retry"]),
-        budget_s=_duration(document, "budget", LoopFile.budget_s, where),
+        canary=sections.get("canary"),
+        watch_s=sections["watch"].for_s if "watch" in sections else None,
+        retry=sections["retry"],
+        budget_s=5 * _HOUR_S if budget_s is None else budget_s,
         digest=text_digest(content),
         directory=directory,
     )
@@ -217,91 +264,16 @@ def _name(name: str) -> str:
     return name
 
 
-def _duration(section: Mapping[str, Any], key: str, default: float, where: str) -> Any:
-    seconds = duration_s(section, key, where)
-    return default if seconds is None else seconds
-
-
-def _start(section: Mapping[str, Any], where: str) -> CycleStart:
-    start = CycleStart(
-        tokens=whole_or_none(section, "tokens", where, least=1),
-        every_s=duration_s(section, "every", where),
-    )
-    if start == CycleStart(None, None):
-        why = 'it does not say when a cycle begins: tokens = 2000000, every = "5h" or both'
-        raise InvalidInput(what=where, why=why)
-    return start
-
-
-def _trainer(section: Mapping[str, Any], where: str, directory: Path) -> TrainerSection:
-    names = ("command", "url", "token_env", "output")
-    command, url, token_env, output = (text_or_none(section, name, where) for name in names)
-    if (command is None) == (url is None):
-        raise InvalidInput(what=where, why="it needs either a command or a url, not both")
-    if url is None and token_env is not None:
-        raise InvalidInput(what=where, why="token_env is for a url; a command has the environment")
-    if url is not None:
-        # The address is stored with each cycle, where everybody can read it.
-        if HttpAddress.of(url, f"{where}, url").login is not None or without_secrets(url) != url:
-            why = (
-                "users and keys do not belong into it: token_env names the variable with the token"
-            )
-            raise InvalidInput(what=f"{where}, url", why=why)
-        if output is not None:
-            raise InvalidInput(what=where, why="output is for a command; a url has its own folders")
-    return TrainerSection(
-        command=command,
-        url=url,
-        token_env=token_env,
-        limit_s=_duration(section, "limit", TrainerSection.limit_s, where),
-        output=None if output is None else directory / output,
-    )
-
-
 def _benches(document: Mapping[str, Any], where: str, directory: Path) -> tuple[BenchSection, ...]:
     sections = document.get("bench", [])
     if not isinstance(sections, list) or not all(isinstance(section, dict) for section in sections):
         raise InvalidInput(what=where, why="bench is written as [[bench]]")
     if not sections:
         raise InvalidInput(what=where, why="it has no [[bench]]: the gate would know nothing")
-    benches = []
-    for number, section in enumerate(sections, 1):
-        here = f"{where}, [[bench]] {number}"
-        refuse_unknown(section, _BENCH_KEYS, here)
-        bench = BenchSection(
-            folder=directory / text(section, "suite", here),
-            agent=text(section, "agent", here),
-            serving=text_or_none(section, "serving", here),
-            attempts=whole_or_none(section, "attempts", here, least=1),
-            until_decided=flag(section, "until_decided", False, here),
-            isolated=flag(section, "isolation", True, here),
-            pass_env=texts(section, "pass_env", here),
-            visible=tuple(str(directory / path) for path in texts(section, "visible", here)),
-            hidden=tuple(str(directory / path) for path in texts(section, "hidden", here)),
-        )
-        if not (bench.folder / "suite.toml").is_file():
-            why = f"there is no suite in {bench.folder}: no suite.toml"
-            raise InvalidInput(what=here, why=why)
-        benches.append(bench)
-    return tuple(benches)
-
-
-def _canary(section: Mapping[str, Any], where: str) -> CanarySection:
-    first = share(section, "share", 0.5, where)
-    if not 0 < first < 1:
-        raise InvalidInput(what=where, why=f"share lies between 0 and 1, and is {first!r}")
-    return CanarySection(first if "share" in section else None, duration_s(section, "limit", where))
-
-
-def _retry(section: Mapping[str, Any], where: str) -> RetryPolicy:
-    retry = RetryPolicy(
-        tries=whole(section, "tries", RetryPolicy.tries, where, least=1),
-        pause_s=float(_duration(section, "pause", RetryPolicy.pause_s, where)),
-        longest_s=float(_duration(section, "longest", RetryPolicy.longest_s, where)),
+    return tuple(
+        read_section(BenchSection, section, f"{where}, [[bench]] {number}", directory)
+        for number, section in enumerate(sections, 1)
     )
-    if retry.pause_s > retry.longest_s:
-        raise InvalidInput(what=where, why="pause is longer than longest")
-    return retry
 
 
 def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:

@@ -20,19 +20,33 @@ from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.storage.errors import StoreUnreachable
+from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, LoopCycles, StageClaim, database_now
 from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
+from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
 from penstock_jobs.loop.settings import LoopSettings
-from penstock_jobs.loop.stages import STAGES
-from penstock_jobs.loop.stages.stage import (
+from penstock_jobs.loop.stage import (
     CycleOver,
+    Stage,
     StageAnswer,
     StageContext,
     StageDone,
     StageWaits,
 )
 
+#: The stages of a cycle, in their order. A new stage is a class and its place in this list.
+STAGES: tuple[Stage, ...] = (
+    RewardsStage(),
+    ShardStage(),
+    TrainStage(),
+    RegisterStage(),
+    BenchStage(),
+    GateStage(),
+    PromoteStage(),
+    CanaryStage(),
+    WatchStage(),
+)
 #: The stage that decides when a cycle begins, and the one that moves the channel.
 _FIRST, _MOVES = "rewards", "promote"
 #: Errors with these HTTP statuses are refusals: the same request is refused again.
@@ -58,7 +72,7 @@ class EndCycle:
 
 @dataclass(frozen=True)
 class Wait:
-    """Until then at most; None: nobody knows how long."""
+    """Wait until that time at most; None where nobody knows how long."""
 
     why: str
     until_us: int | None = None
@@ -299,15 +313,10 @@ class Runner:
             claim.postpone(answer.why, round(pause_s * SECOND_US))
         else:
             why, retry, failures = one_line(answer), self.loop.retry, claim.failures() + 1
-            may_help = _retry_may_help(answer)
+            # It does not help where the request is wrong, or was refused.
+            refused = answer.exit_status == 2 or answer.http_status in _REFUSED
+            may_help = isinstance(answer, _UNREACHABLE) or not refused
             tries = f"try {failures} of {retry.tries}" if may_help else "not to be tried again"
             self.tell(f"{stage} failed ({tries}): {why}")
             again = may_help and failures < retry.tries
             claim.fail(why, pause_us=pause_us(retry, failures) if again else None)
-
-
-def _retry_may_help(error: PenstockError) -> bool:
-    """Not where the request is wrong, or was refused."""
-    if isinstance(error, _UNREACHABLE):
-        return True
-    return error.exit_status != 2 and error.http_status not in _REFUSED

@@ -22,13 +22,13 @@ class LoopSettings(RoomSettings):
 
     loop_poll_seconds: float = setting(
         10.0,
-        "how often a runner of a loop looks whether what it waits for is there",
+        "how often a runner of a loop looks for what it waits for",
         "Lower it for cycles of minutes.",
         minimum=0.01,
     )
     loop_trainer_silence_seconds: float = setting(
         600.0,
-        "a trainer that no HTTP request reaches for so long has failed",
-        "Raise it above the longest outage of the trainer that you want to wait for.",
+        "a trainer that cannot be reached for so long has failed",
+        "Raise it above the longest outage to wait for.",
         minimum=0,
     )

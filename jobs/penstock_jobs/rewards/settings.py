@@ -1,10 +1,11 @@
 """The settings of rewards and of the model that judges follow-ups."""
 
 from dataclasses import dataclass
-from typing import ClassVar
-
 from penstock.lake.settings import LakeSettings
-from penstock.settings import RoomSettings, Settings, setting
+from penstock.settings import RoomSettings
+from penstock.settings import Settings
+from penstock.settings import setting
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +19,25 @@ class RewardSettings(RoomSettings):
 
     judge_url: str = setting(
         "",
-        "OpenAI-compatible address that judges follow-ups, up to /v1; empty: none is asked",
-        "Set it when a model shall judge what users wrote next.",
+        "OpenAI-compatible address of the judge of follow-ups, up to /v1",
+        "Set it when a language model shall judge.",
         needs="judge_model",
     )
+<<<<<<< ours
     judge_model: str = setting("", "model that is asked there", "Set it together with judge_url.")
+||||||| base
+    judge_model: str = setting(
+        "",
+        "model that is asked there",
+        "Set it together with judge_url.",
+    )
+=======
+    judge_model: str = setting(
+        "",
+        "model that is asked there",
+        "Set it with judge_url.",
+    )
+>>>>>>> theirs
     judge_key: str = setting(
         "",
         "key that is sent there; never shown",
@@ -31,20 +46,20 @@ class RewardSettings(RoomSettings):
     )
     judge_requests_max: int = setting(
         10_000,
-        "requests to the judge in one run of rewards, tries included",
+        "requests to the judge in a run of rewards",
         "Set it to what a run may cost.",
         minimum=0,
     )
     judge_tokens_max: int = setting(
         10_000_000,
-        "tokens of questions and answers in one run of rewards",
+        "tokens of questions and answers in a run",
         "Set it to what a run may cost.",
         minimum=0,
     )
     judge_inflight_max: int = setting(
         8,
         "requests of a process to the judge at the same time",
-        "Raise it for a server that answers many at once; lower it when it refuses some.",
+        "Raise it for a server that answers many at once.",
         minimum=1,
     )
     judge_seconds_max: float = setting(
@@ -52,7 +67,7 @@ class RewardSettings(RoomSettings):
     )
     judge_message_chars_max: int = setting(
         8_000,
-        "characters of a message that the judge is shown; its middle is left out",
+        "characters of a message that the judge is shown",
         "Lower it for a model with a short context.",
         minimum=100,
     )

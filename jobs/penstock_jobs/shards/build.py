@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.lake.buckets import SessionId, plan_sessions
-from penstock.lake.catalog import Pin, content_snap, name_snap, pinned
+from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.commits import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
@@ -38,21 +37,16 @@ from penstock.shards.manifest import (
     read_manifest,
     write_manifest,
 )
-from penstock.shards.writer import PartLimits
+from penstock_jobs.shards.build_slices import SliceResult, make_slice, slice_tasks
 from penstock_jobs.shards.errors import NothingToBuild
-from penstock_jobs.shards.exclusion.decision import ExclusionSources, open_sources
-from penstock_jobs.shards.exclusion.session_buckets import SessionBuckets
 from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
 from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.registration import announce_once, forget, register
-from penstock_jobs.shards.session_facts import SnapshotQueries
-from penstock_jobs.shards.slices import SliceResult, SliceTask, make_slice
+from penstock_jobs.shards.session_facts import PinnedSessions
 
 #: Called after each slice with how many are done, and how many there are.
 SliceProgress = Callable[[int, int], None]
 _SNAPSHOT_HEX = 12
-#: Slices lie here until the shard is published.
-STAGING = "shards/staging"
 
 
 @dataclass(frozen=True)
@@ -85,21 +79,30 @@ def build_shard(
         pinned(lake.database, as_of, renewed=True) as pin,
         intents_kept(lake.database, owner, settings.collection_grace_seconds),
     ):
-        queries = SnapshotQueries(lake, pin.snap, tenant)
-        sources = open_sources(lake, executor, pin, recipe, queries)
-        plan = plan_shard(queries, recipe, sources)
-        tasks = _tasks(sources.buckets, recipe, plan, owner)
-        results = _run(executor, tasks, follow)
-        left_out = sorted([*plan.left_out, *(one for made in results for one in made.left_out)])
+        sessions = PinnedSessions(lake, executor, pin, tenant)
+        plan = plan_shard(sessions, recipe)
+        tasks = slice_tasks(sessions, recipe, plan, owner)
+        finished: dict[int, SliceResult] = {}
+        for done in executor.run(make_slice, tasks):
+            finished[done.task.number] = done.result
+            follow(len(finished), len(tasks))
+        # In the order of the shard, whichever slice was done first.
+        results = [finished[number] for number in sorted(finished)]
+        left_out = sorted([*plan.left_out, *(row for made in results for row in made.left_out)])
         if not any(made.files for made in results):
             why = count_reasons(left_out)
             raise NothingToBuild(recipe=recipe.name, asked=plan.asked, why=why)
-        snapshot = _name_snapshot(lake, recipe, pin, tenant)
-        manifest = _manifest(recipe, sources, snapshot, results, left_out)
-        sessions = sorted({session for made in results for session in made.sessions})
+        # Named snapshots are kept, so that the shard can be built again.
+        sources = [recipe.canonical, recipe.query, str(pin.snap), tenant]
+        digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:_SNAPSHOT_HEX]
+        note = f"what the shard {recipe.name} was built from"
+        name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", pin.snap, note)
+        snapshot = SnapshotReference(name=name, snap=pin.snap)
+        manifest = _manifest(recipe, plan, snapshot, results, left_out)
         publication = _Publication(lake, manifest, owner)
         publication.put_files(results)
-        new = register(lake.database, manifest, tenant, sessions)
+        ids = sorted({session for made in results for session in made.sessions})
+        new = register(lake.database, manifest, tenant, ids)
         publication.clear(results)
     return ShardBuild(
         manifest,
@@ -111,128 +114,36 @@ def build_shard(
     )
 
 
-# Slices
-
-
-def _tasks(buckets: SessionBuckets, recipe: Recipe, plan: ShardPlan, owner: str) -> list[SliceTask]:
-    lake = buckets.lake
-    slices = list(plan.slices())
-    groups = [[SessionId(buckets.tenant, session) for session in one.sessions] for one in slices]
-    limits = _limits(recipe)
-    facts = plan.facts
-    return [
-        SliceTask(
-            settings=lake.settings,
-            owner=owner,
-            folder=f"{STAGING}/{owner}/{piece.number:05d}",
-            limits=limits,
-            tokens=recipe.tokens,
-            directory=recipe.directory.resolve(),
-            slice=piece,
-            bucket=bucket,
-            chains={session: facts.links.chain(session) for session in piece.sessions},
-            consents={session: facts.consent(session) for session in piece.sessions},
-            copies={one: plan.copies[one] for one in piece.sessions if one in plan.copies},
-        )
-        for piece, bucket in zip(slices, plan_sessions(lake, buckets.pin, groups, 0), strict=True)
-    ]
-
-
-def _run(
-    executor: Executor, tasks: Sequence[SliceTask], follow: SliceProgress
-) -> list[SliceResult]:
-    """The results in the order of the shard, whichever slice is done first."""
-    results: dict[int, SliceResult] = {}
-    for done in executor.run(make_slice, tasks):
-        results[done.task.slice.number] = done.result
-        follow(len(results), len(tasks))
-    return [results[number] for number in sorted(results)]
-
-
-def _limits(recipe: Recipe) -> PartLimits:
-    limits = PartLimits()
-    sizes = recipe.output
-    return PartLimits(
-        sizes.file_bytes or limits.part_bytes_target,
-        limits.part_rows_target,
-        min(sizes.row_group_bytes or limits.row_group_bytes_max, limits.row_group_bytes_max),
-    )
-
-
-# The manifest
-
-
-def _name_snapshot(lake: Lake, recipe: Recipe, pin: Pin, tenant: str) -> SnapshotReference:
-    """Named snapshots are kept, so that the shard can be built again."""
-    facts = [recipe.canonical, recipe.query, str(pin.snap), tenant]
-    digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:_SNAPSHOT_HEX]
-    note = f"what the shard {recipe.name} was built from"
-    name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", pin.snap, note)
-    return SnapshotReference(name=name, snap=pin.snap)
-
-
 def _manifest(
     recipe: Recipe,
-    sources: ExclusionSources,
+    plan: ShardPlan,
     snapshot: SnapshotReference,
-    results: list[SliceResult],
-    left_out: list[LeftOutSession],
+    results: Sequence[SliceResult],
+    left_out: Sequence[LeftOutSession],
 ) -> Manifest:
-    versions = [made.versions for made in results if made.versions is not None]
     tokenizers = sorted({name for made in results for name in made.tokenizers})
     templates = sorted({name for made in results for name in made.templates})
     if len(tokenizers) > 1:
         why = f"its sessions have tokens of {len(tokenizers)} tokenizers: {', '.join(tokenizers)}"
         raise InvalidInput(what=f"The recipe {recipe.name}", why=why)
+    versions = [made.versions for made in results if made.versions is not None]
     policy = None
     if versions:
-        policy = PolicyRange(
-            min=min(low for low, _ in versions), max=max(high for _, high in versions)
-        )
+        lows, highs = zip(*versions, strict=True)
+        policy = PolicyRange(min=min(lows), max=max(highs))
     rewards = []
     if recipe.target is not None:
         definition = recipe.target.definition
         rewards = [RewardReference(definition=definition.name, version=definition.version)]
-    files = _numbered(results)
-    return Manifest(
-        name=recipe.name,
-        recipe=recipe.canonical,
-        query=recipe.query,
-        snapshot=snapshot,
-        seed=recipe.seed,
-        rewards=rewards,
-        policy=policy,
-        counted_from=sources.served.current if sources.served else None,
-        suites=dict(sorted((suite.suite, suite.version) for suite in sources.suites)),
-        tokenizer=Tokenizer(sha256=tokenizers[0], id=recipe.tokens.tokenizer or ""),
-        template_sha256=templates[0] if len(templates) == 1 else None,
-        files=files,
-        counts=_counts(recipe, results, files, left_out),
-        code_version=version("penstock"),
-    )
-
-
-def _numbered(results: list[SliceResult]) -> list[PartFile]:
-    """The parts of all slices, by their numbers in the whole shard."""
-    files: list[PartFile] = []
-    for made in results:
-        for part in made.files:
-            name = part_name(len(files))
-            routes = part.routes and replace(part.routes, name=routes_name(name))
-            files.append(replace(part, name=name, routes=routes))
-    return files
-
-
-def _counts(
-    recipe: Recipe,
-    results: list[SliceResult],
-    files: list[PartFile],
-    left_out: list[LeftOutSession],
-) -> Counts:
+    files: list[PartFile] = []  # numbered in the whole shard
+    for part in (part for made in results for part in made.files):
+        name = part_name(len(files))
+        routes = part.routes and replace(part.routes, name=routes_name(name))
+        files.append(replace(part, name=name, routes=routes))
     lengths = [length for made in results for length in made.lengths]
     packed = pack(lengths, recipe.tokens.max_length).tokens if recipe.tokens.pack else ()
-    excluded = Counter(one.reason for one in left_out)
-    return Counts(
+    excluded = Counter(session.reason for session in left_out)
+    counts = Counts(
         status=dict(sorted(sum((made.statuses for made in results), Counter()).items())),
         excluded=dict(sorted(excluded.items())),
         pending=excluded["pending"],
@@ -242,9 +153,22 @@ def _counts(
         trainable=sum(part.trainable for part in files),
         packed_rows=len(packed),
     )
-
-
-# Publication
+    return Manifest(
+        name=recipe.name,
+        recipe=recipe.canonical,
+        query=recipe.query,
+        snapshot=snapshot,
+        seed=recipe.seed,
+        rewards=rewards,
+        policy=policy,
+        counted_from=plan.counted_from,
+        suites=dict(plan.suites),
+        tokenizer=Tokenizer(sha256=tokenizers[0], id=recipe.tokens.tokenizer or ""),
+        template_sha256=templates[0] if len(templates) == 1 else None,
+        files=files,
+        counts=counts,
+        code_version=version("penstock"),
+    )
 
 
 @dataclass(frozen=True)
@@ -256,7 +180,7 @@ class _Publication:
     #: Of the announced names.
     owner: str
 
-    def put_files(self, results: list[SliceResult]) -> None:
+    def put_files(self, results: Sequence[SliceResult]) -> None:
         """The files, and the manifest last."""
         staged = ((made.folder, part) for made in results for part in made.files)
         for (folder, part), final in zip(staged, self.manifest.files, strict=True):
@@ -266,7 +190,7 @@ class _Publication:
         if self._announce(manifest_name(self.manifest.id)) or not self._has_manifest():
             write_manifest(self.lake.store, self.manifest)
 
-    def clear(self, results: list[SliceResult]) -> None:
+    def clear(self, results: Sequence[SliceResult]) -> None:
         """Delete what was staged. Collection deletes later what cannot be deleted now."""
         for made in results:
             for part in made.files:

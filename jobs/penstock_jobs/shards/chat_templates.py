@@ -6,7 +6,7 @@ any day: `strftime_now` exists only where a day is named, and templates that nee
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, NoReturn
 
@@ -19,9 +19,21 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from penstock.errors import InvalidInput
 from penstock_jobs.shards.conversation import ChatMessage
-from penstock_jobs.shards.session_events import ToolCall
 
+#: What the code of a template may raise when it meets messages that it was not made for.
+TEMPLATE_FAILURES = (
+    TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
+    RecursionError,
+)  # fmt: skip
+#: Where marks are kept while a template runs: a name that no template can say.
+_MARKS = "generation marks"
+#: Characters that never stand in text.
+_MARK_PAIRS = [(chr(code), chr(code + 1)) for code in range(0xFDD0, 0xFDF0, 2)]
 _encoder = msgspec.json.Encoder()
+
+Messages = Sequence[Mapping[str, Any]]
+#: Starts and ends of what the model wrote, in characters.
+Extents = list[tuple[int, int]]
 
 
 def openai_message(message: ChatMessage) -> dict[str, Any]:
@@ -31,12 +43,17 @@ def openai_message(message: ChatMessage) -> dict[str, Any]:
     if message.reasoning is not None:
         form["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        form["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+        form["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.tool_calls
+        ]
     if message.role == "tool":
-        if message.tool_call_id is not None:
-            form["tool_call_id"] = message.tool_call_id
-        if message.name is not None:
-            form["name"] = message.name
+        ids = {"tool_call_id": message.tool_call_id, "name": message.name}
+        form |= {key: value for key, value in ids.items() if value is not None}
     return form
 
 
@@ -46,10 +63,6 @@ def encode_message(message: ChatMessage, *, trained: bool) -> bytes:
     if message.role == "assistant" and not trained:
         form["weight"] = 0
     return _encoder.encode(form)
-
-
-def join_messages(encoded: Iterable[bytes]) -> str:
-    return (b"[" + b",".join(encoded) + b"]").decode()
 
 
 class RawObject(dict[str, Any]):
@@ -73,36 +86,14 @@ def template_message(message: ChatMessage) -> dict[str, Any]:
     if message.reasoning is not None:
         form["thinking"] = message.reasoning
     for call in form.get("tool_calls", ()):
-        call["function"]["arguments"] = _arguments(call["function"]["arguments"])
+        text = call["function"]["arguments"]
+        try:
+            value = msgspec.json.decode(text.encode(), type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            call["function"]["arguments"] = RawText(text)
+        else:
+            call["function"]["arguments"] = RawObject(text, value)
     return form
-
-
-def _tool_call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _arguments(text: str) -> RawObject | RawText:
-    try:
-        value = msgspec.json.decode(text.encode(), type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return RawText(text)
-    return RawObject(text, value)
-
-
-#: What the code of a template may raise when it meets messages that it was not made for.
-TEMPLATE_FAILURES = (
-    TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
-    RecursionError,
-)  # fmt: skip
-#: Where marks are kept while a template runs: a name that no template can say.
-_MARKS = "generation marks"
-#: Characters that never stand in text.
-_MARK_PAIRS = [(chr(code), chr(code + 1)) for code in range(0xFDD0, 0xFDF0, 2)]
-
-Messages = Sequence[Mapping[str, Any]]
-#: Starts and ends of what the model wrote, in characters.
-Extents = list[tuple[int, int]]
 
 
 class ChatTemplate:
@@ -125,26 +116,44 @@ class ChatTemplate:
             raise InvalidInput(what=f"The chat template {where}", why=str(error)) from error
         #: Whether it says itself what the model writes.
         self.marks_generation = environment.marks_generation
-        self.sha256 = _digest(text, special_tokens or {})
-        self._shared: dict[str, Any] = dict(special_tokens or {})
-        self._shared["raise_exception"] = _raise
+        content = text.encode()
+        if special_tokens:
+            content += b"\0" + json.dumps(dict(special_tokens), sort_keys=True).encode()
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        self._shared: dict[str, Any] = {**(special_tokens or {}), "raise_exception": _raise}
         if day is not None:
             self._shared["strftime_now"] = day.strftime
 
-    def render(self, messages: Messages, tools: Any, *, prompt: bool = False) -> str:
-        """`prompt`: up to where the model begins to write. Raises TEMPLATE_FAILURES."""
-        return self._render(messages, tools, ("", ""), prompt=prompt)
+    def render(
+        self,
+        messages: Messages,
+        tools: Any,
+        *,
+        prompt: bool = False,
+        marks: tuple[str, str] = ("", ""),
+    ) -> str:
+        """`prompt`: up to where the model begins to write. `marks` stand around the `generation`
+        blocks. Raises TEMPLATE_FAILURES."""
+        values = {"messages": messages, "tools": tools, "documents": None, _MARKS: marks}
+        return self._template.render(self._shared | values, add_generation_prompt=prompt)
 
     def render_marked(self, messages: Messages, tools: Any) -> tuple[str, Extents]:
         """With what stands in its `generation` blocks. Raises TEMPLATE_FAILURES."""
-        pair = _unused_marks(messages, tools)
-        return _without_marks(self._render(messages, tools, pair, prompt=False), pair)
-
-    def _render(
-        self, messages: Messages, tools: Any, marks: tuple[str, str], *, prompt: bool
-    ) -> str:
-        given = {"messages": messages, "tools": tools, "documents": None, _MARKS: marks}
-        return self._template.render(self._shared | given, add_generation_prompt=prompt)
+        said = json.dumps([messages, tools], ensure_ascii=False)
+        unused = (pair for pair in _MARK_PAIRS if pair[0] not in said and pair[1] not in said)
+        marks = next(unused, None)
+        if marks is None:
+            raise ValueError("the messages hold all characters that never stand in text")
+        pieces: list[str] = []
+        extents: Extents = []
+        end = 0
+        for part in self.render(messages, tools, marks=marks).split(marks[0]):
+            written, mark, rest = part.partition(marks[1])
+            if mark:
+                extents.append((end, end + len(written)))
+            pieces += [written, rest]
+            end += len(written) + len(rest)
+        return "".join(pieces), extents
 
 
 class _Generation(Extension):
@@ -198,32 +207,3 @@ def _to_json(
 
 def _raise(message: str) -> NoReturn:
     raise TemplateError(message)
-
-
-def _digest(text: str, special_tokens: Mapping[str, str]) -> str:
-    content = text.encode()
-    if special_tokens:
-        content += b"\0" + json.dumps(dict(special_tokens), sort_keys=True).encode()
-    return hashlib.sha256(content).hexdigest()
-
-
-def _unused_marks(messages: Messages, tools: Any) -> tuple[str, str]:
-    text = json.dumps([messages, tools], ensure_ascii=False)
-    for pair in _MARK_PAIRS:
-        if pair[0] not in text and pair[1] not in text:
-            return pair
-    raise ValueError("the messages hold all characters that never stand in text")
-
-
-def _without_marks(text: str, marks: tuple[str, str]) -> tuple[str, Extents]:
-    start_mark, end_mark = marks
-    pieces: list[str] = []
-    extents: Extents = []
-    at = 0
-    for part in text.split(start_mark):
-        written, ended, rest = part.partition(end_mark)
-        if ended:
-            extents.append((at, at + len(written)))
-        pieces += [written, rest]
-        at += len(written) + len(rest)
-    return "".join(pieces), extents

@@ -8,15 +8,14 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing
+from penstock.lake.lake import Lake, open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
-    from penstock.checkpoints.lineage import Learner
+    from penstock.shards.manifest import Manifest
     from penstock_jobs.shards.build import ShardBuild
-
 
 Shard = Annotated[
     str, typer.Argument(metavar="ID", help="The shard's id, the beginning of it, or its name.")
@@ -50,6 +49,8 @@ def build(
 
     Example: penstock shards build examples/recipes/sft-persistent.toml
     """
+    import msgspec
+
     from penstock.execution import open_executor
     from penstock_jobs.shards.build import build_shard
     from penstock_jobs.shards.recipe import load_recipe
@@ -62,53 +63,43 @@ def build(
     ):
         built = build_shard(lake, executor, loaded, tenant=tenant, follow=follow)
     if left_out is not None:
-        _write_left_out(left_out, built)
-    show_json(_facts(built)) if json else _show(built)
+        lines = (encode(session._asdict()) + b"\n" for session in built.left_out)
+        try:
+            left_out.write_bytes(b"".join(lines))
+        except OSError as error:
+            raise InvalidInput(what=str(left_out), why=error.strerror or str(error)) from error
+    if not json:
+        _show_build(built)
+        return
+    names = ("new", "asked", "problems", "branches_left_out")
+    document = {"shard": built.manifest.id} | {name: getattr(built, name) for name in names}
+    show_json(document | {"manifest": msgspec.to_builtins(built.manifest)})
 
 
-def _write_left_out(path: Path, built: "ShardBuild") -> None:
-    """Raises InvalidInput where the file cannot be written."""
-    lines = (encode(one._asdict()) + b"\n" for one in built.left_out)
-    try:
-        path.write_bytes(b"".join(lines))
-    except OSError as error:
-        raise InvalidInput(what=str(path), why=error.strerror or str(error)) from error
-
-
-def _facts(built: "ShardBuild") -> dict[str, object]:
-    import msgspec
-
-    return {
-        "shard": built.manifest.id,
-        "new": built.new,
-        "asked": built.asked,
-        "problems": built.problems,
-        "branches_left_out": built.branches_left_out,
-        "manifest": msgspec.to_builtins(built.manifest),
-    }
-
-
-def _show(built: "ShardBuild") -> None:
-    counts = built.manifest.counts
-    typer.echo(built.manifest.id)
+def _show_build(built: "ShardBuild") -> None:
+    manifest, counts = built.manifest, built.manifest.counts
+    typer.echo(manifest.id)
     if not built.new:
         say("The same shard was there already.")
-    such = {one.reason: f"{one.session_id}: {one.detail}" for one in built.left_out if one.detail}
+    examples = {
+        session.reason: f"{session.session_id}: {session.detail}"
+        for session in built.left_out
+        if session.detail
+    }
     rows: list[Sequence[object]] = [
         ["sessions asked for", built.asked],
         ["sessions in it", counts.sessions],
-        *([f"left out: {why}", count, such.get(why)] for why, count in counts.excluded.items()),
+        *([f"left out: {why}", count, examples.get(why)] for why, count in counts.excluded.items()),
         ["samples", counts.samples],
         *([f"  {status}", count] for status, count in counts.status.items()),
         *([f"branches left out: {reason}", n] for reason, n in built.branches_left_out.items()),
         ["tokens", counts.tokens],
         ["trainable tokens", counts.trainable],
         *([["rows when packed", counts.packed_rows]] if counts.packed_rows else []),
-        ["files", len(built.manifest.files)],
+        ["files", len(manifest.files)],
         *([f"events with a problem: {kind}", n] for kind, n in sorted(built.problems.items())),
+        *([["snapshot", manifest.snapshot.name]] if manifest.snapshot else []),
     ]
-    if built.manifest.snapshot is not None:
-        rows.append(["snapshot", built.manifest.snapshot.name])
     show_table(["what", "value", "such as"], [[*row, None][:3] for row in rows])
 
 
@@ -127,15 +118,15 @@ def list_(
     with open_existing(data) as lake:
         mark_consent(lake)
         rows = [
-            facts(one) | {"marked_sessions": len(marks_of(lake.database, one.id))}
-            for one in list_shards(lake.database, tenant)
+            facts(shard) | {"marked_sessions": len(marks_of(lake.database, shard.id))}
+            for shard in list_shards(lake.database, tenant)
         ]
     if json:
         show_json(rows)
         return
-    columns = ["id", "name", "samples", "tokens", "trainable", "bytes", "marked_sessions"]
-    shown = [[row[name] for name in columns] + [row["created_at"]] for row in rows]
-    show_table([*columns, "created_at"], shown)
+    names = ("id", "name", "samples", "tokens", "trainable", "bytes", "marked_sessions")
+    columns = [*names, "created_at"]
+    show_table(columns, [[row[name] for name in columns] for row in rows])
 
 
 @app.command()
@@ -152,33 +143,36 @@ def show(
     import msgspec
 
     from penstock.checkpoints.lineage import learners
-    from penstock.shards.manifest import read_manifest
     from penstock_jobs.shards.registration import find_shard, mark_consent, marks_of
 
     with open_existing(data) as lake:
         mark_consent(lake)
-        known = find_shard(lake.database, tenant, shard)
-        manifest = read_manifest(lake.store, known.id)
-        marks = marks_of(lake.database, known.id)
-        trained = learners(lake.database, tenant, known.id)
-    told = msgspec.to_builtins(manifest)
-    held = [{"session_id": session, "reason": reason} for session, reason in marks]
+        manifest = _read_manifest(lake, tenant, shard)
+        built_at = find_shard(lake.database, tenant, manifest.id).created_at
+        held = marks_of(lake.database, manifest.id)
+        trained = learners(lake.database, tenant, manifest.id)
+    document = msgspec.to_builtins(manifest)
+    marks = [{"session_id": session, "reason": reason} for session, reason in held]
     if json:
-        show_json({"shard": known.id, "marks": held, "trained": trained, "manifest": told})
+        show_json({"shard": manifest.id, "marks": marks, "trained": trained, "manifest": document})
         return
-    rows: list[list[object]] = [["shard", known.id], ["built at", time_of(known.created_at)]]
-    rows += [[name, value] for name, value in told.items() if name not in ("files", "query")]
-    rows += [["marked", f"{one['session_id']}: {one['reason']}"] for one in held]
-    rows += [["trained", _learner(one)] for one in trained]
+    rows: list[list[object]] = [["shard", manifest.id], ["built at", time_of(built_at)]]
+    rows += [[name, value] for name, value in document.items() if name not in ("files", "query")]
+    rows += [["marked", f"{session}: {reason}"] for session, reason in held]
+    for learner in trained:
+        through = f", from {learner.through}" if learner.through else ""
+        rows.append(["trained", f"{learner.checkpoint} ({learner.state}{through})"])
     show_table(["what", "value"], rows)
     columns = ["name", "rows", "tokens", "trainable", "bytes", "sha256"]
-    show_table(columns, [[one[name] for name in columns] for one in told["files"]])
+    show_table(columns, [[part[name] for name in columns] for part in document["files"]])
     typer.echo(manifest.query.strip())
 
 
-def _learner(one: "Learner") -> str:
-    through = f", from {one.through}" if one.through else ""
-    return f"{one.checkpoint} ({one.state}{through})"
+def _read_manifest(lake: Lake, tenant: str, shard: str) -> "Manifest":
+    from penstock.shards.manifest import read_manifest
+    from penstock_jobs.shards.registration import find_shard
+
+    return read_manifest(lake.store, find_shard(lake.database, tenant, shard).id)
 
 
 @app.command()
@@ -192,20 +186,18 @@ def verify(
 
     Example: penstock shards verify sft-persistent
     """
-    from penstock.shards.manifest import read_manifest
     from penstock.shards.validation import verify_shard
-    from penstock_jobs.shards.registration import find_shard
 
     with open_existing(data) as lake:
-        known = find_shard(lake.database, tenant, shard)
-        proof = verify_shard(lake.store, read_manifest(lake.store, known.id))
+        manifest = _read_manifest(lake, tenant, shard)
+        proof = verify_shard(lake.store, manifest)
     if json:
         show_json(proof)
     else:
         for problem in proof.problems:
             say(problem)
         held = f"{proof.files} files, {proof.samples} samples, {proof.tokens} tokens"
-        say(f"{known.id}: {held}: {len(proof.problems)} problems")
+        say(f"{manifest.id}: {held}: {len(proof.problems)} problems")
     if proof.problems:
         raise typer.Exit(1)
 
@@ -222,24 +214,19 @@ def diff(
 
     Example: penstock shards diff 96380bb6 dbf6e012
     """
-    from penstock.shards.manifest import read_manifest
-    from penstock_jobs.shards.diff import diff_shards
-    from penstock_jobs.shards.registration import find_shard
+    from penstock_jobs.shards.shard_difference import diff_shards
 
     with open_existing(data) as lake:
-        one, other = (find_shard(lake.database, tenant, text) for text in (before, after))
-        manifests = (read_manifest(lake.store, found.id) for found in (one, other))
-        found = diff_shards(lake.store, *manifests)
+        manifests = [_read_manifest(lake, tenant, shard) for shard in (before, after)]
+        difference = diff_shards(lake.store, *manifests)
     if json:
-        show_json(found)
+        show_json(difference)
         return
-    rows = [[change.what, change.before, change.after] for change in found.changes]
-    show_table(
-        ["what", "before", "after"], [[one, str(two), str(three)] for one, two, three in rows]
-    )
-    for line in found.query:
+    rows = [[change.what, str(change.before), str(change.after)] for change in difference.changes]
+    show_table(["what", "before", "after"], rows)
+    for line in difference.query:
         say(line)
-    samples = found.samples
+    samples = difference.samples
     say(
         f"samples: {samples.same} in both, {samples.otherwise} with another reward or weight,"
         f" {samples.only_before} only before, {samples.only_after} only after"
@@ -272,22 +259,21 @@ def export(
 
     Example: penstock shards export sft-persistent --to trl-sft --out sft
     """
-    from penstock.shards.manifest import read_manifest
-    from penstock_jobs.shards import export
-    from penstock_jobs.shards.registration import find_shard, mark_consent, marks_of
+    from penstock_jobs.shards.export import export_shard
+    from penstock_jobs.shards.registration import mark_consent, marks_of
 
     with open_existing(data) as lake:
-        known = find_shard(lake.database, tenant, shard)
+        manifest = _read_manifest(lake, tenant, shard)
         mark_consent(lake)
-        marked = len({session for session, _ in marks_of(lake.database, known.id)})
-        done = export.export_shard(lake.store, read_manifest(lake.store, known.id), to, out)
+        marked = len({session for session, _ in marks_of(lake.database, manifest.id)})
+        report = export_shard(lake.store, manifest, to, out)
     if marked:
         say(f"{marked} sessions in it should be there no more: build it anew before training on it")
     if json:
-        show_json(done)
+        show_json(report)
         return
-    say(f"{done.rows} rows of {known.id} for {done.written_for}")
-    for reason, count in sorted(done.left_out.items()):
+    say(f"{report.rows} rows of {manifest.id} for {report.written_for}")
+    for reason, count in sorted(report.left_out.items()):
         say(f"left out: {reason} {count}")
-    for name in done.files:
+    for name in report.files:
         typer.echo(str(out / name))

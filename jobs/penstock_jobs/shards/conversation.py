@@ -107,19 +107,25 @@ class SequenceEnd(NamedTuple):
 
 
 _INTERRUPTED = SequenceEnd("aborted", "interrupted")
+_MAX_TOKENS = SequenceEnd("truncated", "max_tokens")
+_OVERFLOW = SequenceEnd("truncated", "context_overflow")
+_ABORTED = SequenceEnd("aborted", "aborted")
+_ERROR = SequenceEnd("failed", "error")
+#: By the engine's finish reason; any other is usual.
 _UNUSUAL_FINISHES = {
-    "length": SequenceEnd("truncated", "max_tokens"),
-    "max_tokens": SequenceEnd("truncated", "max_tokens"),
-    "max_output_tokens": SequenceEnd("truncated", "max_tokens"),
-    "model_length": SequenceEnd("truncated", "context_overflow"),
-    "model_context_window_exceeded": SequenceEnd("truncated", "context_overflow"),
-    "abort": SequenceEnd("aborted", "aborted"),
-    "aborted": SequenceEnd("aborted", "aborted"),
-    "cancelled": SequenceEnd("aborted", "aborted"),
+    "length": _MAX_TOKENS,
+    "max_tokens": _MAX_TOKENS,
+    "max_output_tokens": _MAX_TOKENS,
+    "model_length": _OVERFLOW,
+    "model_context_window_exceeded": _OVERFLOW,
+    "abort": _ABORTED,
+    "aborted": _ABORTED,
+    "cancelled": _ABORTED,
     "content_filter": SequenceEnd("failed", "content_filter"),
-    "error": SequenceEnd("failed", "error"),
+    "error": _ERROR,
 }
-_ENDS = {
+#: By the reason of the `session_end`.
+_SESSION_ENDS = {
     "completed": SequenceEnd("completed", "completed"),
     "user_stop": SequenceEnd("aborted", "user_stop"),
     "timeout": SequenceEnd("truncated", "rollout_timeout"),
@@ -127,9 +133,9 @@ _ENDS = {
 }
 
 
-def how_it_ended(conversation: Conversation, last_call: int) -> SequenceEnd:
-    """Of a sequence that ends with this call. What the engine says of its end comes first, then
-    what happened to it; how the session ended is how its last call did."""
+def sequence_end(conversation: Conversation, last_call: int) -> SequenceEnd:
+    """How a sequence ended whose last call this is. What the engine says of its end comes first,
+    then what happened to it; how the session ended is how its last call did."""
     call = conversation.calls[last_call]
     finish = (call.finish_reason or "").lower()
     if finish in _UNUSUAL_FINISHES:
@@ -139,10 +145,8 @@ def how_it_ended(conversation: Conversation, last_call: int) -> SequenceEnd:
     if last_call != len(conversation.calls) - 1:
         return SequenceEnd("completed", "continued")
     if conversation.ending is not None:
-        return (
-            _INTERRUPTED if conversation.ending == "interrupt" else SequenceEnd("failed", "error")
-        )
-    return _ENDS.get(conversation.end_reason or "", SequenceEnd("completed", None))
+        return _INTERRUPTED if conversation.ending == "interrupt" else _ERROR
+    return _SESSION_ENDS.get(conversation.end_reason or "", SequenceEnd("completed", None))
 
 
 class ChainPlace(NamedTuple):
@@ -155,19 +159,18 @@ class ChainPlace(NamedTuple):
 def order_chain(conversations: Iterable[Conversation]) -> list[ChainPlace]:
     """As they began, but none before the one that it goes on from. Of a ring, which nobody should
     send, the first begins."""
-    waiting = sorted(conversations, key=lambda one: (one.first_us, one.session_id))
-    members = {one.session_id for one in waiting}
+    waiting = sorted(conversations, key=lambda each: (each.first_us, each.session_id))
+    parents: dict[str, str | None] = dict.fromkeys(each.session_id for each in waiting)
+    for each in waiting:
+        if each.parent_session in parents and each.parent_session != each.session_id:
+            parents[each.session_id] = each.parent_session
     placed: dict[str, ChainPlace] = {}
     while waiting:
-        ready = (one for one in waiting if _parent(one, members) in (None, *placed))
+        ready = (each for each in waiting if parents[each.session_id] in (None, *placed))
         chosen = next(ready, waiting[0])
-        parent = _parent(chosen, members)
-        parent = parent if parent in placed else None
-        placed[chosen.session_id] = ChainPlace(chosen, len(placed), parent)
+        parent = parents[chosen.session_id]
+        placed[chosen.session_id] = ChainPlace(
+            chosen, len(placed), parent if parent in placed else None
+        )
         waiting.remove(chosen)
     return list(placed.values())
-
-
-def _parent(one: Conversation, members: set[str]) -> str | None:
-    known = one.parent_session in members and one.parent_session != one.session_id
-    return one.parent_session if known else None

@@ -8,9 +8,12 @@ The result of a tool stands behind the message that called it, in the order of t
 without a known call stays where it came. Several model calls in a row stand one behind another.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw
 
@@ -25,21 +28,16 @@ from penstock_jobs.shards.conversation import (
 )
 from penstock_jobs.shards.session_events import (
     CompactionPayload,
+    DecodedEvents,
     Event,
     EventPayload,
     InterruptPayload,
     ModelCallPayload,
     SessionEndPayload,
     SessionStartPayload,
-    ToolAnswer,
-    ToolCall,
-    ToolMatches,
-    ToolRequest,
     ToolResultPayload,
     UserMessagePayload,
-    in_order,
-    match_results,
-    read_events,
+    decode_events,
     temperature_of,
     text_of,
     tool_calls_of,
@@ -55,11 +53,11 @@ def read_conversation(
 ) -> Conversation:
     """Whatever the order of the events. `copied` holds names of events that another session of
     the tenant told first. A session without legible events is an empty conversation."""
-    decoded = read_events(in_order(events))
-    reader = _ConversationReader(decoded.events, copied)
-    for at, (event, payload) in enumerate(decoded.events):
+    decoded, problems = decode_events(events)
+    reader = _ConversationReader(decoded, copied)
+    for at, (event, payload) in enumerate(decoded):
         reader.add(at, event, payload)
-    moments = [event.ts_us for event, _ in decoded.events]
+    moments = [event.ts_us for event, _ in decoded]
     start = reader.start
     return Conversation(
         session_id=session_id,
@@ -74,13 +72,77 @@ def read_conversation(
         ending=reader.ending,
         first_us=min(moments, default=0),
         last_us=max(moments, default=0),
-        problems=tuple(decoded.problems),
+        problems=tuple(problems),
     )
+
+
+class _ToolRequest(NamedTuple):
+    """A call of a tool, at the place of its model call among the events."""
+
+    at: int
+    nth: int
+    id: str
+    tool: str
+
+
+@dataclass(slots=True)
+class _ToolMatches:
+    #: The place of the result by the place and index of its call.
+    results: dict[tuple[int, int], int] = field(default_factory=dict)
+    #: Places of results that no call is known for.
+    orphans: set[int] = field(default_factory=set)
+    #: Places of results of calls that have one already; the first counts.
+    repeated: set[int] = field(default_factory=set)
+
+
+def _match_results(decoded: DecodedEvents) -> _ToolMatches:
+    """A result answers the last open call of its id before it; without one the next after it,
+    where a clock was off. One without an id answers the first open call of its tool in the model
+    call before it."""
+    by_place: dict[int, list[_ToolRequest]] = {}
+    unanswered: defaultdict[str, list[_ToolRequest]] = defaultdict(list)
+    for at, (_, payload) in enumerate(decoded):
+        if isinstance(payload, ModelCallPayload) and payload.tool_calls:
+            by_place[at] = [
+                _ToolRequest(at, nth, call.id, call.name)
+                for nth, call in enumerate(payload.tool_calls)
+            ]
+            for request in by_place[at]:
+                unanswered[request.id].append(request)
+    matches = _ToolMatches()
+    before: list[_ToolRequest] = []
+    for at, (_, payload) in enumerate(decoded):
+        before = by_place.get(at, before)
+        if not isinstance(payload, ToolResultPayload):
+            continue
+        answered: _ToolRequest | None
+        if payload.call_id:
+            answered = _nearest(unanswered.get(payload.call_id, []), at)
+        else:
+            fitting = (request for request in before if payload.tool in (None, request.tool))
+            answered = next((each for each in fitting if each in unanswered[each.id]), None)
+        if answered is not None:
+            unanswered[answered.id].remove(answered)
+            matches.results[answered.at, answered.nth] = at
+        elif payload.call_id and payload.call_id in unanswered:
+            matches.repeated.add(at)
+        else:
+            matches.orphans.add(at)
+    return matches
+
+
+def _nearest(requests: list[_ToolRequest], at: int) -> _ToolRequest | None:
+    place_of = attrgetter("at")
+    later = bisect_left(requests, at, key=place_of)
+    if not later:
+        return requests[0] if requests else None
+    # Of parallel calls with one id, the first that is open.
+    return requests[bisect_left(requests, requests[later - 1].at, key=place_of)]
 
 
 @dataclass(slots=True)
 class _ContextDraft:
-    """A context whose messages are still being collected."""
+    """A context whose messages are still being collected, each with the place of its event."""
 
     messages: list[tuple[int, ChatMessage]] = field(default_factory=list)
     complete: bool = True
@@ -89,9 +151,7 @@ class _ContextDraft:
 class _ConversationReader:
     """Goes through a session's events once; `contexts` puts the results in their places."""
 
-    def __init__(
-        self, decoded: Sequence[tuple[Event, EventPayload]], copied: frozenset[str]
-    ) -> None:
+    def __init__(self, decoded: DecodedEvents, copied: frozenset[str]) -> None:
         self.calls: list[ModelCall] = []
         self.tools: str | None = None
         self.start = SessionStartPayload()
@@ -101,64 +161,76 @@ class _ConversationReader:
         self._drafts = [_ContextDraft()]
         self._turn = 0
         self._results: dict[int, ChatMessage] = {}
-        self._seen: set[tuple[object, ...]] = set()
+        self._known_calls: set[tuple[object, ...]] = set()
         self._seqs: set[int] = set()
-        self._matches = _matches(decoded)
-        self._summaries = _summaries(decoded)
-        self._texts = {
-            call_id: payload.text
-            for call_id, at in self._summaries.items()
-            if isinstance(payload := decoded[at][1], ModelCallPayload)
+        self._matches = _match_results(decoded)
+        #: The model calls that wrote summaries, by their ids: where they stand, and their texts.
+        self._summaries: dict[str, tuple[int, str | None]] = {}
+        named = {
+            payload.summary_call_id
+            for _, payload in decoded
+            if isinstance(payload, CompactionPayload)
         }
-        #: By the place of a late summary: the context that it belongs to.
-        self._summed_up: dict[int, int] = {}
-        #: What was payload last, by role and event.
+        named.discard(None)
+        for at, (_, payload) in enumerate(decoded):
+            if isinstance(payload, ModelCallPayload) and payload.call_id in named:
+                self._summaries.setdefault(payload.call_id or "", (at, payload.text))
+        #: By the place of a summary that came late: the context that it belongs to.
+        self._late_summaries: dict[int, int] = {}
+        #: What was said last, by role and event.
         self._last: tuple[Role, int | None] = ("user", None)
 
     def add(self, at: int, event: Event, payload: EventPayload) -> None:
         match payload:
             case SessionStartPayload():
-                self._starts(at, event, payload)
+                self.start = payload  # the latest counts, as in the view `sessions`
+                self._offer(at, event, payload)
             case UserMessagePayload():
-                self._user(at, event, payload)
+                self._turn += 1
+                flags: set[Flag] = {"synthetic"} if payload.synthetic else set()
+                if self._is_copy(event, payload):
+                    flags.add("copied")
+                self._add(at, self._message("user", payload.text, event, flags))
+                self.ending = None
             case ModelCallPayload():
-                self._model(at, event, payload)
+                self._add_call(at, event, payload)
+                self.ending = None
             case ToolResultPayload():
-                self._result(at, event, payload)
+                self._add_result(at, event, payload)
+                self.ending = None
             case CompactionPayload():
                 self._compact(at, event, payload)
             case InterruptPayload():
-                self._stop(event, payload)
+                self.ending = "interrupt" if event.type == "interrupt" else "error"
+                if self.ending == "interrupt":
+                    self._interrupt(payload.call_id)
             case SessionEndPayload():
                 self.end_reason = payload.reason
 
-    def contexts(self) -> list[ChatContext]:
-        drafts = (draft for draft in self._drafts if draft.messages or len(self._drafts) == 1)
-        return [ChatContext(tuple(self._answered(draft)), draft.complete) for draft in drafts]
+    def contexts(self) -> Iterator[ChatContext]:
+        for draft in self._drafts:
+            if draft.messages or len(self._drafts) == 1:
+                yield ChatContext(tuple(self._with_results(draft)), draft.complete)
 
-    # Events
+    def _offer(
+        self, at: int, event: Event, payload: SessionStartPayload | ModelCallPayload
+    ) -> None:
+        """The tools and the system prompt that the model was given."""
+        if self.tools is None and isinstance(payload.tools, Raw):
+            self.tools = tools_of(payload.tools)
+        messages = self._drafts[-1].messages
+        if payload.system and not (messages and messages[0][1].role == "system"):
+            messages.insert(0, (at, self._message("system", payload.system, event)))
 
-    def _starts(self, at: int, event: Event, payload: SessionStartPayload) -> None:
-        self.start = payload  # the latest counts, as in the view `sessions`
-        self._offer(payload.tools)
-        self._system(at, event, payload.system)
-
-    def _user(self, at: int, event: Event, payload: UserMessagePayload) -> None:
-        self._turn += 1
-        flags: set[Flag] = {"synthetic"} if payload.synthetic else set()
-        if self._is_copy(event, payload):
-            flags.add("copied")
-        self._add(at, self._message("user", payload.text, event, flags))
-        self.ending = None
-
-    def _model(self, at: int, event: Event, payload: ModelCallPayload) -> None:
+    def _add_call(self, at: int, event: Event, payload: ModelCallPayload) -> None:
         if event.seq in self._seqs:
             event = event._replace(seq=None)  # it names another call
         elif event.seq is not None:
             self._seqs.add(event.seq)
-        self._offer(payload.tools)
-        self._system(at, event, payload.system)
-        number, context = len(self.calls), self._context_of(at)
+        self._offer(at, event, payload)
+        number = len(self.calls)
+        # A summary belongs to the context that it sums up, even if it comes after the compaction.
+        context = self._late_summaries.get(at, len(self._drafts) - 1)
         flags = self._flags_of(at, event, payload)
         after, after_seq = self._last
         self.calls.append(
@@ -181,86 +253,67 @@ class _ConversationReader:
                 tokens=None if payload.tokens is UNSET else payload.tokens,
             )
         )
-        message = replace(
-            self._message("assistant", payload.text or "", event, flags),
+        message = self._message(
+            "assistant",
+            payload.text or "",
+            event,
+            flags,
             reasoning=payload.thinking or None,
             tool_calls=tool_calls_of(payload),
             call=number,
         )
         if message.content or message.reasoning or message.tool_calls:
             self._add(at, message, context)
-        self.ending = None
-
-    def _result(self, at: int, event: Event, payload: ToolResultPayload) -> None:
-        self.ending = None
-        if at in self._matches.repeated:
-            return
-        message = replace(
-            self._message("tool", text_of(payload.output), event, set()),
-            tool_call_id=payload.call_id or None,
-            name=payload.tool,
-        )
-        if at in self._matches.orphans:
-            self._add(at, replace(message, flags=frozenset({"orphan"})))
-        else:
-            self._results[at] = message  # where it stands is settled at the end
-            self._last = ("tool", event.seq)
-
-    def _compact(self, at: int, event: Event, payload: CompactionPayload) -> None:
-        system = [one for one in self._drafts[-1].messages if one[1].role == "system"]
-        if len(system) == len(self._drafts[-1].messages):
-            return  # nothing was compacted
-        summary = payload.summary_call_id or ""
-        if self._summaries.get(summary, at) > at:
-            self._summed_up[self._summaries[summary]] = len(self._drafts) - 1
-        text = self._texts.get(summary) or payload.summary
-        self._drafts.append(_ContextDraft(system, complete=bool(text)))
-        if text:
-            self._add(at, self._message("user", text, event, {"summary", "synthetic"}))
-        self.ending = None
-
-    def _stop(self, event: Event, payload: InterruptPayload) -> None:
-        self.ending = "interrupt" if event.type == "interrupt" else "error"
-        if self.ending == "interrupt":
-            self._interrupt(payload.call_id)
-
-    # What they share
-
-    def _system(self, at: int, event: Event, text: str | None) -> None:
-        draft = self._drafts[-1]
-        if text and not any(message.role == "system" for _, message in draft.messages[:1]):
-            draft.messages.insert(0, (at, self._message("system", text, event, set())))
-
-    def _offer(self, tools: object) -> None:
-        if self.tools is None and isinstance(tools, Raw):
-            self.tools = tools_of(tools)
 
     def _flags_of(self, at: int, event: Event, payload: ModelCallPayload) -> frozenset[Flag]:
         flags: set[Flag] = set()
         if payload.model == _NO_MODEL:
             flags.add("synthetic")
-        if payload.call_id is not None and at == self._summaries.get(payload.call_id):
+        if self._summaries.get(payload.call_id or "", (None,))[0] == at:
             flags.add("summary")
-        if self._is_copy(event, payload) or self._is_repeated(payload):
+        is_copy = self._is_copy(event, payload)
+        if payload.call_id is not None and not is_copy:
+            call = (payload.call_id, payload.text, payload.thinking, tool_calls_of(payload))
+            is_copy = call in self._known_calls  # sent twice under different events
+            self._known_calls.add(call)
+        if is_copy:
             flags.add("copied")
         return frozenset(flags)
 
     def _is_copy(self, event: Event, payload: ModelCallPayload | UserMessagePayload) -> bool:
         return payload.is_copied_context or event.name in self._copied
 
-    def _is_repeated(self, payload: ModelCallPayload) -> bool:
-        """The same call, sent twice under different events."""
-        if payload.call_id is None:
-            return False
-        call = (payload.call_id, payload.text, payload.thinking, tool_calls_of(payload))
-        was_seen = call in self._seen
-        self._seen.add(call)
-        return was_seen
+    def _add_result(self, at: int, event: Event, payload: ToolResultPayload) -> None:
+        if at in self._matches.repeated:
+            return
+        is_orphan = at in self._matches.orphans
+        message = self._message(
+            "tool",
+            text_of(payload.output),
+            event,
+            {"orphan"} if is_orphan else (),
+            tool_call_id=payload.call_id or None,
+            name=payload.tool,
+        )
+        if is_orphan:
+            self._add(at, message)
+        else:
+            self._results[at] = message  # where it stands is settled at the end
+            self._last = ("tool", event.seq)
 
-    def _context_of(self, at: int) -> int:
-        """The latest; a summary belongs to the context that it sums up, even if it comes after
-        the compaction."""
-        return self._summed_up.get(at, len(self._drafts) - 1)
+    def _compact(self, at: int, event: Event, payload: CompactionPayload) -> None:
+        messages = self._drafts[-1].messages
+        system = [(place, message) for place, message in messages if message.role == "system"]
+        if len(system) == len(messages):
+            return  # nothing was compacted
+        place, written = self._summaries.get(payload.summary_call_id or "", (at, None))
+        if place > at:
+            self._late_summaries[place] = len(self._drafts) - 1
+        text = written or payload.summary
+        self._drafts.append(_ContextDraft(system, complete=bool(text)))
+        if text:
+            self._add(at, self._message("user", text, event, {"summary", "synthetic"}))
+        self.ending = None
 
     def _interrupt(self, call_id: str | None) -> None:
         number = self._call_named(call_id)
@@ -285,96 +338,46 @@ class _ConversationReader:
                     return call.number
             for draft in reversed(self._drafts):
                 for _, message in reversed(draft.messages):
-                    if any(one.id == call_id for one in message.tool_calls):
+                    if any(tool_call.id == call_id for tool_call in message.tool_calls):
                         return message.call
         last = self._drafts[-1].messages[-1:]
         return last[0][1].call if last else None
 
     def _message(
-        self, role: Role, content: str, event: Event, flags: Iterable[Flag]
+        self, role: Role, content: str, event: Event, flags: Iterable[Flag] = (), **more: Any
     ) -> ChatMessage:
-        return ChatMessage(
-            role=role,
-            content=content,
-            turn=self._turn,
-            seq=event.seq,
-            event_id=event.event_id,
-            flags=frozenset(flags),
-        )
+        place = (self._turn, event.seq, event.event_id)
+        return ChatMessage(role, content, *place, flags=frozenset(flags), **more)
 
     def _add(self, at: int, message: ChatMessage, context: int = -1) -> None:
         self._drafts[context].messages.append((at, message))
         self._last = (message.role, message.seq)
 
-    def _answered(self, draft: _ContextDraft) -> Iterable[ChatMessage]:
+    def _with_results(self, draft: _ContextDraft) -> Iterator[ChatMessage]:
         """The messages with the results behind the calls."""
         answers = [at for at, message in draft.messages if message.role == "assistant"]
         for position, (at, message) in enumerate(draft.messages, start=1):
             yield message
             next_answer = bisect_right(answers, at)
-            later = answers[next_answer] if next_answer < len(answers) else None
-            goes_on = position < len(draft.messages)
-            for index, call in enumerate(message.tool_calls):
-                yield from self._answer(at, index, call, message, later, goes_on=goes_on)
-
-    def _answer(
-        self,
-        at: int,
-        index: int,
-        call: ToolCall,
-        message: ChatMessage,
-        later: int | None,
-        *,
-        goes_on: bool,
-    ) -> Iterable[ChatMessage]:
-        found = self._matches.of.get((at, index))
-        if found is not None and found in self._results:
-            result = self._results[found]
-            flags = set(result.flags)
-            if later is not None and found > later:
-                flags.add("late")
-            yield replace(
-                result,
-                tool_call_id=call.id or None,
-                name=result.name or call.name,
-                flags=frozenset(flags),
-            )
-        elif goes_on:
-            yield ChatMessage(
-                role="tool",
-                content="",
-                turn=message.turn,
-                seq=message.seq,
-                event_id=message.event_id,
-                tool_call_id=call.id or None,
-                name=call.name,
-                flags=frozenset({"synthetic"}),
-            )
-
-
-def _matches(decoded: Sequence[tuple[Event, EventPayload]]) -> ToolMatches:
-    asked: list[ToolRequest] = []
-    answers: list[ToolAnswer] = []
-    for at, (_, payload) in enumerate(decoded):
-        if isinstance(payload, ModelCallPayload):
-            calls = payload.tool_calls or ()
-            asked += [ToolRequest(at, nth, one.id, one.name) for nth, one in enumerate(calls)]
-        elif isinstance(payload, ToolResultPayload):
-            answers.append(ToolAnswer(at, payload.call_id or None, payload.tool))
-    return match_results(asked, answers)
-
-
-def _summaries(decoded: Sequence[tuple[Event, EventPayload]]) -> dict[str, int]:
-    """Where the model calls stand that wrote summaries, by their ids."""
-    asked = {
-        payload.summary_call_id for _, payload in decoded if isinstance(payload, CompactionPayload)
-    }
-    found: dict[str, int] = {}
-    for at, (_, payload) in enumerate(decoded):
-        if (
-            isinstance(payload, ModelCallPayload)
-            and payload.call_id is not None
-            and payload.call_id in asked
-        ):
-            found.setdefault(payload.call_id, at)
-    return found
+            for nth, call in enumerate(message.tool_calls):
+                place = self._matches.results.get((at, nth))
+                if place is not None:
+                    result = self._results[place]
+                    is_late = next_answer < len(answers) and place > answers[next_answer]
+                    yield replace(
+                        result,
+                        tool_call_id=call.id or None,
+                        name=result.name or call.name,
+                        flags=result.flags | {"late"} if is_late else result.flags,
+                    )
+                elif position < len(draft.messages):
+                    yield ChatMessage(
+                        role="tool",
+                        content="",
+                        turn=message.turn,
+                        seq=message.seq,
+                        event_id=message.event_id,
+                        tool_call_id=call.id or None,
+                        name=call.name,
+                        flags=frozenset({"synthetic"}),
+                    )

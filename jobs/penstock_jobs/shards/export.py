@@ -20,7 +20,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from inspect import cleandoc, getmodule
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,15 +30,39 @@ import pyarrow.parquet as pq
 from penstock.directories import make_directory, sync_directory
 from penstock.errors import InvalidInput
 from penstock.settings import MIB
-from penstock.shards.files import read_part
+from penstock.shards.files import read_part, read_rows
 from penstock.shards.manifest import Manifest, PartFile, folder_of
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock.storage import ObjectStore
 
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large
 #: ones.
 ROW_GROUP_BYTES = 16 * MIB
+EXPORT_NAME = "export.json"
 _ZSTD_LEVEL = 3
+_MODULES = "penstock_jobs.shards.exporters"
+_GROUP = "penstock.exporters"
+
+
+class _TableFile:
+    """A Parquet file, and the rows that wait for their row group to be full."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        if self._bytes + rows.nbytes > ROW_GROUP_BYTES:
+            self.flush()
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+
+    def flush(self) -> None:
+        if self._waiting:
+            rows = pa.concat_tables(self._waiting).combine_chunks()
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._waiting, self._bytes = [], 0
 
 
 class ExportOutput:
@@ -49,6 +73,7 @@ class ExportOutput:
         #: Rows of the shard that were written, and why others were not.
         self.rows = 0
         self.left_out: Counter[str] = Counter()
+        #: Whatever else the exporter counts.
         self.counted: Counter[str] = Counter()
         self._folder = folder
         self._tables: dict[str, _TableFile] = {}
@@ -63,10 +88,6 @@ class ExportOutput:
             self.end_files()
         else:
             self._open.close()
-
-    def leave_out(self, reason: str, rows: int = 1) -> None:
-        if rows:
-            self.left_out[reason] += rows
 
     def table(self, name: str, rows: pa.Table) -> None:
         """Add rows to a Parquet file."""
@@ -103,27 +124,6 @@ class ExportOutput:
         return path
 
 
-class _TableFile:
-    """A Parquet file, and the rows that wait for their row group to be full."""
-
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self._writer = writer
-        self._waiting: list[pa.Table] = []
-        self._bytes = 0
-
-    def add(self, rows: pa.Table) -> None:
-        if self._bytes + rows.nbytes > ROW_GROUP_BYTES:
-            self.flush()
-        self._waiting.append(rows)
-        self._bytes += rows.nbytes
-
-    def flush(self) -> None:
-        if self._waiting:
-            rows = pa.concat_tables(self._waiting).combine_chunks()
-            self._writer.write_table(rows, row_group_size=rows.num_rows)
-        self._waiting, self._bytes = [], 0
-
-
 @dataclass(frozen=True)
 class ShardSource:
     """A shard to export. Groups end where its parts do."""
@@ -137,8 +137,7 @@ class ShardSource:
         return read_part(self.store, path, part, columns)
 
     def all_tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        for part in self.manifest.files:
-            yield from self.tables(part, columns)
+        return read_rows(self.store, self.manifest, columns)
 
     def splits(
         self, columns: Sequence[str], output: ExportOutput, *reasons: str
@@ -154,24 +153,18 @@ class ShardSource:
 
 #: The columns that `not_trained` needs.
 WEIGHING = ("n_trainable", "loss_weight")
-
-
-def _untrained(table: pa.Table) -> np.ndarray:
-    trainable, weight = (table[name].to_numpy() for name in WEIGHING)
-    untrained: np.ndarray = (trainable == 0) | (weight == 0)
-    return untrained
-
-
 #: Why rows are left out: the rows for which each reason holds.
-REASONS: Mapping[str, Callable[[pa.Table], np.ndarray]] = {
-    "not_trained": _untrained,
-    "eval_split": lambda table: pc.equal(table["split"], "eval").to_numpy(),
-    "no_logprobs": lambda table: table["rollout_logprobs"].is_null().to_numpy(),
-    "no_temperature": lambda table: table["temperature"].is_null().to_numpy(),
-    "no_advantage": lambda table: table["advantage"].is_null().to_numpy(),
-    "no_reward": lambda table: table["reward"].is_null().to_numpy(),
-    "reward_0": lambda table: table["reward"].to_numpy() == 0,
-    "no_prompt": lambda table: table["prompt_len"].to_numpy() == 0,
+REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
+    "not_trained": lambda table: pc.or_(
+        pc.equal(table["n_trainable"], 0), pc.equal(table["loss_weight"], 0)
+    ),
+    "eval_split": lambda table: pc.equal(table["split"], "eval"),
+    "no_logprobs": lambda table: table["rollout_logprobs"].is_null(),
+    "no_temperature": lambda table: table["temperature"].is_null(),
+    "no_advantage": lambda table: table["advantage"].is_null(),
+    "no_reward": lambda table: table["reward"].is_null(),
+    "reward_0": lambda table: pc.fill_null(pc.equal(table["reward"], 0), False),
+    "no_prompt": lambda table: pc.equal(table["prompt_len"], 0),
 }
 
 
@@ -179,8 +172,9 @@ def kept(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
     """A mask of the rows for which no reason holds. Each row is counted for its first reason."""
     mask = np.ones(table.num_rows, bool)
     for reason in reasons:
-        holds = REASONS[reason](table)
-        output.leave_out(reason, int((mask & holds).sum()))
+        holds = REASONS[reason](table).to_numpy()
+        if count := int((mask & holds).sum()):
+            output.left_out[reason] += count
         mask &= ~holds
     return mask
 
@@ -220,11 +214,6 @@ def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.
     return values
 
 
-EXPORT_NAME = "export.json"
-_MODULES = "penstock_jobs.shards.exporters"
-_GROUP = "penstock.exporters"
-
-
 @dataclass(frozen=True)
 class Exporter:
     """`write` gives the same bytes for the same shard. `version` goes up when it would give other
@@ -258,12 +247,16 @@ class ExportReport:
 @cache
 def all_exporters() -> dict[str, Exporter]:
     """By name. Raises InvalidInput where two have one name."""
-    found: dict[str, Exporter] = {}
-    for exporter in [*_shipped(), *(entry.load() for entry in entry_points(group=_GROUP))]:
-        if exporter.name in found:
+    package = importlib.import_module(_MODULES)
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    modules = [importlib.import_module(f"{_MODULES}.{name}") for name in names]
+    shipped = [module.EXPORTER for module in modules if hasattr(module, "EXPORTER")]
+    exporters: dict[str, Exporter] = {}
+    for exporter in [*shipped, *(entry.load() for entry in entry_points(group=_GROUP))]:
+        if exporter.name in exporters:
             raise InvalidInput(what=f"The exporter {exporter.name}", why="two modules define it")
-        found[exporter.name] = exporter
-    return dict(sorted(found.items()))
+        exporters[exporter.name] = exporter
+    return dict(sorted(exporters.items()))
 
 
 def find_exporter(target: str) -> Exporter:
@@ -287,7 +280,20 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
     unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex[:12]}.unfinished")
     unfinished.mkdir()
     try:
-        exported = _write(ShardSource(store, manifest), exporter, unfinished)
+        with ExportOutput(unfinished) as output:
+            exporter.write(ShardSource(store, manifest), output)
+        report = ExportReport(
+            shard=manifest.id,
+            target=exporter.name,
+            version=exporter.version,
+            written_for=exporter.target,
+            rows=output.rows,
+            left_out=dict(sorted(output.left_out.items())),
+            counted=dict(sorted(output.counted.items())),
+            files=sorted(output.files),
+        )
+        text = json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n"
+        (unfinished / EXPORT_NAME).write_text(text, encoding="utf-8")
         _refuse_used(out)
         if out.exists():
             out.rmdir()
@@ -296,39 +302,15 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     sync_directory(out.parent)
-    return exported
+    return report
 
 
 def _refuse_used(out: Path) -> None:
     if not out.exists():
         return
+    why = "it is not empty; name one that is, or one that is not there yet"
     if not out.is_dir():
-        raise InvalidInput(what=f"The directory {out}", why="it is a file")
-    if next(out.iterdir(), None) is not None:
-        why = "it is not empty; name one that is, or one that is not there yet"
-        raise InvalidInput(what=f"The directory {out}", why=why)
-
-
-def _write(source: ShardSource, exporter: Exporter, folder: Path) -> ExportReport:
-    with ExportOutput(folder) as output:
-        exporter.write(source, output)
-    exported = ExportReport(
-        shard=source.manifest.id,
-        target=exporter.name,
-        version=exporter.version,
-        written_for=exporter.target,
-        rows=output.rows,
-        left_out=dict(sorted(output.left_out.items())),
-        counted=dict(sorted(output.counted.items())),
-        files=sorted(output.files),
-    )
-    text = json.dumps(asdict(exported), indent=2, ensure_ascii=False) + "\n"
-    (folder / EXPORT_NAME).write_text(text, encoding="utf-8")
-    return exported
-
-
-def _shipped() -> list[Any]:
-    package = importlib.import_module(_MODULES)
-    names = sorted(one.name for one in pkgutil.iter_modules(package.__path__))
-    modules = [importlib.import_module(f"{_MODULES}.{name}") for name in names]
-    return [module.EXPORTER for module in modules if hasattr(module, "EXPORTER")]
+        why = "it is a file"
+    elif next(out.iterdir(), None) is None:
+        return
+    raise InvalidInput(what=f"The directory {out}", why=why)

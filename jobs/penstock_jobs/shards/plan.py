@@ -1,29 +1,35 @@
-"""What a shard will be made of: selected sessions that are not excluded, cut into slices.
+"""What a shard will be made of: selected sessions that are not excluded, with their advantages and
+their side of the evaluation split.
 
 All of this is decided for whole sessions, before any token is read, and counted. The plan depends
 on the recipe and the snap alone.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
 
-from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import NothingToBuild
+from penstock_jobs.shards.exclusion import spread_over_chains
 from penstock_jobs.shards.exclusion.copies import find_copies
-from penstock_jobs.shards.exclusion.decision import ExclusionSources, exclude_sessions
-from penstock_jobs.shards.exclusion.reasons import spread_over_chains
-from penstock_jobs.shards.recipe import Recipe
+from penstock_jobs.shards.exclusion.decision import exclude_sessions, open_sources
+from penstock_jobs.shards.exclusion.near_duplicates import linked
+from penstock_jobs.shards.recipe import AdvantageKind, Recipe
 from penstock_jobs.shards.selection import KnownSessions, read_answer, select
-from penstock_jobs.shards.session_facts import SessionFacts, SnapshotQueries
-from penstock_jobs.shards.split import split
+from penstock_jobs.shards.session_facts import PinnedSessions, SessionFacts
 
-#: One task reads and writes a slice: whole groups, of about so many events.
-SLICE_EVENTS = 20_000
+#: How many sessions of all strata weigh as much as one's own stratum does by itself.
+SHRINK = 8.0
+
+Values = NDArray[np.float64]
+Codes = NDArray[np.int64]
 
 
 class LeftOutSession(NamedTuple):
@@ -36,15 +42,6 @@ class LeftOutSession(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ShardSlice:
-    """Rows of `ShardPlan.chosen` of whole groups, and the sessions to read for them."""
-
-    number: int
-    chosen: pa.Table
-    sessions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ShardPlan:
     #: CHOSEN_ROWS with `advantage` and `split`, in the order of a shard.
     chosen: pa.Table
@@ -54,71 +51,171 @@ class ShardPlan:
     left_out: Sequence[LeftOutSession]
     #: How many sessions the query named.
     asked: int
-
-    def slices(self) -> Iterator[ShardSlice]:
-        groups = self.chosen["group_id"].to_pylist()
-        sessions = self.chosen["session_id"].to_pylist()
-        start = number = events = 0
-        for at, session in enumerate(sessions):
-            begins = at > start and groups[at] != groups[at - 1]
-            if begins and events >= SLICE_EVENTS:
-                yield self._slice(number, start, at)
-                start, number, events = at, number + 1, 0
-            events += self.facts.profiles[session].events
-        yield self._slice(number, start, len(sessions))
-
-    def _slice(self, number: int, start: int, end: int) -> ShardSlice:
-        rows = self.chosen.slice(start, end - start)
-        chains = self.facts.links.whole_chains(rows["session_id"].to_pylist())
-        return ShardSlice(number, rows, tuple(sorted(chains)))
+    #: The versions of the suites whose tasks were looked for.
+    suites: Mapping[str, str]
+    #: The checkpoint that the recipe's channel pointed at.
+    counted_from: str | None
 
 
-def plan_shard(queries: SnapshotQueries, recipe: Recipe, sources: ExclusionSources) -> ShardPlan:
+def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     """Raises InvalidInput, RewardsPending, NothingToBuild, and what the query raises."""
-    answer = read_answer(queries.query(recipe.query), recipe.advantage.kind)
-    links = queries.links()
-    facts = queries.facts(links.with_origins(answer["session_id"].to_pylist()), links)
-    selection = select(answer, _known(queries, recipe, facts), recipe.target)
+    sources = open_sources(sessions, recipe)
+    answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
+    links = sessions.links()
+    facts = sessions.facts(links.with_origins(answer["session_id"].to_pylist()), links)
+    chains = {"session_id": list(facts.chains), "chain": list(facts.chains.values())}
+    known = KnownSessions(pa.table(chains, pa.schema(dict.fromkeys(chains, pa.string()))))
+    if recipe.target is not None:
+        version = recipe.target.definition.version
+        outcomes = sessions.outcomes(facts.chains, version)
+        known = replace(known, outcomes=outcomes, rewards=sessions.rewards(facts.chains, version))
+    selection = select(answer, known, recipe.target)
     chosen = selection.chosen
-    copies = find_copies(queries, chosen["session_id"].to_pylist(), links)
+    copies = find_copies(sessions, chosen["session_id"].to_pylist(), links)
     only_copies = spread_over_chains(copies.exclusions, facts.chains)
     exclusions = exclude_sessions(recipe, chosen, facts, only_copies, sources)
     left_out = [LeftOutSession(**row) for row in selection.left_out.to_pylist()]
     left_out += [LeftOutSession(session, *why) for session, why in exclusions.items()]
     excluded = pc.is_in(chosen["session_id"], pa.array(exclusions, pa.string()))
-    kept = chosen.filter(pc.invert(excluded))
-    kept = kept.append_column("split", pa.array(_sides(kept, recipe, facts), pa.string()))
+    chosen = chosen.filter(pc.invert(excluded))
+    chosen = chosen.append_column("split", pa.array(_sides(chosen, recipe, facts), pa.string()))
     if recipe.split.keep != "both":
-        on_side = pc.equal(kept["split"], recipe.split.keep)
-        others = kept.filter(pc.invert(on_side))["session_id"].to_pylist()
+        on_side = pc.equal(chosen["split"], recipe.split.keep)
+        others = chosen.filter(pc.invert(on_side))["session_id"].to_pylist()
         left_out += [LeftOutSession(session, "other_side") for session in others]
-        kept = kept.filter(on_side)
-    if not kept.num_rows:
+        chosen = chosen.filter(on_side)
+    if not chosen.num_rows:
         why = count_reasons(left_out) or "none was named"
         raise NothingToBuild(recipe=recipe.name, asked=answer.num_rows, why=why)
-    kept = kept.append_column("advantage", advantages(kept, recipe.advantage.kind))
-    return ShardPlan(kept, facts, copies.by_session, left_out, answer.num_rows)
+    return ShardPlan(
+        chosen=chosen.append_column("advantage", advantages(chosen, recipe.advantage.kind)),
+        facts=facts,
+        copies=copies.by_session,
+        left_out=left_out,
+        asked=answer.num_rows,
+        suites=dict(sorted((suite.suite, suite.version) for suite in sources.suites)),
+        counted_from=sources.served.current if sources.served else None,
+    )
 
 
 def count_reasons(left_out: Iterable[LeftOutSession]) -> str:
-    counts = sorted(Counter(one.reason for one in left_out).items())
+    counts = sorted(Counter(session.reason for session in left_out).items())
     return ", ".join(f"{reason} {count}" for reason, count in counts)
 
 
-def _known(queries: SnapshotQueries, recipe: Recipe, facts: SessionFacts) -> KnownSessions:
-    sessions = facts.chain_table()
-    if recipe.target is None:
-        return KnownSessions(sessions)
-    version = recipe.target.definition.version
-    outcomes = queries.outcomes(facts.chains, version)
-    return KnownSessions(sessions, outcomes, queries.rewards(facts.chains, version))
+# The evaluation split
 
 
 def _sides(chosen: pa.Table, recipe: Recipe, facts: SessionFacts) -> list[str]:
     sessions = chosen["session_id"].to_pylist()
-    keys = [[facts.links.origin(one) for one in sessions], chosen["group_id"].to_pylist()]
+    keys = [[facts.links.origin(name) for name in sessions], chosen["group_id"].to_pylist()]
     if recipe.split.by == "user":
-        keys.append([facts.profiles[one].user for one in sessions])
+        keys.append([facts.profiles[name].user for name in sessions])
     elif recipe.split.by == "repo":
-        keys.append([facts.profiles[one].repo for one in sessions])
-    return split(keys, recipe.split.eval, recipe.seed)
+        keys.append([facts.profiles[name].repo for name in sessions])
+    return split_sides(keys, recipe.split.eval, recipe.seed)
+
+
+def split_sides(keys: Sequence[Sequence[str | None]], eval_share: float, seed: int) -> list[str]:
+    """`train` or `eval` for each session: a shard keeps the latter for evaluation. `keys` are
+    columns over the sessions, narrow ones first: sessions with an equal key are on one side, and
+    where keys overlap, all that is linked is. None links with nothing.
+
+    The seed and the least name of what is linked decide. So a side does not depend on the order of
+    sessions, and a new session moves only those that it links."""
+    count = len(keys[0])
+    starts: list[int] = []
+    ends: list[int] = []
+    for column in keys:
+        first: dict[str, int] = {}
+        for place, key in enumerate(column):
+            if key is not None:
+                starts.append(first.setdefault(key, place))
+                ends.append(place)
+    roots = linked(count, np.array(starts, np.int64), np.array(ends, np.int64)).tolist()
+    names: dict[int, str] = {}
+    for place, root in enumerate(roots):
+        # By the widest key, so that a new session of a user joins the others.
+        known = (key for column in reversed(keys) if (key := column[place]) is not None)
+        name = next(known, "")
+        names[root] = min(names.get(root, name), name)
+    bound = round(eval_share * 2**64)
+    return ["eval" if _lot(names[root], seed) < bound else "train" for root in roots]
+
+
+def _lot(name: str, seed: int) -> int:
+    text = f"split:{name}".encode("utf-8", "surrogatepass")
+    return xxhash.xxh3_64_intdigest(text, seed % 2**64)
+
+
+# Advantages
+
+
+def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
+    """How much better each session was than what it is measured against, for each row of
+    CHOSEN_ROWS, whatever their order.
+
+        group     reward − mean of its group. It is not divided by the deviation: that would blow
+                  up the smallest differences where all attempts are about equally good.
+        stratum   reward − baseline, for production traffic with one sample a prompt:
+
+                      Σ rewards of the others of its stratum + K · mean of all others
+                      ─────────────────────────────────────────────────────────────────
+                                  count of the others of its stratum + K
+
+                  The session's own reward is in neither mean. So the baseline does not depend on
+                  what the model did in it, and the gradient stays unbiased in the smallest
+                  stratum. K = SHRINK steadies small strata with the overall mean.
+        none      null.
+
+    All of these count chains: a chain is worth the mean of its sessions, counts once, and is left
+    out of its own baseline as a whole. In a group of one the advantage is 0. A session without a
+    reward has no advantage and is in no mean; nor has one whose shard has no other session."""
+    if kind == "none":
+        return pa.nulls(chosen.num_rows, pa.float64())
+    rewards = np.asarray(chosen["reward"].to_numpy(zero_copy_only=False), np.float64)
+    chains = _codes(chosen["chain"])
+    worth = _means(rewards, chains)
+    # The group or stratum of each chain: its sessions have the same.
+    parents = np.zeros(len(worth), np.int64)
+    parents[chains] = _codes(chosen["group_id" if kind == "group" else "stratum"])
+    grouped = kind == "group"
+    baseline = _means(worth, parents)[parents] if grouped else _baselines(worth, parents)
+    return pa.array(rewards - baseline[chains], from_pandas=True)
+
+
+def _baselines(worth: Values, strata: Codes) -> Values:
+    known = ~np.isnan(worth)
+    total, count = _sums(worth, np.zeros(len(worth), np.int64))
+    totals, counts = _sums(worth, strata)
+    own = np.where(known, worth, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        others = count.sum() - known
+        overall = (total.sum() - own) / others
+    of_stratum = totals[strata] - own
+    baselines = (of_stratum + SHRINK * overall) / (counts[strata] - known + SHRINK)
+    return np.where(others > 0, baselines, np.nan)
+
+
+def _means(values: Values, codes: Codes) -> Values:
+    totals, counts = _sums(values, codes)
+    with np.errstate(invalid="ignore"):
+        return totals / counts
+
+
+def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
+    """Sums and counts of the known values of each code. Numbers are added in their own order, so
+    that the order of rows does not change the last bit."""
+    count = int(codes.max()) + 1 if len(codes) else 0
+    known = np.flatnonzero(~np.isnan(values))
+    order = known[np.lexsort((values[known], codes[known]))]
+    totals = np.zeros(count)
+    np.add.at(totals, codes[order], values[order])
+    return totals, np.bincount(codes[order], minlength=count).astype(np.float64)
+
+
+def _codes(column: pa.ChunkedArray) -> Codes:
+    """The same numbers for the same texts in any order; null is a text like any other."""
+    texts = ["" if text is None else f"={text}" for text in column.to_pylist()]
+    _, codes = np.unique(np.array(texts, object), return_inverse=True)
+    return codes.astype(np.int64)

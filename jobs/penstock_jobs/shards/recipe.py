@@ -5,28 +5,25 @@ comment or another order of keys does not make another shard.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import (
-    choice,
-    duration_s,
-    flag,
+    NotNegative,
+    Positive,
+    Seconds,
     parse_toml,
+    read_section,
     read_text,
     refuse_unknown,
-    share,
     table,
     text,
-    text_or_none,
-    texts,
     whole,
-    whole_or_none,
 )
 from penstock_jobs.rewards.definition import Definition, find_definition, shipped
 
@@ -48,7 +45,7 @@ class Tokens:
     tokenizer: str | None = None
     template: str | None = None
     #: Of a sequence, and of a row of packed ones.
-    max_length: int = 32_768
+    max_length: Positive = 32_768
     pack: bool = False
 
 
@@ -57,10 +54,10 @@ class RewardChoice:
     """`wait`: nothing is built while a reward is pending. `drop`: such sessions are left out."""
 
     pending: Pending
-    #: A name of those that come with Penstock, or a file, relative to the recipe.
+    #: The name of a definition that comes with Penstock, or a file relative to the recipe.
     definition: str = "default"
     #: Takes the place of the definition's own horizons.
-    horizon_s: int | None = None
+    horizon_s: NotNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,8 @@ class Staleness:
 
     channel: str | None = None
     checkpoint: str | None = None
-    max_versions: int | None = None
-    max_age_s: int | None = None
+    max_versions: NotNegative | None = None
+    max_age_s: Seconds | None = None
 
 
 @dataclass(frozen=True)
@@ -93,20 +90,20 @@ class Exclude:
     suites: tuple[str, ...] = ()
     consent: Consent = "train"
     #: Texts of a suite's tasks are compared by runs of so many words.
-    overlap_words: int = 13
-    #: Left out from this share of a task's runs on.
+    overlap_words: Positive = 13
+    #: A session with this share of a task's runs, or more, is left out.
     overlap_min: float = 0.1
     near_duplicates: bool = False
-    #: From which similarity on two count as one: the share of common shingles.
+    #: Two sessions with this similarity, or more, count as one: their share of common shingles.
     similarity_min: float = 0.8
-    max_per_user: int | None = None
-    max_per_repo: int | None = None
+    max_per_user: Positive | None = None
+    max_per_repo: Positive | None = None
 
 
 @dataclass(frozen=True)
-class SplitChoice:
+class EvaluationSplit:
     eval: float = 0.0
-    #: Never on both sides, like groups and chains.
+    #: Sessions of one user or repository are never on both sides, like groups and chains.
     by: SplitBy = "user"
     #: The side that the shard holds. Sessions of the other are left out, and counted.
     keep: KeptSide = "both"
@@ -116,9 +113,24 @@ class SplitChoice:
 class OutputSizes:
     """Without a size, that of the settings counts."""
 
-    max_sessions: int | None = None
-    file_bytes: int | None = None
-    row_group_bytes: int | None = None
+    max_sessions: Positive | None = None
+    file_bytes: Positive | None = None
+    row_group_bytes: Positive | None = None
+
+
+#: The sections of a recipe, which are fields of `Recipe` too.
+_SECTIONS: Mapping[str, type[Any]] = {
+    "tokens": Tokens,
+    "reward": RewardChoice,
+    "advantage": Advantage,
+    "staleness": Staleness,
+    "exclude": Exclude,
+    "split": EvaluationSplit,
+    "output": OutputSizes,
+}
+_KEYS = ("name", "query", "as_of", "seed")
+#: Fields of `Recipe` that the canonical form leaves out. The manifest has the query beside it.
+_NOT_CANONICAL = ("query", "as_of", "target", "directory")
 
 
 @dataclass(frozen=True)
@@ -135,69 +147,59 @@ class Recipe:
     advantage: Advantage = field(default_factory=Advantage)
     staleness: Staleness = field(default_factory=Staleness)
     exclude: Exclude = field(default_factory=Exclude)
-    split: SplitChoice = field(default_factory=SplitChoice)
+    split: EvaluationSplit = field(default_factory=EvaluationSplit)
     output: OutputSizes = field(default_factory=OutputSizes)
     #: The definition that `reward` names.
     target: RewardTarget | None = field(default=None, compare=False)
     directory: Path = field(default=Path(), compare=False)
 
     def path(self, name: str) -> Path:
-        """Of a file that the recipe names."""
+        """The path of a file that the recipe names."""
         return self.directory / name
 
     @property
     def canonical(self) -> str:
-        """Everything in it, defaults included, as JSON. The query is kept apart from it."""
-        said = asdict(replace(self, target=None))
-        del said["query"], said["directory"], said["as_of"], said["target"]
-        return msgspec.json.encode(said, order="deterministic").decode()
-
-
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "tokens": ("source", "tokenizer", "template", "max_length", "pack"),
-    "reward": ("definition", "horizon_s", "pending"),
-    "advantage": ("kind",),
-    "staleness": ("channel", "checkpoint", "max_versions", "max_age"),
-    "exclude": (
-        "suites", "consent", "overlap_words", "overlap_min", "near_duplicates", "similarity_min",
-        "max_per_user", "max_per_repo",
-    ),
-    "split": ("eval", "by", "keep"),
-    "output": ("max_sessions", "file_bytes", "row_group_bytes"),
-}  # fmt: skip
-_TOP = ("name", "query", "as_of", "seed", *_KEYS)
+        """The recipe with all defaults, as JSON."""
+        names = [entry.name for entry in fields(self) if entry.name not in _NOT_CANONICAL]
+        values = {name: getattr(self, name) for name in names}
+        return msgspec.json.encode(values, order="sorted").decode()
 
 
 def load_recipe(path: Path) -> Recipe:
     """Raises InvalidInput, which names the key and the nearest known one."""
-    where = str(path)
-    found = parse_toml(read_text(path), where)
-    refuse_unknown(found, _TOP, where)
-    parts = {name: table(found, name, where) for name in _KEYS}
-    for name, keys in _KEYS.items():
-        refuse_unknown(parts[name], keys, f"{where}, [{name}]")
-    query_file = text(found, "query", where)
-    reward = _reward(parts["reward"], f"{where}, [reward]") if "reward" in found else None
+    where, directory = str(path), path.parent
+    document = parse_toml(read_text(path), where)
+    refuse_unknown(document, (*_KEYS, *_SECTIONS), where)
+    tables = {name: table(document, name, where) for name in _SECTIONS}
+    query_file = text(document, "query", where)
+    query = read_text(directory / query_file)
+    if not query.strip():
+        raise InvalidInput(what=f"The query {directory / query_file}", why="it is empty")
+    if "reward" not in document:
+        del tables["reward"]
+    elif "pending" not in tables["reward"]:
+        why = 'it does not say what becomes of pending rewards: pending = "wait" or "drop"'
+        raise InvalidInput(what=f"{where}, [reward]", why=why)
+    sections: dict[str, Any] = {
+        name: read_section(_SECTIONS[name], section, f"{where}, [{name}]")
+        for name, section in tables.items()
+    }
+    exclude = sections["exclude"]
+    sections["exclude"] = replace(exclude, suites=tuple(sorted(set(exclude.suites))))
     recipe = Recipe(
-        name=text(found, "name", where),
-        query=_query(path.parent / query_file),
+        name=text(document, "name", where),
+        query=query,
         query_file=query_file,
-        as_of=_as_of(found, where),
-        seed=whole(found, "seed", 0, where, least=0),
-        tokens=_tokens(parts["tokens"], f"{where}, [tokens]"),
-        reward=reward,
-        advantage=_advantage(parts["advantage"], f"{where}, [advantage]"),
-        staleness=_staleness(parts["staleness"], f"{where}, [staleness]"),
-        exclude=_exclude(parts["exclude"], f"{where}, [exclude]"),
-        split=_split(parts["split"], f"{where}, [split]"),
-        output=_output(parts["output"], f"{where}, [output]"),
-        target=None if reward is None else read_target(reward, path.parent),
-        directory=path.parent,
+        as_of=_read_as_of(document.get("as_of", "latest"), where),
+        seed=whole(document, "seed", 0, where, least=0),
+        directory=directory,
+        **sections,
     )
-    if recipe.advantage.kind != "none" and recipe.reward is None:
-        why = f"kind is {recipe.advantage.kind!r}, and there is no [reward] to take it from"
-        raise InvalidInput(what=f"{where}, [advantage]", why=why)
-    return recipe
+    for section, problem in _contradictions(recipe):
+        raise InvalidInput(what=f"{where}, [{section}]", why=problem)
+    if recipe.reward is None:
+        return recipe
+    return replace(recipe, target=read_target(recipe.reward, directory))
 
 
 def read_target(reward: RewardChoice, directory: Path) -> RewardTarget:
@@ -231,15 +233,7 @@ def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
     return definition if terms == definition.terms else replace(definition, terms=terms)
 
 
-def _query(path: Path) -> str:
-    query = read_text(path)
-    if not query.strip():
-        raise InvalidInput(what=f"The query {path}", why="it is empty")
-    return query
-
-
-def _as_of(found: Mapping[str, Any], where: str) -> str:
-    value = found.get("as_of", "latest")
+def _read_as_of(value: Any, where: str) -> str:
     if isinstance(value, datetime):  # TOML has times of its own
         if value.tzinfo is None:
             raise InvalidInput(what=where, why=f"as_of has no time zone: {value.isoformat()}")
@@ -247,82 +241,28 @@ def _as_of(found: Mapping[str, Any], where: str) -> str:
     return text({"as_of": value}, "as_of", where)
 
 
-def _tokens(found: Mapping[str, Any], where: str) -> Tokens:
-    tokens = Tokens(
-        source=choice(found, "source", get_args(Source), Tokens.source, where),
-        tokenizer=text_or_none(found, "tokenizer", where),
-        template=text_or_none(found, "template", where),
-        max_length=whole(found, "max_length", Tokens.max_length, where, least=1),
-        pack=flag(found, "pack", Tokens.pack, where),
-    )
-    if tokens.tokenizer is None and tokens.source != "engine":
-        why = f"source is {tokens.source!r}, which needs a tokenizer: its tokenizer.json"
-        raise InvalidInput(what=where, why=why)
-    return tokens
-
-
-def _reward(found: Mapping[str, Any], where: str) -> RewardChoice:
-    if "pending" not in found:
-        why = 'it does not say what becomes of pending rewards: pending = "wait" or "drop"'
-        raise InvalidInput(what=where, why=why)
-    return RewardChoice(
-        pending=choice(found, "pending", get_args(Pending), None, where),
-        definition=text_or_none(found, "definition", where) or RewardChoice.definition,
-        horizon_s=whole_or_none(found, "horizon_s", where, least=0),
-    )
-
-
-def _advantage(found: Mapping[str, Any], where: str) -> Advantage:
-    return Advantage(choice(found, "kind", get_args(AdvantageKind), Advantage.kind, where))
-
-
-def _staleness(found: Mapping[str, Any], where: str) -> Staleness:
-    staleness = Staleness(
-        channel=text_or_none(found, "channel", where),
-        checkpoint=text_or_none(found, "checkpoint", where),
-        max_versions=whole_or_none(found, "max_versions", where, least=0),
-        max_age_s=duration_s(found, "max_age", where),
-    )
-    behind = [name for name in (staleness.channel, staleness.checkpoint) if name is not None]
-    if len(behind) > 1:
-        raise InvalidInput(what=where, why="it names a channel and a checkpoint: take one of them")
-    if behind and staleness.max_versions is None:
-        why = f"max_versions has to say how far behind {behind[0]} a session may be"
-        raise InvalidInput(what=where, why=why)
-    if staleness.max_versions is not None and not behind:
+def _contradictions(recipe: Recipe) -> list[tuple[str, str]]:
+    """Sections that cannot be followed as they are written, with the reason."""
+    problems = [
+        ("exclude", f"{key} = 0 would leave out everything")
+        for key in ("overlap_min", "similarity_min")
+        if not getattr(recipe.exclude, key)
+    ]
+    source, staleness = recipe.tokens.source, recipe.staleness
+    if recipe.tokens.tokenizer is None and source != "engine":
+        why = f"source is {source!r}, which needs a tokenizer: its tokenizer.json"
+        problems.append(("tokens", why))
+    references = [name for name in (staleness.channel, staleness.checkpoint) if name is not None]
+    if len(references) > 1:
+        why = "it names a channel and a checkpoint: take one of them"
+        problems.append(("staleness", why))
+    if references and staleness.max_versions is None:
+        why = f"max_versions has to say how far behind {references[0]} a session may be"
+        problems.append(("staleness", why))
+    if staleness.max_versions is not None and not references:
         why = "max_versions needs a channel or a checkpoint to count back from"
-        raise InvalidInput(what=where, why=why)
-    return staleness
-
-
-def _exclude(found: Mapping[str, Any], where: str) -> Exclude:
-    return Exclude(
-        suites=tuple(sorted(set(texts(found, "suites", where)))),
-        consent=choice(found, "consent", get_args(Consent), Exclude.consent, where),
-        overlap_words=whole(found, "overlap_words", Exclude.overlap_words, where, least=1),
-        overlap_min=_above_none(found, "overlap_min", Exclude.overlap_min, where),
-        near_duplicates=flag(found, "near_duplicates", Exclude.near_duplicates, where),
-        similarity_min=_above_none(found, "similarity_min", Exclude.similarity_min, where),
-        max_per_user=whole_or_none(found, "max_per_user", where, least=1),
-        max_per_repo=whole_or_none(found, "max_per_repo", where, least=1),
-    )
-
-
-def _above_none(found: Mapping[str, Any], key: str, default: float, where: str) -> float:
-    value = share(found, key, default, where)
-    if not value:
-        raise InvalidInput(what=where, why=f"{key} = 0 would leave out everything")
-    return value
-
-
-def _split(found: Mapping[str, Any], where: str) -> SplitChoice:
-    return SplitChoice(
-        eval=share(found, "eval", SplitChoice.eval, where),
-        by=choice(found, "by", get_args(SplitBy), SplitChoice.by, where),
-        keep=choice(found, "keep", get_args(KeptSide), SplitChoice.keep, where),
-    )
-
-
-def _output(found: Mapping[str, Any], where: str) -> OutputSizes:
-    names = _KEYS["output"]
-    return OutputSizes(**{name: whole_or_none(found, name, where, least=1) for name in names})
+        problems.append(("staleness", why))
+    if recipe.advantage.kind != "none" and recipe.reward is None:
+        why = f"kind is {recipe.advantage.kind!r}, and there is no [reward] to take it from"
+        problems.append(("advantage", why))
+    return problems

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,122 +20,50 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidInput
 from penstock.toml_document import refuse_unknown
 from penstock_jobs.rewards.credit import ChainMember, ChainPart, standings, together
-from penstock_jobs.rewards.definition import Definition, Standing
+from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 
+
+def _needed(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+#: The answer of a recipe's query.
 ASKED_ROWS = pa.schema(
     [
-        pa.field("session_id", pa.string(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
+        _needed("session_id", pa.string()),
+        _needed("weight", pa.float64()),
         pa.field("group_id", pa.string()),
         pa.field("stratum", pa.string()),
     ]
 )
-
-
-def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
-    """The query's answer as ASKED_ROWS. Raises InvalidInput, which names the column or the row."""
-    names = answer.column_names
-    if "session_id" not in names:
-        why = f"it selects no session_id; its columns are {', '.join(names)}"
-        raise InvalidInput(what="The recipe's query", why=why)
-    refuse_unknown(names, ASKED_ROWS.names, "the columns of the recipe's query")
-    if len(set(names)) < len(names):
-        raise InvalidInput(what="The recipe's query", why="it selects a column twice")
-    for wanted, column in (("group", "group_id"), ("stratum", "stratum")):
-        if kind == wanted and column not in names:
-            why = f"the advantage is by {wanted}, and it selects no {column}"
-            raise InvalidInput(what="The recipe's query", why=why)
-    sessions = _texts(answer, "session_id")
-    _refuse_bad_ids(sessions)
-    return pa.table(
-        [sessions, _weights(answer), _texts(answer, "group_id"), _texts(answer, "stratum")],
-        schema=ASKED_ROWS,
-    )
-
-
-def _texts(answer: pa.Table, name: str) -> pa.ChunkedArray:
-    if name not in answer.column_names:
-        return pa.chunked_array([pa.nulls(answer.num_rows, pa.string())])
-    column = answer[name]
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    text = any(is_text(kind) for is_text in _TEXT_TYPES)
-    if not text and (name == "session_id" or not _names_something(kind)):
-        why = f"{name} has to be a text, and is {kind}"
-        raise InvalidInput(what="The recipe's query", why=why)
-    return column.cast(pa.string())
-
-
-_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-
-
-def _names_something(kind: pa.DataType) -> bool:
-    """Other types whose values name a group well. Fractions do not: 0.1 has many spellings."""
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind))
-
-
-def _weights(answer: pa.Table) -> pa.ChunkedArray:
-    if "weight" not in answer.column_names:
-        return pa.chunked_array([pa.repeat(1.0, answer.num_rows)])
-    kind, types = answer["weight"].type, pa.types
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
-        why = f"weight has to be a number, and is {kind}"
-        raise InvalidInput(what="The recipe's query", why=why)
-    weights = answer["weight"].cast(pa.float64())
-    good = pc.fill_null(pc.and_(pc.is_finite(weights), pc.greater_equal(weights, 0.0)), False)
-    if (bad := pc.index(good, False).as_py()) >= 0:
-        session = answer["session_id"][bad].as_py()
-        why = f"the weight of {session} is {weights[bad].as_py()}, and has to be 0 or more"
-        raise InvalidInput(what="The recipe's query", why=why)
-    return weights
-
-
-def _refuse_bad_ids(sessions: pa.ChunkedArray) -> None:
-    if sessions.null_count:
-        row = pc.index(sessions.is_null(), True).as_py() + 1
-        raise InvalidInput(what="The recipe's query", why=f"row {row} has no session_id")
-    counts = pc.value_counts(sessions)
-    twice = pc.greater(counts.field("counts"), 1)
-    if pc.any(twice).as_py():
-        [first, *_] = counts.filter(twice).to_pylist()
-        why = f"it names the session {first['values']} {first['counts']} times; once is enough"
-        raise InvalidInput(what="The recipe's query", why=why)
-
-
-SelectionReason = Literal["not_in_lake", "no_reward", "pending", "censored", "excluded"]
-
 _COMPONENT = pa.struct(
-    [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("value", pa.float64(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
-    ]
+    [_needed("name", pa.string()), _needed("value", pa.float64()), _needed("weight", pa.float64())]
 )
 #: Sorted by group, chain and session.
 CHOSEN_ROWS = pa.schema(
     [
-        pa.field("session_id", pa.string(), nullable=False),
+        _needed("session_id", pa.string()),
         #: The session that the work began with.
-        pa.field("chain", pa.string(), nullable=False),
+        _needed("chain", pa.string()),
         #: Where the query names none, the chain.
-        pa.field("group_id", pa.string(), nullable=False),
+        _needed("group_id", pa.string()),
         pa.field("stratum", pa.string()),
-        pa.field("weight", pa.float64(), nullable=False),
+        _needed("weight", pa.float64()),
         #: Null where the recipe asks for none.
         pa.field("reward", pa.float64()),
         #: scored or negative_by_rule.
         pa.field("outcome", pa.string()),
         #: As they were scored, with the definition's weights; by name.
-        pa.field("components", pa.list_(_COMPONENT), nullable=False),
+        _needed("components", pa.list_(_COMPONENT)),
     ]
 )
 LEFT_OUT_ROWS = pa.schema(
     [
-        pa.field("session_id", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
+        _needed("session_id", pa.string()),
+        _needed("reason", pa.string()),
         pa.field("detail", pa.string()),
     ]
 )
@@ -162,58 +90,104 @@ class KnownSessions:
     rewards: pa.Table | None = None
 
 
+# The query's answer
+
+
+def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
+    """The answer as ASKED_ROWS. Raises InvalidInput, which names the column or the row."""
+    names = answer.column_names
+    if "session_id" not in names:
+        raise _unusable(f"it selects no session_id; its columns are {', '.join(names)}")
+    refuse_unknown(names, ASKED_ROWS.names, "the columns of the recipe's query")
+    if len(set(names)) < len(names):
+        raise _unusable("it selects a column twice")
+    for needed_by, column in (("group", "group_id"), ("stratum", "stratum")):
+        if kind == needed_by and column not in names:
+            raise _unusable(f"the advantage is by {needed_by}, and it selects no {column}")
+    sessions = _texts(answer, "session_id")
+    if sessions.null_count:
+        row = pc.index(sessions.is_null(), True).as_py() + 1
+        raise _unusable(f"row {row} has no session_id")
+    counts = pc.value_counts(sessions)
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()
+    if repeated:
+        session, count = repeated[0]["values"], repeated[0]["counts"]
+        raise _unusable(f"it names the session {session} {count} times; once is enough")
+    return pa.table(
+        [sessions, _weights(answer), _texts(answer, "group_id"), _texts(answer, "stratum")],
+        schema=ASKED_ROWS,
+    )
+
+
+def _unusable(why: str) -> InvalidInput:
+    return InvalidInput(what="The recipe's query", why=why)
+
+
+def _texts(answer: pa.Table, name: str) -> pa.ChunkedArray:
+    """Groups and strata may be numbers too, but not fractions: 0.1 has many spellings."""
+    if name not in answer.column_names:
+        return pa.chunked_array([pa.nulls(answer.num_rows, pa.string())])
+    column, types = answer[name], pa.types
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    allowed = [types.is_string, types.is_large_string, types.is_string_view]
+    if name != "session_id":
+        allowed += [types.is_integer, types.is_boolean, types.is_null]
+    if not any(is_allowed(kind) for is_allowed in allowed):
+        raise _unusable(f"{name} has to be a text, and is {kind}")
+    return column.cast(pa.string())
+
+
+def _weights(answer: pa.Table) -> pa.ChunkedArray:
+    if "weight" not in answer.column_names:
+        return pa.chunked_array([pa.repeat(1.0, answer.num_rows)])
+    kind, types = answer["weight"].type, pa.types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
+        raise _unusable(f"weight has to be a number, and is {kind}")
+    weights = answer["weight"].cast(pa.float64())
+    good = pc.fill_null(pc.and_(pc.is_finite(weights), pc.greater_equal(weights, 0.0)), False)
+    if (bad := pc.index(good, False).as_py()) >= 0:
+        session = answer["session_id"][bad].as_py()
+        raise _unusable(
+            f"the weight of {session} is {weights[bad].as_py()}, and has to be 0 or more"
+        )
+    return weights
+
+
+# Selection
+
+
 def select(asked: pa.Table, known: KnownSessions, target: RewardTarget | None) -> Selection:
     """`asked` is ASKED_ROWS, as `read_answer` gives it. Raises RewardsPending where the recipe
     waits, and InvalidInput where a chain is in two groups."""
     chains = _looked_up(known.sessions, "chain", asked["session_id"])
-    there = chains.is_valid()
-    lost = _left_out(asked["session_id"].filter(pc.invert(there)), "not_in_lake")
-    asked = asked.filter(there).append_column("chain", chains.filter(there))
+    in_lake = chains.is_valid()
+    missing = asked["session_id"].filter(pc.invert(in_lake))
+    reasons = pa.repeat("not_in_lake", len(missing))
+    left_out = pa.table([missing, reasons, pa.nulls(len(missing), pa.string())], LEFT_OUT_ROWS)
+    asked = asked.filter(in_lake).append_column("chain", chains.filter(in_lake))
     asked = _with_groups(_with_strata(asked))
+    count = asked.num_rows
     if target is None:
-        return _selection(_unrewarded(asked), [lost])
-    judged = _judged(asked, known, target)
-    waiting = judged.filter(pc.equal(judged["reason"], "pending"))
-    if waiting.num_rows and target.pending == "wait":
-        raise _pending(waiting, asked.num_rows, target.definition)
-    out = judged.filter(judged["reason"].is_valid()).select(LEFT_OUT_ROWS.names)
-    kept = judged["reason"].is_null()
-    chosen = asked.filter(kept)
-    judged = judged.filter(kept)
-    components = _components(chosen, known, target.definition)
-    for name, column in (
-        ("reward", judged["value"]),
-        ("outcome", judged["outcome"]),
-        ("components", components),
-    ):
-        chosen = chosen.append_column(name, column)
-    return _selection(chosen, [lost, out.cast(LEFT_OUT_ROWS)])
-
-
-def _selection(chosen: pa.Table, left_out: list[pa.Table]) -> Selection:
-    chosen = chosen.select(CHOSEN_ROWS.names).cast(CHOSEN_ROWS)
+        empty = pa.ListArray.from_arrays(np.zeros(count + 1, np.int32), pa.array([], _COMPONENT))
+        rewards = [pa.nulls(count, pa.float64()), pa.nulls(count, pa.string()), empty]
+    else:
+        judged = _judged(asked, known, target)
+        waiting = judged.filter(pc.equal(judged["reason"], "pending"))
+        if waiting.num_rows and target.pending == "wait":
+            raise _pending(waiting, count, target.definition)
+        refused = judged.filter(judged["reason"].is_valid()).select(LEFT_OUT_ROWS.names)
+        left_out = pa.concat_tables([left_out, refused.cast(LEFT_OUT_ROWS)])
+        is_chosen = judged["reason"].is_null()
+        asked, judged = asked.filter(is_chosen), judged.filter(is_chosen)
+        components = _components(asked, known, target.definition)
+        rewards = [judged["value"], judged["outcome"], components]
+    for name, column in zip(("reward", "outcome", "components"), rewards, strict=True):
+        asked = asked.append_column(name, column)
     order = [(name, "ascending") for name in ("group_id", "chain", "session_id")]
     return Selection(
-        chosen.sort_by(order).combine_chunks(),
-        pa.concat_tables(left_out).sort_by("session_id").combine_chunks(),
+        asked.select(CHOSEN_ROWS.names).cast(CHOSEN_ROWS).sort_by(order).combine_chunks(),
+        left_out.sort_by("session_id").combine_chunks(),
     )
-
-
-def _left_out(sessions: pa.ChunkedArray, reason: SelectionReason) -> pa.Table:
-    count = len(sessions)
-    columns = [sessions, pa.repeat(reason, count), pa.nulls(count, pa.string())]
-    return pa.table(columns, schema=LEFT_OUT_ROWS)
-
-
-def _unrewarded(asked: pa.Table) -> pa.Table:
-    count = asked.num_rows
-    asked = asked.append_column("reward", pa.nulls(count, pa.float64()))
-    asked = asked.append_column("outcome", pa.nulls(count, pa.string()))
-    empty = pa.ListArray.from_arrays(np.zeros(count + 1, np.int32), pa.array([], _COMPONENT))
-    return asked.append_column("components", empty)
-
-
-# Chains
 
 
 def _with_groups(asked: pa.Table) -> pa.Table:
@@ -222,26 +196,25 @@ def _with_groups(asked: pa.Table) -> pa.Table:
     per_chain = named.group_by("chain").aggregate([("group_id", "min"), ("group_id", "max")])
     apart = per_chain.filter(pc.not_equal(per_chain["group_id_min"], per_chain["group_id_max"]))
     if apart.num_rows:
-        [one, *_] = apart.sort_by("chain").to_pylist()
-        why = (
-            f"the sessions of the chain of {one['chain']} are in two groups, "
-            f"{one['group_id_min']} and {one['group_id_max']}"
+        [first, *_] = apart.sort_by("chain").to_pylist()
+        groups = f"{first['group_id_min']} and {first['group_id_max']}"
+        raise _unusable(
+            f"the sessions of the chain of {first['chain']} are in two groups, {groups}"
         )
-        raise InvalidInput(what="The recipe's query", why=why)
-    found = _looked_up(per_chain, "group_id_min", asked["chain"], key="chain")
+    groups = _looked_up(per_chain, "group_id_min", asked["chain"], key="chain")
     place = asked.column_names.index("group_id")
-    return asked.set_column(place, "group_id", pc.coalesce(found, asked["chain"]))
+    return asked.set_column(place, "group_id", pc.coalesce(groups, asked["chain"]))
 
 
 def _with_strata(asked: pa.Table) -> pa.Table:
     """A chain is in the stratum of its first session, else of the least that names one."""
-    first = pc.equal(asked["session_id"], asked["chain"])
-    rows = asked.select(["chain", "stratum", "session_id"]).append_column("later", pc.invert(first))
-    order = [(name, "ascending") for name in ("chain", "later", "session_id")]
-    rows = rows.sort_by(order)
-    counted = rows.group_by("chain", use_threads=False).aggregate([("stratum", "first")])
-    found = _looked_up(counted, "stratum_first", asked["chain"], key="chain")
-    return asked.set_column(asked.column_names.index("stratum"), "stratum", found)
+    is_first = pc.equal(asked["session_id"], asked["chain"])
+    rows = asked.select(["chain", "stratum", "session_id"])
+    rows = rows.append_column("later", pc.invert(is_first))
+    rows = rows.sort_by([(name, "ascending") for name in ("chain", "later", "session_id")])
+    per_chain = rows.group_by("chain", use_threads=False).aggregate([("stratum", "first")])
+    strata = _looked_up(per_chain, "stratum_first", asked["chain"], key="chain")
+    return asked.set_column(asked.column_names.index("stratum"), "stratum", strata)
 
 
 # Rewards
@@ -252,71 +225,72 @@ def _judged(asked: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.T
     sessions = asked["session_id"]
     outcomes = _current(known.outcomes, target.definition)
     at = pc.index_in(sessions, value_set=outcomes["session_id"].combine_chunks())
-    found = outcomes.select(["outcome", "reason", "value", "due_at"]).take(at)
-    kinds, why = found["outcome"], found["reason"]
-    values, due_at = found["value"].cast(pa.float64()), found["due_at"]
+    outcomes = outcomes.select(["outcome", "reason", "value", "due_at"]).take(at)
+    kinds, details = outcomes["outcome"], outcomes["reason"]
+    values, due_at = outcomes["value"].cast(pa.float64()), outcomes["due_at"]
     if target.recombined:
-        kinds, why, values, due_at = _put_together(asked, known, target.definition, found)
+        kinds, details, values, due_at = _recombined(asked, known, target.definition, outcomes)
     worth = pc.is_in(kinds, pa.array(["scored", "negative_by_rule"]))
     good = pc.and_(worth, pc.fill_null(pc.is_finite(values), False))
-    reason = pc.if_else(worth, pa.scalar("censored"), pc.fill_null(kinds, "no_reward"))
-    why = pc.if_else(worth, pa.scalar("the value is no number"), why)
-    nothing = pa.scalar(None, pa.string())
+    reasons = pc.if_else(worth, pa.scalar("censored"), pc.fill_null(kinds, "no_reward"))
+    details = pc.if_else(worth, pa.scalar("the value is no number"), details)
+    no_text = pa.scalar(None, pa.string())
     return pa.table(
         {
             "session_id": sessions,
-            "reason": pc.if_else(good, nothing, reason),
-            "detail": pc.if_else(good, nothing, why),
+            "reason": pc.if_else(good, no_text, reasons),
+            "detail": pc.if_else(good, no_text, details),
             "value": pc.if_else(good, values, pa.scalar(None, pa.float64())),
-            "outcome": pc.if_else(good, kinds, nothing),
+            "outcome": pc.if_else(good, kinds, no_text),
             "due_at": due_at,
         }
     )
 
 
-def _put_together(
-    asked: pa.Table, known: KnownSessions, definition: Definition, found: pa.Table
+def _recombined(
+    asked: pa.Table, known: KnownSessions, definition: Definition, outcomes: pa.Table
 ) -> tuple[pa.ChunkedArray, ...]:
-    """The same four by the rewards at other horizons. What the rules say stands: negative,
-    excluded, still open."""
-    made = _standings(known, definition)
-    kinds, reasons = found["outcome"].to_pylist(), found["reason"].to_pylist()
-    values, dues = found["value"].to_pylist(), found["due_at"].to_pylist()
-    for row, session in enumerate(asked["session_id"].to_pylist()):
-        ruled = kinds[row] in (None, "negative_by_rule", "excluded") or reasons[row] == STILL_OPEN
-        if not ruled and session in made:
-            one = made[session]
-            kinds[row], values[row] = one.state, one.value
-            reasons[row], dues[row] = one.reason, one.due_us
-            if one.state == "invalid":
-                kinds[row], reasons[row] = "censored", f"invalid: {one.reason}"
-        elif dues[row] is not None:
-            dues[row] = _us(dues[row])
-    columns = (kinds, pa.string()), (reasons, pa.string()), (values, pa.float64())
-    return *(pa.chunked_array([pa.array(*one)]) for one in columns), pa.chunked_array(
-        [pa.array(dues, pa.int64()).cast(pa.timestamp("us", "UTC"))]
+    """outcome, reason, value and due_at by the rewards at other horizons. What the rules say
+    stands: negative, excluded, still open."""
+    members = zip(
+        *(known.sessions[name].to_pylist() for name in ("session_id", "chain")), strict=True
     )
-
-
-def _standings(known: KnownSessions, definition: Definition) -> dict[str, Standing]:
-    rows = _rewards_of_sessions(known, definition)
-    columns = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
-    places = {session: ChainMember(chain) for session, chain in zip(*columns, strict=True)}
-    return standings(definition, rows, places)
+    places = {session: ChainMember(chain) for session, chain in members}
+    by_session = standings(definition, _rewards_of_sessions(known, definition), places)
+    rows = []
+    for session, outcome in zip(asked["session_id"].to_pylist(), outcomes.to_pylist(), strict=True):
+        kind, reason, due_at = outcome["outcome"], outcome["reason"], outcome["due_at"]
+        ruled = kind in (None, "negative_by_rule", "excluded") or reason == STILL_OPEN
+        standing = None if ruled else by_session.get(session)
+        if standing is None:
+            due_us = None if due_at is None else round(due_at.timestamp() * 1_000_000)
+            rows.append((kind, reason, outcome["value"], due_us))
+        elif standing.state == "invalid":
+            why = f"invalid: {standing.reason}"
+            rows.append(("censored", why, standing.value, standing.due_us))
+        else:
+            rows.append((standing.state, standing.reason, standing.value, standing.due_us))
+    kinds = (pa.string(), pa.string(), pa.float64(), pa.int64())
+    columns = [
+        pa.chunked_array([pa.array([row[place] for row in rows], kind)])
+        for place, kind in enumerate(kinds)
+    ]
+    return *columns[:3], columns[3].cast(pa.timestamp("us", "UTC"))
 
 
 def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Table:
     """Those that count, at their horizons, with due_us as where they are computed."""
     rows = _current(known.rewards, definition)
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
+    names = pa.array(horizons, pa.string())
     rows = rows.filter(pc.equal(rows["target_kind"], "session"))
-    rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
-    at = pa.array(horizons.values(), pa.int32()).take(
-        pc.index_in(rows["name"], value_set=pa.array(horizons, pa.string()))
+    rows = rows.filter(pc.is_in(rows["name"], names))
+    counted = pa.array(horizons.values(), pa.int32()).take(
+        pc.index_in(rows["name"], value_set=names)
     )
-    found = rows["horizon_s"].cast(pa.int32())
-    neither = pc.and_(found.is_null(), at.is_null())
-    rows = rows.filter(pc.or_(neither, pc.fill_null(pc.equal(found, at), False)))
+    computed = rows["horizon_s"].cast(pa.int32())
+    neither = pc.and_(computed.is_null(), counted.is_null())
+    rows = rows.filter(pc.or_(neither, pc.fill_null(pc.equal(computed, counted), False)))
     return rows.append_column("due_us", rows["due_at"].cast(pa.timestamp("us")).cast(pa.int64()))
 
 
@@ -326,58 +300,52 @@ def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) 
     rows = rows.append_column("chain", _looked_up(known.sessions, "chain", rows["session_id"]))
     rows = rows.filter(pc.is_in(rows["chain"], value_set=chosen["chain"].combine_chunks()))
     rows = rows.sort_by([(name, "ascending") for name in ("chain", "name", "session_id")])
-    found = _of_chains(rows)
+    parts = _of_chains(rows)
+    names = [term.reward.name for term in definition.counted()]
     weights = pa.array([term.weight for term in definition.counted()])
-    names = pa.array([term.reward.name for term in definition.counted()])
-    of_each = weights.take(pc.index_in(found["name"].combine_chunks(), value_set=names))
-    columns = [found["name"].combine_chunks(), found["value"].combine_chunks(), of_each]
-    parts = pa.StructArray.from_arrays(columns, fields=list(_COMPONENT))
-    starts = _starts(found["chain"])
+    of_each = weights.take(pc.index_in(parts["name"].combine_chunks(), value_set=pa.array(names)))
+    columns = [parts["name"].combine_chunks(), parts["value"].combine_chunks(), of_each]
+    records = pa.StructArray.from_arrays(columns, fields=list(_COMPONENT))
+    starts = _starts(parts["chain"])
     lists = pa.ListArray.from_arrays(
-        np.array([*starts, found.num_rows, found.num_rows], np.int32), parts
+        np.array([*starts, parts.num_rows, parts.num_rows], np.int32), records
     )  # the last is the empty one, of those that have none
-    at = pc.index_in(chosen["chain"], value_set=found["chain"].take(starts).combine_chunks())
+    at = pc.index_in(chosen["chain"], value_set=parts["chain"].take(starts).combine_chunks())
     return lists.take(pc.fill_null(at, len(starts)))
 
 
 def _of_chains(rows: pa.Table) -> pa.Table:
     """chain, name, value: where a chain has several rows of a reward, they are put together."""
     starts = _starts(rows["chain"], rows["name"])
-    ends = np.append(starts[1:], rows.num_rows)
+    counts = np.diff(np.append(starts, rows.num_rows))
     values = rows["value"].take(starts).to_pylist()
-    several = ends - starts > 1
-    shared = rows.filter(pa.array(np.repeat(several, ends - starts)))
+    shared = rows.filter(pa.array(np.repeat(counts > 1, counts)))
     parts = map(ChainPart, *(shared[name].to_pylist() for name in ChainPart._fields))
-    for place in np.flatnonzero(several):
-        values[place] = together(list(islice(parts, int(ends[place] - starts[place])))).value
+    for place in np.flatnonzero(counts > 1):
+        values[place] = together(list(islice(parts, int(counts[place])))).value
     heads = rows.select(["chain", "name"]).take(starts)
-    found = heads.append_column("value", pa.array(values, pa.float64()))
-    return found.filter(found["value"].is_valid())
+    combined = heads.append_column("value", pa.array(values, pa.float64()))
+    return combined.filter(combined["value"].is_valid())
 
 
 def _starts(*columns: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Where runs of equal rows begin, in sorted columns."""
-    count = len(columns[0])
-    new = np.zeros(count, bool)
-    new[:1] = True
+    is_start = np.zeros(len(columns[0]), bool)
+    is_start[:1] = True
     for column in columns:
-        new[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    return np.flatnonzero(new)
+        is_start[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(is_start)
 
 
 def _pending(waiting: pa.Table, asked: int, definition: Definition) -> RewardsPending:
-    """By when it will be known is told only where every one of them says it."""
-    dues = waiting["due_at"]
+    """The error names a time only where every one of them has one."""
     until = "nobody can say when: some of them wait for new events"
-    if not dues.null_count:
-        last: datetime = pc.max(dues).as_py()
+    if not waiting["due_at"].null_count:
+        last: datetime = pc.max(waiting["due_at"]).as_py()
         until = f"the last is due at {last.astimezone(UTC).isoformat()}"
     return RewardsPending(
         count=waiting.num_rows, asked=asked, definition=definition.name, until=until
     )
-
-
-# Tables
 
 
 def _current(rows: pa.Table | None, definition: Definition) -> pa.Table:
@@ -396,7 +364,3 @@ def _looked_up(
 ) -> pa.ChunkedArray:
     at = pc.index_in(keys, value_set=rows[key].combine_chunks())
     return rows[column].take(at)
-
-
-def _us(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000_000)

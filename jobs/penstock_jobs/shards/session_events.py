@@ -3,10 +3,8 @@
 A payload that cannot be read becomes a problem of its event. It never raises.
 """
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,18 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-#: What a conversation is decoded by; of the others, edits and observations are large.
-TYPES = (
-    "session_start", "session_end", "user_message", "model_call", "tool_result", "compaction",
-    "interrupt", "error",
-)  # fmt: skip
-
 #: What an event is made of, with the session that it is of.
 COLUMNS = (
     "tenant", "session_id", "ts", "seq", "type", "event_id", "source", "source_key", "checkpoint",
     "payload", "key",
 )  # fmt: skip
-
 _WITHOUT_SEQ = 2**63
 
 
@@ -65,43 +56,40 @@ def event_name(
     return f"\0{ts_us}\0{seq}"
 
 
-def in_order(events: Iterable[Event]) -> list[Event]:
-    """As the views order them, so that turns have the same numbers everywhere."""
-    return sorted(events, key=_when)
-
-
 def events_by_session(rows: pa.Table) -> dict[str, list[Event]]:
     """Of rows of segments of one tenant, or of the view `events`; sessions and their events in
     order."""
-    rows = rows.filter(pc.is_in(rows["type"], pa.array(TYPES)))
-    names = ("ts", "seq", "type", "event_id", "source", "source_key", "checkpoint")
-    columns = {name: rows[name] for name in names}
-    columns["ts"] = columns["ts"].cast(pa.int64())
-    keys = rows["key"].to_pylist() if "key" in rows.column_names else [b""] * rows.num_rows
-    found: dict[str, list[Event]] = {}
-    for session, payload, key, *values in zip(
+    rows = rows.filter(pc.is_in(rows["type"], pa.array(_PAYLOADS, pa.string())))
+    names = ("seq", "type", "event_id", "source", "source_key", "checkpoint")
+    events: dict[str, list[Event]] = {}
+    for session, ts_us, payload, key, *values in zip(
         rows["session_id"].to_pylist(),
+        rows["ts"].cast(pa.int64()).to_pylist(),
         rows["payload"],
-        keys,
-        *(column.to_pylist() for column in columns.values()),
+        rows["key"].to_pylist() if "key" in rows.column_names else [b""] * rows.num_rows,
+        *(rows[name].to_pylist() for name in names),
         strict=True,
     ):
-        fields = dict(zip(names[1:], values[1:], strict=True))
         content = memoryview(payload.as_buffer())
-        event = Event(ts_us=values[0], payload=content, key=key, **fields)
-        found.setdefault(session, []).append(event)
-    return {session: in_order(found[session]) for session in sorted(found)}
+        seq, kind, event_id, source, source_key, checkpoint = values
+        events.setdefault(session, []).append(
+            Event(ts_us, seq, kind, event_id, content, source, source_key, checkpoint, key)
+        )
+    return {session: in_order(events[session]) for session in sorted(events)}
 
 
-def _when(event: Event) -> tuple[int, int, bytes]:
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """As the views order them, so that turns have the same numbers everywhere."""
+    return sorted(events, key=_order_key)
+
+
+def _order_key(event: Event) -> tuple[int, int, bytes]:
     seq = _WITHOUT_SEQ if event.seq is None else event.seq
-    return event.ts_us, seq, event.key or _content(event)
-
-
-def _content(event: Event) -> bytes:
+    if event.key:
+        return event.ts_us, seq, event.key
     payload = event.payload
     content = payload.encode() if isinstance(payload, str) else bytes(payload)
-    return f"{event.type}\0{event.event_id or ''}\0".encode() + content
+    return event.ts_us, seq, f"{event.type}\0{event.event_id or ''}\0".encode() + content
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +103,6 @@ class EventProblem:
     call_id: str | None = None
     #: What was said about it.
     detail: str | None = None
-
-    @classmethod
-    def of(cls, kind: str, event: Event) -> "EventProblem":
-        return cls(kind, event.seq, event.event_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,49 +179,44 @@ EventPayload = (
     | InterruptPayload
     | SessionEndPayload
 )
-_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
-    "session_start": msgspec.json.Decoder(SessionStartPayload),
-    "session_end": msgspec.json.Decoder(SessionEndPayload),
-    "user_message": msgspec.json.Decoder(UserMessagePayload),
-    "model_call": msgspec.json.Decoder(ModelCallPayload),
-    "tool_result": msgspec.json.Decoder(ToolResultPayload),
-    "compaction": msgspec.json.Decoder(CompactionPayload),
-    "interrupt": msgspec.json.Decoder(InterruptPayload),
-    "error": msgspec.json.Decoder(InterruptPayload),
+#: What a conversation is decoded by; of the other types, edits and observations are large.
+_PAYLOADS: Mapping[str, type[Any]] = {
+    "session_start": SessionStartPayload,
+    "session_end": SessionEndPayload,
+    "user_message": UserMessagePayload,
+    "model_call": ModelCallPayload,
+    "tool_result": ToolResultPayload,
+    "compaction": CompactionPayload,
+    "interrupt": InterruptPayload,
+    "error": InterruptPayload,
 }
+_DECODERS = {kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()}
+DecodedEvents = list[tuple[Event, EventPayload]]
 
 
-@dataclass(slots=True)
-class DecodedEvents:
-    """Events with what they say, in order; those that say nothing legible are problems."""
-
-    events: list[tuple[Event, EventPayload]] = field(default_factory=list)
-    problems: list[EventProblem] = field(default_factory=list)
-
-
-def read_events(events: list[Event]) -> DecodedEvents:
-    decoded = DecodedEvents()
-    for event in events:
+def decode_events(events: Iterable[Event]) -> tuple[DecodedEvents, list[EventProblem]]:
+    """Events with their payloads, in order; those that say nothing legible are problems."""
+    decoded: DecodedEvents = []
+    problems: list[EventProblem] = []
+    for event in in_order(events):
         decoder = _DECODERS.get(event.type)
         if decoder is None:
             continue
         try:
-            decoded.events.append((event, decoder.decode(event.payload)))
+            decoded.append((event, decoder.decode(event.payload)))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            decoded.problems.append(EventProblem.of("payload_unreadable", event))
-    return decoded
+            problems.append(EventProblem("payload_unreadable", event.seq, event.event_id))
+    return decoded, problems
 
 
 def tool_calls_of(payload: ModelCallPayload) -> tuple[ToolCall, ...]:
     calls = payload.tool_calls or ()
-    return tuple(ToolCall(one.id, one.name, text_of(one.arguments, "{}")) for one in calls)
+    return tuple(ToolCall(call.id, call.name, text_of(call.arguments, "{}")) for call in calls)
 
 
 def text_of(value: Raw | UnsetType, missing: str = "") -> str:
     """A JSON text is what it holds; any other value is the JSON that was sent."""
-    if value is UNSET:
-        return missing
-    content = bytes(value)
+    content = b"null" if value is UNSET else bytes(value)
     if content == b"null":
         return missing
     if content.startswith(b'"'):
@@ -261,87 +240,3 @@ def temperature_of(payload: ModelCallPayload) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < 1e6 else None
-
-
-class ToolRequest(NamedTuple):
-    """A call of a tool, at the place of its model call among the events."""
-
-    at: int
-    nth: int
-    id: str
-    tool: str
-
-
-class ToolAnswer(NamedTuple):
-    at: int
-    #: None: the producer gives none, or an empty one.
-    id: str | None
-    tool: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolMatches:
-    #: The place of the result by the place and index of its call.
-    of: dict[tuple[int, int], int]
-    #: Places of results that no call is known for.
-    orphans: frozenset[int]
-    #: Places of results of calls that have one already; the first counts.
-    repeated: frozenset[int]
-
-
-def match_results(asked: Sequence[ToolRequest], answers: Iterable[ToolAnswer]) -> ToolMatches:
-    """A result answers the last open call of its id before it; without one the next after it,
-    where a clock was off. One without an id answers the first open call of its tool in the model
-    call before it."""
-    by_id: defaultdict[str, list[ToolRequest]] = defaultdict(list)
-    by_place: defaultdict[int, list[ToolRequest]] = defaultdict(list)
-    for one in asked:
-        by_id[one.id].append(one)
-        by_place[one.at].append(one)
-    places = sorted(by_place)
-    of: dict[tuple[int, int], int] = {}
-    orphans, repeated = set(), set()
-    last = 0
-    for answer in sorted(answers):
-        while last < len(places) and places[last] < answer.at:
-            last += 1
-        if answer.id is None:
-            before = by_place[places[last - 1]] if last else []
-            known = [one for one in before if answer.tool in (None, one.tool)]
-            chosen = next((one for one in known if (one.at, one.nth) not in of), None)
-        else:
-            known = by_id.get(answer.id, [])
-            chosen = _nearest(known, answer.at, of)
-        if chosen is not None:
-            of[chosen.at, chosen.nth] = answer.at
-        elif answer.id is not None and known:
-            repeated.add(answer.at)
-        else:
-            orphans.add(answer.at)
-    return ToolMatches(of, frozenset(orphans), frozenset(repeated))
-
-
-def _nearest(
-    known: list[ToolRequest], at: int, of: dict[tuple[int, int], int]
-) -> ToolRequest | None:
-    split = bisect_left(known, at, key=_place)
-    for position in range(split - 1, -1, -1):
-        if known[position][:2] not in of:
-            return _first_of_its_place(known, position, of)
-    return next((one for one in known[split:] if one[:2] not in of), None)
-
-
-def _first_of_its_place(
-    known: list[ToolRequest], position: int, of: dict[tuple[int, int], int]
-) -> ToolRequest:
-    """Of parallel calls with one id, the first that is open."""
-    found = known[position]
-    while position and known[position - 1].at == found.at:
-        position -= 1
-        if known[position][:2] not in of:
-            found = known[position]
-    return found
-
-
-def _place(one: ToolRequest) -> int:
-    return one.at

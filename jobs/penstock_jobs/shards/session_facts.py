@@ -1,91 +1,66 @@
-"""What the lake knows about sessions as of one snap: links, profiles, rewards, copies."""
+"""What the lake knows about sessions as of one snap: links, profiles, rewards, and their events."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
+from typing import TypeVar
 
 import pyarrow as pa
 
-from penstock.lake.buckets import SessionId
+from penstock.execution import Executor
+from penstock.lake.buckets import Bucket, SessionId, plan_sessions
+from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
-from penstock_jobs.rewards.credit import ChainMember
-from penstock_jobs.shards.exclusion.consent import with_repeats
-from penstock_jobs.shards.exclusion.reasons import SessionProfile
+from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
 
 
-class SnapshotQueries:
-    """Queries of one tenant's lake as of one snap; None is now."""
+@dataclass(frozen=True)
+class SessionProfile:
+    """A session as the exclusions see it. A chain is named by the session that it began with."""
 
-    def __init__(self, lake: Lake, snap: int | None, tenant: str) -> None:
-        self._lake = lake
-        self._snap = snap
-        self.tenant = tenant
-
-    def query(self, sql: str) -> pa.Table:
-        """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
-        return self._lake.query(sql, as_of=self._snap, tenant=self.tenant).arrow()
-
-    def links(self) -> "SessionLinks":
-        """Of all sessions of the tenant: there are few, and chains have to be whole."""
-        return SessionLinks(self.tenant, self._ask("links", "sessions").to_pylist())
-
-    def facts(self, sessions: Iterable[str], links: "SessionLinks") -> "SessionFacts":
-        rows = self._ask("facts", "sessions", sessions=sorted(sessions))
-        return SessionFacts(rows, links)
-
-    def outcomes(self, sessions: Iterable[str], version: str) -> pa.Table:
-        return self._ask("outcomes", "outcomes", sessions=sorted(sessions), version=version)
-
-    def rewards(self, sessions: Iterable[str], version: str) -> pa.Table:
-        return self._ask("rewards", "rewards", sessions=sorted(sessions), version=version)
-
-    def possible_copies(self, sessions: Iterable[str], repeating: Iterable[str]) -> pa.Table:
-        """Events that may be copies: several sessions have their source's key, or their session
-        is `repeating`, which means that it resumes or forks another or is itself repeated."""
-        parameters = {"sessions": sorted(sessions), "repeating": sorted(repeating)}
-        names = ["same_keys", "histories"] if parameters["repeating"] else ["same_keys"]
-        tables = [self._ask(name, "events", **parameters) for name in names]
-        return pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
-
-    def channel_changes(self, channel: str) -> pa.Table:
-        return self._ask("served", "promotions", channel=channel)
-
-    def _ask(self, name: str, view: str, **parameters: object) -> pa.Table:
-        sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
-        query = OwnQuery(sql, frozenset({view}), parameters)
-        return self._lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
+    session_id: str
+    chain: str = ""
+    user: str | None = None
+    repo: str | None = None
+    commit: str | None = None
+    task_id: str | None = None
+    consent: str = "unknown"
+    #: All checkpoints that wrote in it.
+    checkpoints: Sequence[str] = ()
+    events: int = 0
+    #: The times of its first and last event, in microseconds since 1970.
+    first_us: int = 0
+    last_us: int = 0
 
 
 class SessionLinks:
     """Which sessions go on with another one's work (chains), and which repeat another."""
 
     def __init__(self, tenant: str, rows: Iterable[Mapping[str, str]]) -> None:
-        rows = list(rows)
-        self._tenant = tenant
-        links = {
-            SessionId(tenant, row["session_id"]): Link(
-                SessionId(tenant, row["parent_session"]), row["link"] == SUBAGENT
-            )
-            for row in rows
-            if row["link"] in LINKS
-        }
-        self._places: dict[SessionId, ChainMember] = places_of(links)
+        links: dict[SessionId, Link] = {}
         #: The parent of each session that resumes or forks another.
-        self.repeats = {
-            row["session_id"]: row["parent_session"]
-            for row in rows
-            if row["link"] in ("resume", "fork")
-        }
+        self.repeats: dict[str, str] = {}
+        for row in rows:
+            session, parent, link = row["session_id"], row["parent_session"], row["link"]
+            if link in LINKS:
+                parent_id = SessionId(tenant, parent)
+                links[SessionId(tenant, session)] = Link(parent_id, link == SUBAGENT)
+            elif link in ("resume", "fork"):
+                self.repeats[session] = parent
+        places = places_of(links)
+        self._chains = {session.session_id: place.chain for session, place in places.items()}
         self._members: dict[str, set[str]] = {}
-        for session, place in self._places.items():
-            self._members.setdefault(place.chain, set()).add(session.session_id)
+        for session, chain in self._chains.items():
+            self._members.setdefault(chain, set()).add(session)
 
     def chain(self, session: str) -> str:
-        place = self._places.get(SessionId(self._tenant, session))
-        return place.chain if place else session
+        return self._chains.get(session, session)
 
     def members(self, chain: str) -> set[str]:
         """All sessions of a chain, even those without a known event."""
@@ -95,13 +70,15 @@ class SessionLinks:
         """The session that all of it began with: through its chain, and through the sessions that
         this resumes or forks. In a ring of links, which nobody should send, it is always the
         same one."""
-        seen: list[str] = []
-        at = self.chain(session)
-        while at not in seen:
-            seen.append(at)
-            parents = sorted(self.repeats[one] for one in self.members(at) if one in self.repeats)
-            at = self.chain(parents[0]) if parents else at
-        return min(seen[seen.index(at) :])
+        path: list[str] = []
+        chain = self.chain(session)
+        while chain not in path:
+            path.append(chain)
+            parents = sorted(
+                self.repeats[member] for member in self.members(chain) if member in self.repeats
+            )
+            chain = self.chain(parents[0]) if parents else chain
+        return min(path[path.index(chain) :])
 
     def whole_chains(self, sessions: Iterable[str]) -> set[str]:
         return {member for session in sessions for member in self.members(self.chain(session))}
@@ -113,7 +90,7 @@ class SessionLinks:
         while waiting:
             chains = self.whole_chains(waiting)
             reached |= chains
-            waiting = {self.repeats[one] for one in chains if one in self.repeats} - reached
+            waiting = {self.repeats[name] for name in chains if name in self.repeats} - reached
         return reached
 
 
@@ -127,17 +104,70 @@ class SessionFacts:
             row["session_id"]: SessionProfile(chain=links.chain(row["session_id"]), **row)
             for row in rows.to_pylist()
         }
-        self.chains = {session: one.chain for session, one in self.profiles.items()}
+        self.chains = {session: profile.chain for session, profile in self.profiles.items()}
+        self.consents = {session: profile.consent for session, profile in self.profiles.items()}
 
-    def consent(self, session: str) -> str:
-        return self.profiles[session].consent if session in self.profiles else "unknown"
 
-    def consents_with_repeats(self) -> dict[str, str]:
-        consents = {session: one.consent for session, one in self.profiles.items()}
-        parents = {one: self.links.repeats[one] for one in consents if one in self.links.repeats}
-        return with_repeats(consents, self.chains, parents)
+class SnapshotQueries:
+    """Queries of one tenant's lake as of one snap; None is now."""
 
-    def chain_table(self) -> pa.Table:
-        """Columns session_id and chain."""
-        columns = [pa.array(names, pa.string()) for names in (self.chains, self.chains.values())]
-        return pa.table(columns, names=["session_id", "chain"])
+    def __init__(self, lake: Lake, snap: int | None, tenant: str) -> None:
+        self.lake = lake
+        self.tenant = tenant
+        self._snap = snap
+
+    def query(self, sql: str) -> pa.Table:
+        """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
+        return self.lake.query(sql, as_of=self._snap, tenant=self.tenant).arrow()
+
+    def links(self) -> SessionLinks:
+        """Of all sessions of the tenant: there are few, and chains have to be whole."""
+        return SessionLinks(self.tenant, self._run("links", "sessions").to_pylist())
+
+    def facts(self, sessions: Iterable[str], links: SessionLinks) -> SessionFacts:
+        rows = self._run("facts", "sessions", sessions=sorted(sessions))
+        return SessionFacts(rows, links)
+
+    def outcomes(self, sessions: Iterable[str], version: str) -> pa.Table:
+        return self._run("outcomes", "outcomes", sessions=sorted(sessions), version=version)
+
+    def rewards(self, sessions: Iterable[str], version: str) -> pa.Table:
+        return self._run("rewards", "rewards", sessions=sorted(sessions), version=version)
+
+    def possible_copies(self, sessions: Iterable[str], repeating: Iterable[str]) -> pa.Table:
+        """Events that may be copies: several sessions have their source's key, or their session
+        is `repeating`, which means that it resumes or forks another or is itself repeated."""
+        parameters = {"sessions": sorted(sessions), "repeating": sorted(repeating)}
+        names = ["same_keys", "histories"] if parameters["repeating"] else ["same_keys"]
+        tables = [self._run(name, "events", **parameters) for name in names]
+        return pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
+
+    def channel_changes(self, channel: str) -> pa.Table:
+        return self._run("served", "promotions", channel=channel)
+
+    def _run(self, name: str, view: str, **parameters: object) -> pa.Table:
+        sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
+        query = OwnQuery(sql, frozenset({view}), parameters)
+        return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
+
+
+class PinnedSessions(SnapshotQueries):
+    """The sessions of a tenant in the pinned lake, which workers read too."""
+
+    def __init__(self, lake: Lake, executor: Executor, pin: Pin, tenant: str) -> None:
+        super().__init__(lake, pin.snap, tenant)
+        self.pin = pin
+        self.executor = executor
+
+    def on_workers(
+        self,
+        function: Callable[[TaskT], ResultT],
+        sessions: Iterable[str],
+        make_task: Callable[[Bucket], TaskT],
+    ) -> Iterator[ResultT]:
+        """The result for each bucket of these sessions, in the order in which workers finish."""
+        bytes_target = reward_bucket_bytes(self.lake.settings)
+        groups = [(SessionId(self.tenant, session),) for session in sorted(sessions)]
+        buckets = plan_sessions(self.lake, self.pin, groups, bytes_target)
+        for done in self.executor.run(function, (make_task(bucket) for bucket in buckets)):
+            yield done.result

@@ -96,8 +96,8 @@ class Policy:
     version: int = 0
 
     def log_probability(self, before: int, token: int) -> float:
-        """Of a sampled token. Raises KeyError if nothing is sampled after `before`, and ValueError
-        if `token` is not."""
+        """The log-probability of a sampled token. Raises KeyError if nothing is sampled after
+        `before`, and ValueError if `token` is not."""
         at = CHOICES[before].index(token)
         task = next((name for name, known in TASK_IDS.items() if known == before), None)
         if task is None:

@@ -9,29 +9,10 @@ from typing import Any
 import msgspec
 
 from penstock_jobs.simulator import conversation
-from penstock_jobs.simulator.files import FileChange, WorkingFile, ink_of
+from penstock_jobs.simulator import policy as ids
+from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile, ink_of
 from penstock_jobs.simulator.grammar import Dice, Names
-from penstock_jobs.simulator.policy import (
-    ANSWER,
-    CLOSING,
-    COMPACTING,
-    END,
-    FAILED,
-    LOOK,
-    LOOKING,
-    RESULT,
-    RISKY_SHARE,
-    STYLE_IDS,
-    SUMMARY,
-    SYSTEM,
-    TASK_IDS,
-    USER,
-    Policy,
-    Style,
-    Task,
-    tokens_of,
-    word_ids,
-)
+from penstock_jobs.simulator.policy import Policy, Style, Task
 from penstock_jobs.simulator.truth import (
     EditTruth,
     SessionTruth,
@@ -116,7 +97,7 @@ class SessionSimulation:
     user: User
     files: list[WorkingFile]
     _changes: list[FileChange] = field(default_factory=list)
-    _prompt: list[int] = field(default_factory=lambda: [SYSTEM])
+    _prompt: list[int] = field(default_factory=lambda: [ids.SYSTEM])
     #: Of each tool call, whether it worked.
     _calls: list[bool] = field(default_factory=list)
     _generated: int = 0
@@ -151,7 +132,7 @@ class SessionSimulation:
         self._names = self._names_of(self.dice.pick(self.files))
         self._hear(conversation.line("request", self.dice, self._names))
         self._look()
-        self._say(ANSWER, CLOSING, self._answer())
+        self._say(ids.ANSWER, ids.CLOSING, self._answer())
         self.journal.record("session_end", {"reason": "completed"})
 
     # A turn
@@ -159,11 +140,21 @@ class SessionSimulation:
     def _turn(self, message: str) -> str:
         """The message that the user writes next."""
         dice = self.dice
-        task: Task = "risky" if dice.chance(RISKY_SHARE) else "clear"
+        task: Task = "risky" if dice.chance(ids.RISKY_SHARE) else "clear"
         if self.truth.turns:
             self._heard = True
-        if len(self._prompt) > _PROMPT_TOKENS_MAX:
-            self._compact()
+        if (size := len(self._prompt)) > _PROMPT_TOKENS_MAX:
+            self._say(ids.SUMMARY, ids.COMPACTING, conversation.recap(dice, self._names))
+            self._prompt = [ids.SYSTEM, ids.SUMMARY, ids.END]
+            self.journal.record(
+                "compaction",
+                {
+                    "trigger": "context_limit",
+                    "tokens_before": size,
+                    "tokens_after": len(self._prompt),
+                    "summary_call_id": f"gen-{self._generated}",
+                },
+            )
         self._hear(message)
         if dice.chance(0.5):
             self._look()
@@ -174,21 +165,20 @@ class SessionSimulation:
             turn.asked = True
             word = dice.pick(self._names["plain"])
             question = f"should {word} stay as it is for its other callers?"
-            self._say(
-                STYLE_IDS[style.name], TASK_IDS[task], f"Before I change anything: {question}"
-            )
+            text = f"Before I change anything: {question}"
+            self._say(ids.STYLE_IDS[style.name], ids.TASK_IDS[task], text)
         else:
             turn.worth = self._work(style, task, turn)
-            self._say(ANSWER, CLOSING, self._answer())
+            self._say(ids.ANSWER, ids.CLOSING, self._answer())
         return self._react(turn)
 
     def _hear(self, message: str) -> None:
         self.journal.record("user_message", {"text": message})
-        self._prompt += [USER, *word_ids(message)]
+        self._prompt += [ids.USER, *ids.word_ids(message)]
 
     def _look(self) -> None:
         file = self.dice.pick(self.files)
-        call = self._call(LOOK, LOOKING, "read_file", {"path": file.path})
+        call = self._call(ids.LOOK, ids.LOOKING, "read_file", {"path": file.path})
         self.journal.wait(self.dice.skewed(1, 4))
         listing = conversation.file_listing(self.dice, file.source)
         self._result(call, "read_file", listing[:1_500])
@@ -199,7 +189,7 @@ class SessionSimulation:
         quality = style.mean_quality(task) + (dice.random() + dice.random() - 1) * 0.2
         quality = min(max(quality, 0.0), 1.0)
         self.journal.wait(dice.skewed(2, 30))
-        token, prompt_end = STYLE_IDS[style.name], TASK_IDS[task]
+        token, prompt_end = ids.STYLE_IDS[style.name], ids.TASK_IDS[task]
         if dice.chance(style.breaks):
             turn.broken = True
             arguments = {"file": "", "changes": "all of it"}
@@ -246,11 +236,9 @@ class SessionSimulation:
         if len(took) > 2 and dice.chance(0.15):
             wrote = []
         else:
-            comments = round(count * style.comment_share)
-            wrote = [
-                file.comment_line(conversation.thinking(dice, self._names, 1))
-                for _ in range(comments)
-            ]
+            comments, mark = round(count * style.comment_share), file.source.language.comment
+            sentences = [conversation.thinking(dice, self._names, 1) for _ in range(comments)]
+            wrote = [CodeLine.of(f"    {mark} {text}", comment=True) for text in sentences]
             wrote += file.new_lines(dice, count - comments)
         own = {line for change in self._changes for line in change.wrote}
         for line in took:
@@ -366,7 +354,7 @@ class SessionSimulation:
     def _sample(self, token: int, prompt_end: int, content: Payload) -> None:
         """Record a model call that sampled `token` behind a prompt with that last token."""
         self._prompt.append(prompt_end)
-        tokens = tokens_of(self.policy, self._prompt, token)
+        tokens = ids.tokens_of(self.policy, self._prompt, token)
         completion = len(tokens["completion_ids"])
         self._generated += 1
         payload = {
@@ -386,23 +374,9 @@ class SessionSimulation:
         if error is not None:
             payload["error_class"] = error
         self.journal.record("tool_result", payload | {"output": output})
-        self._prompt += [RESULT if error is None else FAILED, *word_ids(output)[:8]]
+        self._prompt += [ids.RESULT if error is None else ids.FAILED, *ids.word_ids(output)[:8]]
         self._calls.append(error is None)
         self._edited_last = False
-
-    def _compact(self) -> None:
-        before = len(self._prompt)
-        self._say(SUMMARY, COMPACTING, conversation.recap(self.dice, self._names))
-        self._prompt = [SYSTEM, SUMMARY, END]
-        self.journal.record(
-            "compaction",
-            {
-                "trigger": "context_limit",
-                "tokens_before": before,
-                "tokens_after": len(self._prompt),
-                "summary_call_id": f"gen-{self._generated}",
-            },
-        )
 
     def _answer(self) -> str:
         # A question would ask the user instead of doing the work.

@@ -46,21 +46,11 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     if json:
         show_json([facts(key) for key in keys])
         return
-    columns = ["id", "tenant", "role", "created (UTC)", "revoked (UTC)", "note"]
-    show_table(
-        columns,
-        [
-            [
-                key.id,
-                key.tenant,
-                key.role,
-                time_of(key.created_at),
-                time_of(key.revoked_at) if key.revoked_at else None,
-                key.note,
-            ]
-            for key in keys
-        ],
-    )
+    rows = []
+    for key in keys:
+        revoked = time_of(key.revoked_at) if key.revoked_at else None
+        rows.append([key.id, key.tenant, key.role, time_of(key.created_at), revoked, key.note])
+    show_table(["id", "tenant", "role", "created (UTC)", "revoked (UTC)", "note"], rows)
 
 
 @app.command("revoke")

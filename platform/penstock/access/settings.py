@@ -11,7 +11,7 @@ class AccessSettings(RoomSettings):
 
     keys_refresh_seconds: float = setting(
         5.0,
-        "how long a revoked key may still be taken",
-        "Lower it when a revoked key has to stop working at once.",
+        "a revoked key may work so long",
+        "Lower it when it has to stop sooner.",
         minimum=0.1,
     )

@@ -21,11 +21,11 @@ class ChannelSettings(RoomSettings):
     channel_waiters_max: int = setting(
         1_000,
         "requests of a process that wait for changes of channels",
-        "Raise it when more engines than this follow channels through one process.",
+        "Raise it when more engines follow through one process.",
         minimum=0,
     )
     notice_topic_url: str = setting(
         "",
-        "topic that is told of each change of a channel, kafka://HOST:PORT/TOPIC; empty: none",
+        "topic that hears of each change of a channel, kafka://HOST:PORT/TOPIC",
         "Set it when services learn of promotions from Kafka.",
     )

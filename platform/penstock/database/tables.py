@@ -30,9 +30,7 @@ def all_tables() -> MetaData:
 
 #: The revisions whose code suits the database: see `migrations`.
 supported_revision = Table(
-    "supported_revision",
-    metadata,
-    Column("revision", String(32), primary_key=True),
+    "supported_revision", metadata, Column("revision", String(32), primary_key=True)
 )
 
 

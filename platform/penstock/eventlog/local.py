@@ -37,7 +37,7 @@ _DISK_FREE_SECONDS = 0.1
 class LocalEventLog:
     """An EventLog in a directory; see the module for its files."""
 
-    #: A block's length has 32 bits; memory is short long before.
+    #: A block's length has 32 bits; memory runs out long before.
     value_bytes_max = 1 << 30
     expires = False
 
@@ -77,7 +77,7 @@ class LocalEventLog:
             opened.pop_all()
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
-        blocks = {number: encode_block(some) for number, some in values.items() if some}
+        blocks = {number: encode_block(batch) for number, batch in values.items() if batch}
         with self._locked():
             self._refuse_when_full(sum(map(len, blocks.values())))
             try:

@@ -23,32 +23,32 @@ class EventLogSettings(RoomSettings):
     event_bytes_max: int = setting(
         8 * MIB,
         "one event",
-        "Raise it when agents send larger edits or outputs than this.",
+        "Raise it when agents send larger edits or outputs.",
         minimum=1,
         at_most="body_decoded_bytes_max",
     )
     log_partitions: int = setting(
         1,
         "partitions of a new log; a local one keeps them, a topic may get more",
-        "Set it before the first start to the number of writers that you will run.",
+        "Set it before the first start to the number of writers.",
         minimum=1,
     )
     log_bytes_max: int = setting(
         8 * GIB,
         "events waiting in the local log before 503",
-        "Raise it to outlast longer outages of the database or the store.",
+        "Raise it to outlast longer outages of database or store.",
         minimum=1,
     )
     disk_reserve_bytes: int = setting(
         256 * MIB,
         "disk kept free for the writer: below it 503",
-        "Raise it when other programs fill the same disk quickly.",
+        "Raise it when other programs fill the disk quickly.",
         minimum=0,
     )
     log_request_seconds_max: float = setting(
         10.0,
         "wait for an answer of Kafka",
-        "Raise it when the brokers are far away or overloaded.",
+        "Raise it when brokers are far away or overloaded.",
         minimum=0.1,
     )
 

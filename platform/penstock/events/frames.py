@@ -155,35 +155,34 @@ class FramePacker:
         )
         yield from _pack(header, validated.lines, validated.sessions, validated.sources)
         if validated.rejections:
-            rejected = [self._rejected_line(rejection) for rejection in validated.rejections]
+            rejected = [
+                RejectedLine(
+                    line=rejection.line,
+                    reason=rejection.reason,
+                    raw=rejection.raw[: self.rejected_line_bytes_max],
+                    source=rejection.source or "",
+                    truncated=len(rejection.raw) > self.rejected_line_bytes_max,
+                )
+                for rejection in validated.rejections
+            ]
             counts = _count(line.source for line in rejected)
             header = msgspec.structs.replace(header, kind="rejected", counts=counts)
             yield REJECTED_PARTITION, Frame(header, encode_rejected(rejected))
-
-    def _rejected_line(self, rejection: Rejection) -> RejectedLine:
-        return RejectedLine(
-            line=rejection.line,
-            reason=rejection.reason,
-            raw=rejection.raw[: self.rejected_line_bytes_max],
-            source=rejection.source or "",
-            truncated=len(rejection.raw) > self.rejected_line_bytes_max,
-        )
 
 
 def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
     """The same events for a log that has so many partitions by now. Unreadable lines stay in
     their current partition: the writer will report them."""
     header = msgspec.structs.replace(frame.header, partitions=partitions)
-    lines = frame.body.split(b"\n")
-    origins = [_origin(line) for line in lines]
-    known = [(line, origin) for line, origin in zip(lines, origins, strict=True) if origin]
+    placed = [(line, _origin(line)) for line in frame.body.split(b"\n")]
+    known = [(line, origin) for line, origin in placed if origin]
     yield from _pack(
         header,
         [line for line, _ in known],
         [origin.session_id for _, origin in known],
         [origin.source for _, origin in known],
     )
-    if unreadable := [line for line, origin in zip(lines, origins, strict=True) if not origin]:
+    if unreadable := [line for line, origin in placed if not origin]:
         yield current, _frame(header, unreadable, [None] * len(unreadable))
 
 
@@ -276,22 +275,15 @@ class FrameDecoder:
             yield frame
 
     def _validate(self, frame: Frame) -> Iterator[PlacedFrame]:
-        header = frame.header
-        known = is_tenant(header.tenant)
-        packer = FramePacker(
-            header.tenant if known else TENANT_DEFAULT,
-            header.received_us,
-            self.partitions,
-            self.rejected_line_bytes_max,
-        )
-        reason = ""
-        if not known:
-            reason = "its tenant is empty, long or unprintable"
+        header, tenant, reason = frame.header, frame.header.tenant, ""
+        if not is_tenant(tenant):
+            tenant, reason = TENANT_DEFAULT, "its tenant is empty, long or unprintable"
         elif header.schema_version > SCHEMA_VERSION:
-            reason = (
-                f"its schema version is {header.schema_version}, "
-                f"this Penstock knows those up to {SCHEMA_VERSION}"
-            )
+            known = f"this Penstock knows those up to {SCHEMA_VERSION}"
+            reason = f"its schema version is {header.schema_version}, {known}"
+        packer = FramePacker(
+            tenant, header.received_us, self.partitions, self.rejected_line_bytes_max
+        )
         if reason:
             rejection = Rejection(1, reason, frame.body, None)
             yield from packer.pack(ValidatedLines([], [], [], [rejection]))

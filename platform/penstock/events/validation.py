@@ -1,4 +1,4 @@
-"""Which of the lines that a producer sent are events.
+"""Validation: which lines of a producer are events, and why the others are not.
 
 `validate_line` defines what is accepted, and why the rest is not. `validate_lines` gives the
 same answers for many lines at once: it proves whole chunks valid with a few calls into C, and
@@ -8,7 +8,9 @@ goes line by line only through chunks where that proof fails.
 import json
 import re
 from collections.abc import Sequence
+from functools import reduce
 from itertools import compress
+from operator import or_
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -26,7 +28,6 @@ from penstock.events.event import (
     Envelope,
     EventFields,
     Id,
-    Payload,
     microseconds,
 )
 
@@ -97,21 +98,20 @@ class _CustomEvent(EventFields, kw_only=True, gc=False):
     payload: dict[str, Any]
 
 
-def _event_structure(name: str, payload: type[Payload]) -> type[Struct]:
-    return msgspec.defstruct(
-        f"{payload.__name__}Event",
-        [("payload", payload)],
-        bases=(_KnownEvent,),
-        tag=name,
-        kw_only=True,
-        gc=False,
-    )
-
-
-_structures = [_event_structure(name, payload) for name, payload in PAYLOADS.items()]
-_AnyEvent: Any = _structures[0]
-for _structure in _structures[1:]:
-    _AnyEvent |= _structure
+_AnyEvent: Any = reduce(
+    or_,
+    (
+        msgspec.defstruct(
+            f"{payload.__name__}Event",
+            [("payload", payload)],
+            bases=(_KnownEvent,),
+            tag=name,
+            kw_only=True,
+            gc=False,
+        )
+        for name, payload in PAYLOADS.items()
+    ),
+)
 
 _decoder = msgspec.json.Decoder()
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -214,9 +214,8 @@ def _decode(line: bytes) -> Any:
     try:
         return _decoder.decode(line)
     except UnicodeDecodeError as error:
-        raise EventInvalid(
-            f"not valid UTF-8: {error.reason} at byte {error.start} of a text"
-        ) from None
+        place = f"{error.reason} at byte {error.start} of a text"
+        raise EventInvalid(f"not valid UTF-8: {place}") from None
     except RecursionError:
         raise EventInvalid(f"nested deeper than {NESTING_MAX} levels") from None
     except msgspec.ValidationError as error:
@@ -272,7 +271,22 @@ _IDS = ("session_id", "type", "event_id", "source", "source_key", "checkpoint", 
 
 
 def _convert(line: bytes, value: dict[str, Any]) -> Envelope:
-    _check_payload(_checked_type(value), value.get("payload"))
+    name, payload = value.get("type"), value.get("payload")
+    if not isinstance(name, str):
+        raise EventInvalid("`type` is missing" if name is None else "`type` is not a text")
+    if name not in PAYLOADS and not name.startswith(CUSTOM_PREFIX):
+        known = f"known are {', '.join(PAYLOADS)}"
+        raise EventInvalid(f"unknown type {name[:64]!r}; {known}; own types begin with x_")
+    if not isinstance(payload, dict):
+        missing = payload is None
+        raise EventInvalid("`payload` is missing" if missing else "`payload` is not an object")
+    try:
+        if structure := PAYLOADS.get(name):
+            msgspec.convert(payload, structure)
+    except msgspec.ValidationError as error:
+        why = str(error)  # its path begins at the payload
+        at_payload = why.replace("`$", "`$.payload", 1)
+        raise EventInvalid(at_payload if "`$" in why else f"{why} - at `$.payload`") from None
     try:
         envelope = _envelope_decoder.decode(line)
     except msgspec.ValidationError as error:
@@ -280,40 +294,13 @@ def _convert(line: bytes, value: dict[str, Any]) -> Envelope:
         hint = f"; {_TS_FORMS}" if why.endswith("`$.ts`") else ""
         raise EventInvalid(why + hint) from None
     envelope.extra = msgspec.UNSET
-    for name in _IDS:
-        if "\0" in (getattr(envelope, name) or ""):
-            raise EventInvalid(f"`{name}` holds a NUL character")
+    for field in _IDS:
+        if "\0" in (getattr(envelope, field) or ""):
+            raise EventInvalid(f"`{field}` holds a NUL character")
     if not TS_MIN_US <= microseconds(envelope.ts) < TS_MAX_US:
         hint = "; integers are microseconds since 1970" if isinstance(envelope.ts, int) else ""
         raise EventInvalid(f"`ts` is not between the years 2000 and 2099{hint}")
     return envelope
-
-
-def _checked_type(value: dict[str, Any]) -> str:
-    name = value.get("type")
-    if not isinstance(name, str):
-        raise EventInvalid("`type` is missing" if name is None else "`type` is not a text")
-    if name not in PAYLOADS and not name.startswith(CUSTOM_PREFIX):
-        known = ", ".join(PAYLOADS)
-        raise EventInvalid(
-            f"unknown type {name[:64]!r}; known are {known}; own types begin with x_"
-        )
-    return name
-
-
-def _check_payload(event_type: str, payload: object) -> None:
-    if not isinstance(payload, dict):
-        missing = payload is None
-        raise EventInvalid("`payload` is missing" if missing else "`payload` is not an object")
-    try:
-        if structure := PAYLOADS.get(event_type):
-            msgspec.convert(payload, structure)
-    except msgspec.ValidationError as error:
-        why = str(error)  # its path begins at the payload
-        at_payload = (
-            why.replace("`$", "`$.payload", 1) if "`$" in why else f"{why} - at `$.payload`"
-        )
-        raise EventInvalid(at_payload) from None
 
 
 class _Source(Struct):

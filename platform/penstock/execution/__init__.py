@@ -64,7 +64,7 @@ def open_executor(settings: Settings) -> Executor:
     limits = settings.room(ExecutionSettings)
     name = limits.executor
     if name == INLINE:
-        from penstock.execution.inline import InlineExecutor
+        from penstock.execution.calls import InlineExecutor
 
         return InlineExecutor()
     if name == "processes":

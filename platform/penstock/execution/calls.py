@@ -1,16 +1,17 @@
-"""Calls: how tasks travel to workers of any kind, and how a run of them goes."""
+"""How tasks travel to workers of any kind; and the inline executor, whose worker is the caller."""
 
 import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.execution import Result, Task, TaskResult
+from penstock.execution import Executor, Result, Task, TaskResult
 from penstock.execution.errors import TaskFailed, WorkerLost
 
 _SHOWN_CHARS_MAX = 200
@@ -49,10 +50,7 @@ class _PackedCall:
 
 
 def run_on(
-    workers: Workers,
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    attempts_max: int,
+    workers: Workers, function: Callable[[Task], Result], tasks: Iterable[Task], attempts_max: int
 ) -> Iterator[TaskResult[Task, Result]]:
     """See Executor.run; the function is checked at once, not at the first task."""
     return _run(workers, function_name(function), tasks, attempts_max)
@@ -70,7 +68,10 @@ def _run(
         if repeated:
             return repeated.popleft()
         for number, task in new:
-            return _PackedCall(number, task, _pack_call(name, task))
+            try:
+                return _PackedCall(number, task, pickle.dumps((name, task)))
+            except _UNFIT as error:
+                raise InvalidInput(what=f"The task {_show(task)}", why=str(error)) from None
         return None
 
     try:
@@ -134,13 +135,6 @@ def _import(name: str) -> Callable[..., Any] | None:
     return function
 
 
-def _pack_call(name: str, task: object) -> bytes:
-    try:
-        return pickle.dumps((name, task))
-    except _UNFIT as error:
-        raise InvalidInput(what=f"The task {_show(task)}", why=str(error)) from None
-
-
 def perform(call: bytes) -> bytes:
     """Perform a call, on a worker. Returns the pickled result and error, one of them None."""
     name = "a function"
@@ -149,25 +143,52 @@ def perform(call: bytes) -> bytes:
         name, task = pickle.loads(call)
         return pickle.dumps((find_function(name)(task), None))
     except PenstockError as error:
-        try:
+        with suppress(*_UNFIT):  # unless a fact of it cannot be pickled
             return pickle.dumps((None, error))
-        except _UNFIT:  # a fact of the error cannot be pickled
-            return pickle.dumps((None, _task_failed(error, name, task)))
+        failure: BaseException = error
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the caller gets it, whatever it is
-        return pickle.dumps((None, _task_failed(error, name, task)))
-
-
-def _task_failed(error: BaseException, name: str, task: object) -> TaskFailed:
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return TaskFailed(
+        failure = error
+    where = traceback.extract_tb(failure.__traceback__)[-1]
+    failed = TaskFailed(
         function=name,
         task=_show(task),
-        why=f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})",
-        traceback="".join(traceback.format_exception(error)),
+        why=f"{type(failure).__name__}: {failure} ({where.filename}, line {where.lineno})",
+        traceback="".join(traceback.format_exception(failure)),
     )
+    return pickle.dumps((None, failed))
 
 
 def _show(task: object) -> str:
     """A task in a message."""
     text = repr(task)
     return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 1] + "…"
+
+
+class InlineExecutor(Executor):
+    """Packs calls as the others do, so that what runs here runs there too."""
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[TaskResult[Task, Result]]:
+        return run_on(_CallerThread(), function, tasks, attempts_max=1)
+
+    def close(self) -> None:
+        """Nothing is under way outside of `run`."""
+
+
+class _CallerThread:
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, bytes]] = []
+
+    def has_room(self) -> bool:
+        return not self._calls
+
+    def give(self, number: int, call: bytes) -> None:
+        self._calls.append((number, call))
+
+    def wait(self) -> Iterable[tuple[int, bytes]]:
+        number, call = self._calls.pop()
+        return [(number, perform(call))]
+
+    def drop(self) -> None:
+        self._calls.clear()

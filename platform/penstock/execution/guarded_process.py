@@ -88,11 +88,15 @@ def run_guarded(
     assert process.stdin is not None
     output = _PassedOutput(process.stdout) if process.stdout is not None else None
     deadline = time.monotonic() + seconds_max
+    status: int | None = None
     unwanted = late = False
     try:
         with process.stdin as pipe:
-            while (status := _status(process)) is None and not (unwanted or late):
-                unwanted, late = cancelled(), time.monotonic() >= deadline
+            while status is None and not (unwanted or late):
+                try:
+                    status = process.wait(_POLL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    unwanted, late = cancelled(), time.monotonic() >= deadline
             if status is None and grace_seconds:
                 with suppress(BrokenPipeError):
                     pipe.write(b"e")
@@ -100,22 +104,14 @@ def run_guarded(
                     process.wait(grace_seconds)
     finally:
         process.wait()
-    text = output.end() if output is not None else _end_of(log)
-    return CommandEnd(status, text, cancelled=status is None and unwanted)
-
-
-def _status(process: subprocess.Popen[bytes]) -> int | None:
-    with suppress(subprocess.TimeoutExpired):
-        return process.wait(_POLL_SECONDS)
-    return None
-
-
-def _end_of(log: Path | None) -> str:
-    if log is None:
-        return "nothing"
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES_MAX))
-        return file.read().decode(errors="replace").strip() or "nothing"
+    if output is not None:
+        text = output.end()
+    else:
+        assert log is not None
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES_MAX))
+            text = file.read().decode(errors="replace").strip()
+    return CommandEnd(status, text or "nothing", cancelled=status is None and unwanted)
 
 
 class _PassedOutput:
@@ -130,7 +126,7 @@ class _PassedOutput:
 
     def end(self) -> str:
         self._thread.join(1.0)
-        return bytes(self._last.copy()).decode(errors="replace").strip() or "nothing"
+        return bytes(self._last.copy()).decode(errors="replace").strip()
 
     def _pass_on(self) -> None:
         with self._source as source:

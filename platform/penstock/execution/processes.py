@@ -123,23 +123,21 @@ def _start_worker() -> _Worker:
 
 def main(file: int) -> None:
     """What a worker process runs: it answers calls until the caller is gone."""
+
+    def end_with_caller() -> None:
+        """Nobody needs the work of a caller that was killed."""
+        poll = select.poll()
+        poll.register(file, 0)  # a hang-up is always reported
+        poll.poll()
+        os._exit(1)
+
     os.dup2(2, 1)  # what tasks print must not look like the caller's output
-    threading.Thread(target=_end_with_caller, args=[file], daemon=True).start()
+    threading.Thread(target=end_with_caller, daemon=True).start()
     connection = Connection(file)
-    try:
+    with suppress(EOFError, OSError):
         sys.path[:] = pickle.loads(connection.recv_bytes())
         while True:
             connection.send_bytes(perform(connection.recv_bytes()))
-    except (EOFError, OSError):
-        pass
-
-
-def _end_with_caller(file: int) -> None:
-    """Nobody needs the work of a caller that was killed."""
-    poll = select.poll()
-    poll.register(file, 0)  # a hang-up is always reported
-    poll.poll()
-    os._exit(1)
 
 
 if __name__ == "__main__":

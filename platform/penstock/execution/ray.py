@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from penstock.errors import ExtraMissing
+from penstock.errors import ExtraMissing, one_line
 from penstock.execution import Executor, Result, Task, TaskResult
 from penstock.execution.calls import WorkerLoss, perform, run_on
 from penstock.execution.errors import ExecutorUnreachable, TaskFailed
@@ -32,7 +32,22 @@ class RayExecutor(Executor):
         #: A process has one connection; the code that made it closes it.
         self._connected = not ray.is_initialized()
         if self._connected:
-            _connect(ray, address)
+            host, _, port = address.rpartition(":")
+            try:
+                if host and port.isdigit():  # Ray itself would try for minutes
+                    socket.create_connection((host, int(port)), _CONNECT_SECONDS_MAX).close()
+                ray.init(
+                    address=address,
+                    namespace="penstock",
+                    configure_logging=False,
+                    log_to_driver=False,
+                )
+            except (OSError, RuntimeError, ValueError) as error:  # Ray has no error for this
+                why = (
+                    f"{one_line(error)}; it is the address of the cluster's head,"
+                    " usually with port 6379, and this machine has to be a node of the cluster"
+                )
+                raise ExecutorUnreachable(address=f"ray://{address}", why=why) from error
         self._perform = ray.remote(perform).options(
             num_cpus=1, memory=task_memory_bytes, max_retries=0, name="penstock"
         )
@@ -51,22 +66,6 @@ class RayExecutor(Executor):
             ray.shutdown()  # cancels the tasks under way
 
 
-def _connect(ray: Any, address: str) -> None:
-    host, _, port = address.rpartition(":")
-    try:
-        if host and port.isdigit():  # Ray itself would try for minutes
-            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS_MAX).close()
-        ray.init(
-            address=address, namespace="penstock", configure_logging=False, log_to_driver=False
-        )
-    except (OSError, RuntimeError, ValueError) as error:  # Ray has no error of its own for this
-        why = (
-            f"{' '.join(str(error).split())}; it is the address of the cluster's head, usually "
-            "with port 6379, and this machine has to be a node of the cluster"
-        )
-        raise ExecutorUnreachable(address=f"ray://{address}", why=why) from error
-
-
 class _ClusterWorkers:
     def __init__(self, perform: Any, inflight_max: int) -> None:
         self._perform = perform
@@ -81,27 +80,23 @@ class _ClusterWorkers:
 
     def wait(self) -> Iterator[tuple[int, bytes | WorkerLoss]]:
         import ray
+        from ray.exceptions import RayError, RayTaskError
 
         under_way = list(self._numbers)
         ray.wait(under_way, num_returns=1)
         for ready in ray.wait(under_way, num_returns=len(under_way), timeout=0)[0]:
-            yield self._numbers.pop(ready), _outcome(ready)
+            number = self._numbers.pop(ready)
+            try:
+                outcome: bytes | WorkerLoss = ray.get(ready)
+            except RayTaskError as error:  # before our own code began: it is not installed there
+                why = str(error).strip().splitlines()[-1]
+                raise TaskFailed(function="penstock", task="on Ray", why=why) from error
+            except RayError as error:
+                why = str(error).strip().splitlines()[0]
+                outcome = WorkerLoss(f"{type(error).__name__}: {why}")
+            yield number, outcome
 
     def drop(self) -> None:
         """The tasks run to their end, for nobody. Cancelling one in the moment in which it ends
         would end this whole process (seen with Ray 2.60)."""
         self._numbers.clear()
-
-
-def _outcome(ready: Any) -> bytes | WorkerLoss:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-
-    try:
-        outcome: bytes = ray.get(ready)
-    except RayTaskError as error:  # before our own code began: it is not installed there
-        why = str(error).strip().splitlines()[-1]
-        raise TaskFailed(function="penstock", task="on Ray", why=why) from error
-    except RayError as error:
-        return WorkerLoss(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
-    return outcome

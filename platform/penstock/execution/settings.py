@@ -17,7 +17,7 @@ class ExecutionSettings(RoomSettings):
     executor: str = setting(
         "inline",
         "heavy jobs: inline, processes or ray://HOST:PORT",
-        "Set it when rewards, merges or shard builds take longer than you can wait.",
+        "Set it when heavy jobs take longer than you can wait.",
     )
     executor_workers: int = setting(
         0,

@@ -24,20 +24,20 @@ class FleetSettings(RoomSettings):
 
     follow_command_seconds_max: float = setting(
         1_800.0,
-        "time of one run of the command that loads a checkpoint",
-        "Raise it for checkpoints that take longer to load.",
+        "time of the command that loads a checkpoint",
+        "Raise it for large checkpoints.",
         minimum=0.1,
     )
     follow_copies_max: int = setting(
         3,
-        "copies of checkpoints that a sidecar keeps beside those that it loaded last",
+        "copies of earlier checkpoints that a sidecar keeps",
         "Lower it on a small disk, raise it for quicker rollbacks.",
         minimum=0,
     )
     replica_silent_seconds: float = setting(
         60.0,
-        "a replica that nobody heard of for so long is silent; it reports six times as often",
-        "Lower it to see sooner who is gone; raise it where sidecars are often cut off.",
+        "after so long without a report a replica is silent; it reports six times as often",
+        "Lower it to see sooner who is gone.",
         minimum=0.01,
     )
 

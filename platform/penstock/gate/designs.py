@@ -1,16 +1,13 @@
-"""Benchmarks that run until they are decided: which attempts come next, how strict each look is.
+"""Benchmarks that run until they are decided: which attempts come next, how strict each look is
+(docs/research/sequential.md).
 
-A design is fixed before a candidate's first attempt: after how many attempts of each task somebody
-looks, and how strict the looks are. The database keeps one for a checkpoint at a version of a
-suite, for ever. All tasks take part from the first look on, so that every verdict is about the
-whole suite. Tasks on which the incumbent always does the same are tried less often. The
-candidate's own results never decide where its attempts go, only when to stop, so no task's mean is
-biased. Looks are counted in attempts, never in time, so an interrupted run continues unchanged.
+A design is fixed before a candidate's first attempt, and stored for a checkpoint at a version of a
+suite for ever. All tasks take part from the first look on. The candidate's own results never decide
+where its attempts go, only when to stop, so no task's mean is biased. Looks are counted in
+attempts, never in time, so an interrupted run continues unchanged.
 
-A look uses the test of a single sample (`statistics`), with a level of its own. The levels follow
-Lan and DeMets: a look at the part t of all information may have spent alpha · t^exponent by then.
-The bound of each look follows from those before by the joint distribution of Brownian motion at
-these parts. Looks that resemble each other more than that err less.
+A look uses the test of a single sample (`statistics`), with a level of its own after Lan and
+DeMets: a look at the part t of all information may have spent alpha · t^exponent by then.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,12 +68,8 @@ class Design:
         return sum(self.count(task, len(self.looks)) for task in self.caps)
 
     def level(self, look: int, alpha: float) -> float:
-        """The level of a test at a look, so that all looks err with at most alpha.
-
-        Two looks resemble each other at least as much as their numbers of attempts say: what tasks
-        differ by, the incumbent's own noise, and tasks that reached their most before are the same
-        in both. Looks that resemble each other more err less.
-        """
+        """The level of a test at a look, so that all looks err with at most alpha. Two looks
+        resemble each other at least as much as their numbers of attempts say, and so err less."""
         parts = tuple(look_ / self.looks[-1] for look_ in self.looks)
         return look_levels(parts, alpha, self.exponent)[look - 1]
 

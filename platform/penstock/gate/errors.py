@@ -20,9 +20,5 @@ class GateRefused(PenstockError):
 
     @property
     def http_fields(self) -> dict[str, Any]:
-        verdict = self.verdict
-        return {
-            "outcome": verdict.outcome,
-            "verdict": dict(verdict.document),
-            "verdict_id": verdict.id,
-        }
+        outcome, document = self.verdict.outcome, dict(self.verdict.document)
+        return {"outcome": outcome, "verdict": document, "verdict_id": self.verdict.id}

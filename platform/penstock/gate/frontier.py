@@ -63,16 +63,16 @@ def frontier_picture(
         .group_by(columns.checkpoint, columns.task)
         .subquery()
     )
-    query = (
-        sa.select(by_task.c.checkpoint, *(sa.func.avg(by_task.c[n]) for n in ("score", *_COSTS)))
-        .group_by(by_task.c.checkpoint)
-        .order_by(by_task.c.checkpoint)
-    )
+    means = [sa.func.avg(by_task.c[name]) for name in ("score", *_COSTS)]
+    name = by_task.c.checkpoint
     with database.read() as connection:
-        rows = [tuple(row) for row in connection.execute(query)]
+        rows = connection.execute(sa.select(name, *means).group_by(name).order_by(name)).all()
     for at, cost in enumerate(_COSTS, 2):
-        known = [row for row in rows if row[1] is not None and row[at] is not None]
-        points = [FrontierPoint(row[0], float(row[1]), float(row[at])) for row in known]
+        points = [
+            FrontierPoint(row[0], float(row[1]), float(row[at]))
+            for row in rows
+            if row[1] is not None and row[at] is not None
+        ]
         if len(points) > 1 and {*marks} <= {point.checkpoint for point in points}:
             return FrontierPicture(suite, cost, points, marks)
     return None
@@ -119,7 +119,7 @@ def _place(value: float, among: Sequence[float], size: int) -> int:
 def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
     """One page with the drawing program in it. Raises ExtraMissing."""
     try:
-        import plotly.graph_objects as go
+        from plotly.graph_objects import Figure
         from plotly.io import to_html
     except ImportError as error:
         raise ExtraMissing(what="gate check --plot", extra="plots") from error
@@ -131,25 +131,16 @@ def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
         for point in picture.points:
             mark = picture.marks.get(point.checkpoint)
             labels.append(escape(f"{point.checkpoint} ({mark})" if mark else point.checkpoint))
-        figure = go.Figure(
-            [
-                go.Scatter(
-                    x=[point.cost for point in best],
-                    y=[point.quality for point in best],
-                    mode="lines",
-                    line={"shape": "hv", "dash": "dot"},
-                    name="frontier",
-                ),
-                go.Scatter(
-                    x=[point.cost for point in picture.points],
-                    y=[point.quality for point in picture.points],
-                    mode="markers+text",
-                    text=labels,
-                    textposition="top center",
-                    name="checkpoints",
-                ),
-            ]
-        )
+        figure = Figure()
+        figure.add_scatter(
+            x=[point.cost for point in best], y=[point.quality for point in best],
+            mode="lines", line={"shape": "hv", "dash": "dot"}, name="frontier",
+        )  # fmt: skip
+        figure.add_scatter(
+            x=[point.cost for point in picture.points],
+            y=[point.quality for point in picture.points],
+            mode="markers+text", text=labels, textposition="top center", name="checkpoints",
+        )  # fmt: skip
         figure.update_layout(
             title=escape(f"{picture.suite}: score against {picture.cost}"),
             xaxis_title=picture.cost,

@@ -1,23 +1,17 @@
-"""Comparisons of two arms of live traffic, at any time and as often as one likes.
+"""Comparisons of two arms of live traffic, at any time and as often as one likes
+(docs/research/sequential.md).
 
-The cluster is the user: a user's sessions resemble each other, so a user counts once, by the mean
-of their sessions. Arms are compared within a phase, a time in which the canary's share did not
-change; across phases a drift of the metric would look like a difference. The bounds are asymptotic
-confidence sequences: a normal mixture over the information that was gathered.
-
-An estimate whose variance is v has gathered the information 1/v. Information × (estimate − truth)
-is, in the limit of many observations, Brownian motion in the information. A mixture of likelihood
-ratios over normally distributed drifts bounds that for ever (Robbins 1970; one-sided: Howard,
-Ramdas, McAuliffe and Sekhon 2021).
-
-A metric between bounds (a rate, a persistence) is compared as it is. One with a heavy tail (a
-latency) is compared by its logarithm, where a margin is a ratio: see `on_log_scale`.
+The cluster is the user, who counts once, by the mean of their sessions. Arms are compared within a
+phase, a time in which the canary's share did not change. The bounds are asymptotic confidence
+sequences: an estimate with the variance v has gathered the information 1/v, and information ×
+(estimate − truth) is Brownian motion in the limit, which a normal mixture of likelihood ratios
+bounds for ever (Robbins 1970; one-sided: Howard, Ramdas, McAuliffe and Sekhon 2021). A metric with
+a heavy tail (a latency) is compared by its logarithm, where a margin is a ratio.
 
 `check_sample_ratio` says whether the canary gets its share of the users. If not, something beside
-the model differs (users who crash leave no session), and no comparison of the arms means anything.
-Its evidence is a Bayes factor: the chance of the counts when the share is unknown, over that when
-it is as set. While the share is as set, it ever exceeds 1/alpha with a chance of at most alpha,
-however often one looks (Lindon and Malek 2020). Phases with other shares multiply.
+the model differs, and no comparison means anything. Its evidence is a Bayes factor: the chance of
+the counts when the share is unknown, over that when it is as set. While the share is as set, it
+ever exceeds 1/alpha with a chance of at most alpha (Lindon and Malek 2020). Phases multiply.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,8 +57,7 @@ _THOUGHT = 10.0
 
 @dataclass(frozen=True)
 class UserResult:
-    """What one user showed in one arm during one phase: how many sessions, and their sum. A user
-    whom a growing share moved to the canary has results in both arms."""
+    """How many sessions of one user in one arm during one phase there are, and their sum."""
 
     phase: int
     arm: Arm
@@ -75,18 +68,16 @@ class UserResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmQuestion:
-    """Is the canary worse than the current checkpoint by more than the margin?
-
-    `direction` says whether more is better. `bounds` are the least and the greatest value that the
-    metric can have, None where there are none. `margin` is on the metric's scale, and above 0.
-    Either answer is wrong with a chance of at most `alpha`; where several metrics may each end a
-    canary, `breach_alpha` is that chance for one of them: alpha / metrics.
-    """
+    """Is the canary worse than the current checkpoint by more than the margin?"""
 
     direction: Direction
+    #: On the metric's scale, and above 0.
     margin: float
+    #: The chance that an answer is wrong. Where several metrics may each end a canary,
+    #: `breach_alpha` is that chance for one of them: alpha / metrics.
     alpha: float = 0.05
     breach_alpha: float | None = None
+    #: The least and the greatest value that the metric can have, if there are such.
     bounds: tuple[float, float] | None = (0.0, 1.0)
     min_clusters: int = MIN_CLUSTERS
 
@@ -95,10 +86,9 @@ class ArmQuestion:
 class ArmComparison:
     """`pass`: shown not to be worse by more than the margin. `breach`: shown to be.
 
-    `difference` is canary − current on the metric's scale, whichever direction is better. Each of
-    `lower` and `upper` is wrong with a chance of at most alpha (breach_alpha on the worse side),
-    over all looks together; they are None as long as there are too few users. `clusters` counts
-    users as they weigh in the comparison.
+    `difference` is canary − current on the metric's scale. Each of `lower` and `upper` is wrong
+    with a chance of at most alpha (breach_alpha on the worse side), over all looks together; they
+    are None while there are too few users. `clusters` counts users as they weigh.
     """
 
     outcome: ArmOutcome
@@ -224,10 +214,9 @@ def missing_variance(users: Any, means: Any, spreads: Any, question: ArmQuestion
     """What the variances of the arms' means lack. All have the shape (arm, phase, …), the current
     arm first.
 
-    A small arm that was lucky seems to vary little as well: a rate of 0 of 40 does not vary at all,
-    and bounds that believe it pass three times too often. So an arm has at least the variance that
-    it would have if the canary were worse by just the margin, the users of both arms taken
-    together; and a metric with bounds that of one further user who sits at either of them.
+    A small arm that was lucky seems to vary little: a rate of 0 of 40 does not vary at all. So an
+    arm has at least the variance that it would have if the canary were worse by just the margin,
+    and a metric with bounds that of one further user who sits at either of them.
     """
     worse = -question.margin if question.direction == "max" else question.margin
     canary = np.array([0.0, 1.0]).reshape(2, *[1] * (means.ndim - 1))

@@ -1,22 +1,18 @@
-"""Between which bounds a mean over tasks lies, and whether it is over a limit.
+"""Between which bounds a mean over tasks lies, and whether it is over a limit
+(docs/research/gate-statistics.md).
 
 Tasks are the clusters: each counts once, with the mean over its attempts, and two checkpoints are
-paired by task. A plain t test is right where many tasks differ. Where few do, it is certain that
-what was not observed does not exist: of 30 tasks without any difference it says that the mean
-difference is 0, and lets a checkpoint that breaks one task in fifty pass more often than not. Two
-bounds replace it. Each suspects that some task has lost everything unobserved, and each was
-measured to err at most as often as it says (`make gate-study`, docs/gate.md):
+paired by task. Where few tasks differ, a plain t test is certain that what was not observed does
+not exist. Two bounds replace it, and the better one counts:
 
-- the t bound, corrected for skew. Its variance and skew are those of the tasks and of one more
-  task that lost everything; half a step of the scores is added, since scores come in steps;
+- the t bound, corrected for skew, as if one more task had lost everything, and with half a step of
+  the scores added: better where much differs;
 - the chance of the observed scores if a share of the tasks loses everything and the others differ
-  as they did. Where nothing differs at all this is exactly (1 - share) ** tasks.
-
-The first is better where much differs, the second where little does; the better one counts.
+  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -113,20 +109,15 @@ def compare_values(
     if scale is not None:
         reach = reach_of(differences, scale)
         worst, best = differences.mean() - reach, differences.mean() + reach
-    estimated = estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha)
+    estimated = asdict(estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha))
     return Comparison(
-        tasks=estimated.tasks,
         candidate_mean=float(ours.mean()),
         incumbent_mean=float(theirs.mean()),
-        difference=estimated.mean,
-        standard_error=estimated.standard_error,
-        df=estimated.tasks - 1,
-        lower=estimated.lower,
-        upper=estimated.upper,
+        difference=estimated.pop("mean"),
+        df=estimated["tasks"] - 1,
         margin=margin,
         alpha=alpha,
-        p=estimated.p,
-        p_worse=estimated.p_worse,
+        **estimated,
     )
 
 

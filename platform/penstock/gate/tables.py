@@ -17,7 +17,6 @@ benchmark_design = Table(
     Column("made_at", BigInteger, nullable=False),
 )
 
-
 #: What a live metric showed of two checkpoints, each time that somebody looked.
 live_look = Table(
     "live_look",
@@ -34,7 +33,6 @@ live_look = Table(
     Index("ix_live_look_channel", "tenant", "channel", "since_version"),
 )
 
-
 #: What the gate said, whole: its id is the digest of the document.
 verdict = Table(
     "verdict",
@@ -48,7 +46,6 @@ verdict = Table(
     Column("made_at", BigInteger, nullable=False),
     Index("ix_verdict_checkpoint", "tenant", "checkpoint"),
 )
-
 
 #: A gate policy as it was written, by its digest.
 gate_policy = Table(

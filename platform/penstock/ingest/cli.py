@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
@@ -17,6 +15,7 @@ from penstock.lake.commits import accept_gap as enter_acceptance
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
@@ -42,22 +41,18 @@ def import_(
     Example: penstock import sessions.jsonl.gz
     """
     files = find_files(paths)
-    console = Console(stderr=True)
     with open_or_make(load_settings(data)) as lake:
         importer = FileImporter(lake, tenant)
-        with Progress(console=console, disable=not console.is_terminal) as progress:
-            for path in files:
-                task = progress.add_task(path.name, total=path.stat().st_size)
+        for path in files:
+            with progress_of(path.name) as follow:
                 for position in importer.take(path):
-                    progress.update(task, completed=position)
+                    follow(position, path.stat().st_size)
         summary = importer.finish()
     if json:
         show_json(summary)
         return
-    say(
-        f"{summary.files} files: {summary.accepted} events accepted, "
-        f"{summary.rejected} lines rejected"
-    )
+    accepted, rejected = summary.accepted, summary.rejected
+    say(f"{summary.files} files: {accepted} events accepted, {rejected} lines rejected")
     if summary.waiting:
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
     elif summary.by_server:
@@ -97,14 +92,11 @@ def ledger(
         report = read_ledger(lake, since_us(since) if since else 0)
     totals = {name: sum(getattr(row, name) for row in report.rows) for name in _COUNTS}
     if json:
-        show_json(
-            {
-                "rows": [facts(row) for row in report.rows],
-                "totals": totals,
-                "gaps": [facts(gap) for gap in report.gaps],
-                "discrepancies": report.discrepancies,
-            }
-        )
+        rows, gaps = map(facts, report.rows), map(facts, report.gaps)
+        show_json({
+            "rows": list(rows), "totals": totals, "gaps": list(gaps),
+            "discrepancies": report.discrepancies,
+        })  # fmt: skip
     else:
         _show_report(report, totals)
     if report.discrepancies:
@@ -151,14 +143,11 @@ def list_(
     if json:
         show_json([facts(entry) for entry in entries])
         return
-    columns = ["id", "received (UTC)", "tenant", "source", "line", "reason"]
-    show_table(
-        columns,
-        [
-            [e.id, time_of(e.received_at), e.tenant, e.source or "(none)", e.line, e.reason]
-            for e in entries
-        ],
-    )
+    rows = []
+    for line in entries:
+        source, received = line.source or "(none)", time_of(line.received_at)
+        rows.append([line.id, received, line.tenant, source, line.line, line.reason])
+    show_table(["id", "received (UTC)", "tenant", "source", "line", "reason"], rows)
 
 
 @rejected_app.command("show")

@@ -52,7 +52,7 @@ class FileImporter:
         self._metrics = Metrics()
         self._tenant = tenant
         self._acceptor = Acceptor.of(tenant, lake.settings, lake.log)
-        self._writer = Writer(WriterParts.of(lake, self._clock, self._metrics))
+        self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
         self.summary = ImportSummary()
 
     def take(self, path: Path) -> Iterator[int]:

@@ -5,13 +5,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
 
 import structlog
 
 from penstock.clock import Clock
-from penstock.database.engine import Database
-from penstock.eventlog import EventLog, Held
+from penstock.eventlog import Held
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import (
@@ -29,21 +27,13 @@ from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.lake import Lake
-from penstock.lake.rows import (
-    ROW_GROUP_BYTES_MAX,
-    ROW_GROUP_ROWS_MAX,
-    DecodedEvents,
-    RowGroupLimits,
-)
-from penstock.lake.segments import SegmentFile, SegmentWriter, Summariser, discard, new_name
+from penstock.lake.rows import ROW_GROUPS, DecodedEvents
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
-from penstock.settings import Settings
-from penstock.storage import ObjectStore
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024
-_ROW_GROUPS = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
 #: How long a partition of another process is left alone.
 _CLAIM_SECONDS = 0.5
 
@@ -55,26 +45,10 @@ class WriterParts:
     """Everything that a writer works with. `crash_point` is called at the steps of the protocol,
     for tests that end the process there."""
 
-    settings: Settings
-    database: Database
-    store: ObjectStore
-    log: EventLog
+    lake: Lake
     clock: Clock
     metrics: Metrics
-    summariser: Summariser
     crash_point: Callable[[str], None] = lambda _point: None
-
-    @classmethod
-    def of(cls, lake: Lake, clock: Clock, metrics: Metrics) -> Self:
-        return cls(
-            settings=lake.settings,
-            database=lake.database,
-            store=lake.store,
-            log=lake.log,
-            clock=clock,
-            metrics=metrics,
-            summariser=lake.summariser,
-        )
 
 
 @dataclass
@@ -104,7 +78,7 @@ class PartitionWriter:
         self._parts = parts
         self._partition = partition
         self._log = log
-        settings = parts.settings
+        settings = parts.lake.settings
         self._lease_s = settings.room(LakeSettings).lease_seconds
         self._decoder = arrivals_of(log.partitions, settings)
         self._owner = owner
@@ -150,7 +124,11 @@ class PartitionWriter:
         ):
             self._flush(claim)
             return True
-        self._renew_when_due(claim)
+        now_s = self._parts.clock.elapsed_s()
+        if now_s - self._renewed_s > self._lease_s / 3:
+            self._refuse_gap()
+            commits.renew_claim(self._parts.lake.database, claim, self._lease_s)
+            self._renewed_s = now_s
         return moved
 
     def start_over(self) -> None:
@@ -165,7 +143,7 @@ class PartitionWriter:
     def release(self) -> None:
         """Leave the partition to another writer, which reads again what is not committed."""
         if self._claim is not None:
-            commits.release_claim(self._parts.database, self._claim)
+            commits.release_claim(self._parts.lake.database, self._claim)
             self._claim = None
             self._known.uncover(self._partition)
 
@@ -173,7 +151,7 @@ class PartitionWriter:
         """How much of the log lies beyond the last commit. Once the partition is lost, the
         metric keeps its last value."""
         if self._covered is not None:
-            lag = self._parts.log.bytes_beyond(self._partition, self._covered)
+            lag = self._parts.lake.log.bytes_beyond(self._partition, self._covered)
             self._parts.metrics.set("log_lag_bytes", lag, partition=str(self._partition))
 
     # Claims
@@ -189,7 +167,7 @@ class PartitionWriter:
         return claim
 
     def _claim_now(self) -> PartitionClaim | None:
-        database, log, number = self._parts.database, self._parts.log, self._partition
+        database, log, number = self._parts.lake.database, self._parts.lake.log, self._partition
         held = log.hold(number)
         if held is Held.TAKEN or (held is Held.UNKNOWN and not self.in_share):
             return None
@@ -220,23 +198,16 @@ class PartitionWriter:
         self._renewed_s = self._parts.clock.elapsed_s()
         self._buffer = _Buffer(claim.next_offset)
 
-    def _renew_when_due(self, claim: PartitionClaim) -> None:
-        now_s = self._parts.clock.elapsed_s()
-        if now_s - self._renewed_s > self._lease_s / 3:
-            self._refuse_gap()
-            commits.renew_claim(self._parts.database, claim, self._lease_s)
-            self._renewed_s = now_s
-
     def _refuse_gap(self) -> None:
         """Raises LogExpired where the log let go of the events that come next."""
-        log, position = self._parts.log, self._buffer.position
+        log, position = self._parts.lake.log, self._buffer.position
         if log.expires and (first := log.bounds(self._partition).first) > position:
             raise LogExpired(partition=self._partition, first=first, covered=position)
 
     # Reading
 
     def _read(self, end: int | None) -> bool:
-        buffer = self._buffer
+        buffer, log = self._buffer, self._parts.lake.log
         if end is not None and buffer.position >= end:
             self.behind = False
             return False
@@ -244,7 +215,7 @@ class PartitionWriter:
         if room <= 0 or buffer.rows >= self._limits.rows_max:
             return False
         bytes_max = min(room, _READ_BYTES)
-        entries = self._parts.log.read(self._partition, buffer.position, bytes_max)
+        entries = log.read(self._partition, buffer.position, bytes_max)
         size = sum(len(value) for entry in entries for value in entry.values)
         self.behind = size > bytes_max / 2
         if not entries:
@@ -262,11 +233,11 @@ class PartitionWriter:
                         buffer.frames.append(frame)
                         buffer.rows += sum(frame.header.counts.values())
                     else:
-                        strays[partition] += encode_values(frame, self._parts.log.value_bytes_max)
+                        strays[partition] += encode_values(frame, log.value_bytes_max)
         if strays:
             # Only the owner of a session's partition can say whether its events are new. Events
             # that are sent on twice, after a failure, are duplicates to it.
-            self._parts.log.append(strays)
+            log.append(strays)
             self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
         buffer.position = entries[-1].next_offset
         return True
@@ -280,7 +251,7 @@ class PartitionWriter:
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
-            self._store(claim, decode_frames(frames, sifted_by=self._parts.summariser))
+            self._store(claim, decode_frames(frames, sifted_by=self._parts.lake.summariser))
 
     def _store(self, claim: PartitionClaim, flush: FlushInput) -> None:
         parts, started = self._parts, time.perf_counter()
@@ -297,16 +268,16 @@ class PartitionWriter:
         )
         parts.crash_point("file written")
         try:
-            claim = commits.advance(parts.database, claim, change, lease_s=self._lease_s)
+            claim = commits.advance(parts.lake.database, claim, change, lease_s=self._lease_s)
         except FencedOff:
             if segment is not None:
-                discard(parts.store, segment.name)
+                discard(parts.lake.store, segment.name)
             raise
         parts.crash_point("committed")
         self._rejections.add(seen, len(rejected))
         self._known.settle(len(fresh.new))
         self._go_on_from(claim)
-        parts.log.trim(self._partition, claim.next_offset)
+        parts.lake.log.trim(self._partition, claim.next_offset)
         metrics = parts.metrics
         for key, count in counts.items():
             metrics.add("events_stored_total", count.stored, tenant=key.tenant)
@@ -323,10 +294,10 @@ class PartitionWriter:
     ) -> SegmentFile:
         parts = self._parts
         name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commits.announce_file(parts.database, name, self._partition, self._owner, claim.epoch)
+        commits.announce_file(parts.lake.database, name, self._partition, self._owner, claim.epoch)
         parts.crash_point("intent written")
-        with SegmentWriter(parts.store, name, _ROW_GROUPS, parts.summariser) as writer:
-            for rows in decoded.to_tables(fresh.new, fresh.consents, _ROW_GROUPS):
+        with SegmentWriter(parts.lake.store, name, ROW_GROUPS, parts.lake.summariser) as writer:
+            for rows in decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS):
                 writer.write(rows)
                 parts.crash_point("file half written")
         return writer.finished

@@ -33,7 +33,7 @@ class IngestSettings(RoomSettings):
     inflight_bytes_max: int = setting(
         128 * MIB,
         "bodies and events not yet on disk, all keys",
-        "Raise it when a machine with free memory answers 503 at peaks.",
+        "Raise it when a machine with free memory answers 503.",
         minimum=1,
     )
     tenant_inflight_bytes_max: int = setting(
@@ -58,13 +58,13 @@ class IngestSettings(RoomSettings):
     flush_seconds_max: float = setting(
         2.0,
         "age of the oldest event before a flush",
-        "Raise it for fewer, larger segments; lower it to have events stored sooner.",
+        "Raise it for fewer, larger segments; lower it for events stored sooner.",
         minimum=0,
         at_most="lease_seconds",
     )
     rejected_ratio_max: float = setting(
         0.5,
         "share of rejected lines that stops the writer",
-        "Raise it when a client that you cannot mend sends much that is unusable.",
+        "Raise it when you cannot mend a bad client.",
         minimum=0,
     )

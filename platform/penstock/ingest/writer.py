@@ -54,15 +54,17 @@ class Writer:
 
     def __init__(self, parts: WriterParts) -> None:
         self._parts = parts
-        self._settings = settings = parts.settings.room(IngestSettings)
-        self._lease_s = parts.settings.room(LakeSettings).lease_seconds
+        self._settings = settings = parts.lake.settings.room(IngestSettings)
+        self._lease_s = parts.lake.settings.room(LakeSettings).lease_seconds
         self.owner = uuid.uuid4().hex
         # Shared by the partitions, so that both limits hold for the process.
-        known_bytes_max = parts.settings.room(LakeSettings).known_bytes_max
-        self._known = KnownEvents(parts.database, parts.store, bytes_max=known_bytes_max)
+        known_bytes_max = parts.lake.settings.room(LakeSettings).known_bytes_max
+        self._known = KnownEvents(parts.lake.database, parts.lake.store, bytes_max=known_bytes_max)
         self._rejections = RejectionLimit(settings.rejected_ratio_max, REJECTED_WINDOW_LINES)
+        #: Opened here: two threads that open the log of a lake at once would have two.
+        self._log = parts.lake.log
         self._log_followed: tuple[str, int] | None = None
-        self._log: LogShape | None = None
+        self._shape: LogShape | None = None
         self._partitions: list[PartitionWriter] = []
         #: Whether other writers may know of this one, and when it last looked for them.
         self._shares, self._surveyed_s = False, -math.inf
@@ -84,7 +86,7 @@ class Writer:
         has not ended: it still uses the lake, and the process should just exit."""
         self.end_soon()
         if self._thread.is_alive():
-            self._thread.join(self._parts.settings.shutdown_seconds_max)
+            self._thread.join(self._parts.lake.settings.shutdown_seconds_max)
         return not self._thread.is_alive()
 
     def state(self) -> WriterState:
@@ -109,7 +111,7 @@ class Writer:
 
     def round(self) -> None:
         """Without the thread: one step of each partition."""
-        ends = self._parts.log.ends()
+        ends = self._log.ends()
         self._follow_log()
         self._share()
         for partition, end in zip(self._partitions, ends, strict=False):
@@ -122,9 +124,9 @@ class Writer:
             for partition in self._partitions:
                 partition.in_share = partition.claimed
             # Half of the time, because the last flush begun in it has to end in time too.
-            self.drain(self._parts.settings.shutdown_seconds_max / 2)
+            self.drain(self._parts.lake.settings.shutdown_seconds_max / 2)
             if self._shares:
-                commits.remove_writer(self._parts.database, self.owner)
+                commits.remove_writer(self._parts.lake.database, self.owner)
         except Exception as error:  # noqa: BLE001 whatever it is, the events are in the log
             log_line.warning("the last events stay in the log until the next start", why=str(error))
 
@@ -153,35 +155,35 @@ class Writer:
 
     def _follow_log(self) -> None:
         """Take over the log as it is now: it may have grown, or be another."""
-        present = (self._parts.log.id, self._parts.log.partitions)
+        present = (self._log.id, self._log.partitions)
         if present == self._log_followed:
             return
-        log = agree_on_shape(self._parts.database, *present)
-        if log != self._log:
+        shape = agree_on_shape(self._parts.lake.database, *present)
+        if shape != self._shape:
             self._known.forget()
             self._partitions = [
                 PartitionWriter(
                     self._parts,
                     number,
-                    log,
+                    shape,
                     owner=self.owner,
                     known=self._known,
                     rejections=self._rejections,
                 )
-                for number in range(log.partitions)
+                for number in range(shape.partitions)
             ]
-            self._log = log
+            self._shape = shape
         self._log_followed = present
 
     def _share(self) -> None:
         """Have as many partitions as the other writers of a log that several may read."""
-        if self._parts.log.hold(0) is not Held.UNKNOWN:
+        if self._log.hold(0) is not Held.UNKNOWN:
             return
         self._shares = True
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._surveyed_s < self._lease_s / _SURVEYS_A_LEASE:
             return
-        survey = commits.survey_writers(self._parts.database, self.owner, self._lease_s)
+        survey = commits.survey_writers(self._parts.lake.database, self.owner, self._lease_s)
         self._surveyed_s = now_s
         claim, release = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
         for number, partition in enumerate(self._partitions):

@@ -227,8 +227,8 @@ def _session_at(rows: pa.Table, at: int) -> SessionId:
 def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None) -> pa.Table:
     """The bucket's events, sorted by tenant, session, time, seq and key: the same rows in the
     same order whatever was merged meanwhile. All of them are in memory. Raises LakeDamaged."""
-    wanted = list(columns) if columns is not None else EVENT_ROWS.names
-    needed = [name for name in EVENT_ROWS.names if name in {*wanted, *SORTED_BY, "key"}]
+    chosen = list(columns) if columns is not None else EVENT_ROWS.names
+    needed = [name for name in EVENT_ROWS.names if name in {*chosen, *SORTED_BY, "key"}]
     schema = pa.schema([EVENT_ROWS.field(name) for name in needed])
     parts = [
         _rows_of(bucket, group).cast(schema)
@@ -236,16 +236,16 @@ def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None
         for group in read_groups(lake, bucket, name, needed)
     ]
     if not parts:
-        return EVENT_ROWS.empty_table().select(wanted)
+        return EVENT_ROWS.empty_table().select(chosen)
     rows = pa.concat_tables(parts)
     order = pc.sort_indices(rows, sort_keys=_ORDER)
     positions = order.to_numpy()
     # Of one segment they nearly always are in order, and payloads need not be copied.
     if not (positions[1:] > positions[:-1]).all():
         rows = rows.take(order)
-    if "consent" in wanted and bucket.consents:
+    if "consent" in chosen and bucket.consents:
         rows = _with_consents(rows, bucket.consents)
-    return rows.select(wanted)
+    return rows.select(chosen)
 
 
 def read_groups(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:

@@ -1,7 +1,7 @@
 """`penstock query`, `penstock snapshots`, `penstock lake` and `penstock db`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -149,10 +149,10 @@ def show(name: SnapshotName, data: options.Data = None, json: options.Json = Fal
     Example: penstock snapshots show before-the-release
     """
     with open_existing(data) as lake:
-        snapshots = [each for each in list_snapshots(lake.database) if each.name == name]
+        snapshots = [known for known in list_snapshots(lake.database) if known.name == name]
     if not snapshots:
         raise SnapshotUnknown(name=name)
-    _show_facts(snapshots[0], json=json)
+    _show_facts(facts(snapshots[0]), json=json)
 
 
 @snapshots_app.command("drop")
@@ -179,11 +179,8 @@ def stats(data: options.Data = None, json: options.Json = False) -> None:
         _show_facts(read_statistics(lake), json=json)
 
 
-def _show_facts(value: object, *, json: bool) -> None:
-    if json:
-        show_json(facts(value))
-    else:
-        show_table(["what", "value"], list(facts(value).items()))
+def _show_facts(values: Mapping[str, object], *, json: bool) -> None:
+    show_json(values) if json else show_table(["what", "value"], list(values.items()))
 
 
 @lake_app.command("compact")

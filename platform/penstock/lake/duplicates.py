@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.events.event import CONSENT_UNKNOWN, session_key, strictest_consent
+from penstock.events.event import CONSENT_UNKNOWN, consent_of, session_key, strictest_consent
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import DecodedEvents
@@ -68,13 +68,15 @@ def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewE
             keys.add(key)
             new.append(position)
     stricter = {}
-    for session, started_with in decoded.started_consents(new).items():
-        memory = memories[session]
-        consent = strictest_consent((memory.consent, started_with))
-        if consent != memory.consent and session in stored_before:
-            tenant, _, session_id = session.partition("\0")
-            stricter[tenant, session_id] = consent
-        memory.consent = consent
+    for position in new:  # the others change nothing: a session's consent is what its rows say
+        event, session = decoded.events[position], decoded.sessions[position]
+        if event.type == "session_start":
+            memory = memories[session]
+            consent = strictest_consent((memory.consent, consent_of(bytes(event.payload))))
+            if consent != memory.consent and session in stored_before:
+                tenant, _, session_id = session.partition("\0")
+                stricter[tenant, session_id] = consent
+            memory.consent = consent
     consents = {session: memory.consent for session, memory in memories.items()}
     return NewEvents(new, consents, stricter)
 

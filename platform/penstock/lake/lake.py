@@ -1,9 +1,8 @@
 """The lake as one thing: what commands, the server and users' scripts open."""
 
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import sqlalchemy as sa
 
@@ -88,7 +87,7 @@ def open_existing(data: Path | None) -> Lake:
     embedded = _embedded_file(settings)
     if embedded is not None and not embedded.exists():
         raise LakeMissing(where=settings.data)
-    return _open_checked(settings)
+    return _opened(settings, migrations.check)
 
 
 def open_or_make(settings: Settings) -> Lake:
@@ -97,7 +96,7 @@ def open_or_make(settings: Settings) -> Lake:
     embedded = _embedded_file(settings)
     if embedded is not None:
         make_data_directory(embedded.parent)
-    return _open_checked(settings, upgraded=embedded is not None)
+    return _opened(settings, migrations.check if embedded is None else migrations.upgrade)
 
 
 def make_data_directory(directory: Path) -> None:
@@ -109,14 +108,13 @@ def make_data_directory(directory: Path) -> None:
         raise InvalidInput(what=f"The directory {directory}", why=why) from error
 
 
-def _open_checked(settings: Settings, *, upgraded: bool = False) -> Lake:
-    with ExitStack() as closing:
-        lake = closing.enter_context(Lake(settings))
-        if upgraded:
-            migrations.upgrade(lake.database)
-        else:
-            migrations.check(lake.database)
-        closing.pop_all()
+def _opened(settings: Settings, prepare: Callable[[Database], object]) -> Lake:
+    lake = Lake(settings)
+    try:
+        prepare(lake.database)
+    except BaseException:
+        lake.close()
+        raise
     return lake
 
 
@@ -128,40 +126,28 @@ def _embedded_file(settings: Settings) -> Path | None:
 # Size
 
 
-@dataclass(frozen=True)
-class LakeStatistics:
-    """How much the lake holds."""
-
-    snap: int
-    segments: int
-    events: int
-    bytes: int
-    bytes_per_event: float
-    #: Replaced segments that are kept for snapshots, readers or grace.
-    segments_kept: int
-    intents: int
-    snapshots: int
-
-
-def read_statistics(lake: Lake) -> LakeStatistics:
+def read_statistics(lake: Lake) -> dict[str, Any]:
+    """How much the lake holds. `segments_kept` are replaced segments that are kept for snapshots,
+    readers or grace."""
     live = segment.c.removed_snap.is_(None)
     size = sa.func.coalesce(sa.func.sum(segment.c.bytes + segment.c.sessions_bytes), 0)
     events = sa.func.coalesce(sa.func.sum(segment.c.rows), 0)
+    count = sa.func.count()
+    counts = {
+        "segments": sa.select(count).select_from(segment).where(live),
+        "segments_kept": sa.select(count).select_from(segment).where(~live),
+        "intents": sa.select(count).select_from(segment_intent),
+        "snapshots": sa.select(count).select_from(snapshot),
+    }
     with lake.database.read() as connection:
-
-        def count(table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
-            query = sa.select(sa.func.count()).select_from(table).where(*where)
-            return int(connection.execute(query).scalar_one())
-
-        sums = sa.select(events.label("events"), size.label("bytes")).where(live)
-        held = connection.execute(sums).one()
-        return LakeStatistics(
-            snap=connection.execute(sa.select(lake_head.c.snap)).scalar_one(),
-            segments=count(segment, live),
-            events=held.events,
-            bytes=held.bytes,
-            bytes_per_event=round(held.bytes / held.events, 1) if held.events else 0.0,
-            segments_kept=count(segment, ~live),
-            intents=count(segment_intent),
-            snapshots=count(snapshot),
-        )
+        held = connection.execute(sa.select(events, size).where(live)).one()
+        snap = connection.execute(sa.select(lake_head.c.snap)).scalar_one()
+        numbers = {name: connection.execute(query).scalar_one() for name, query in counts.items()}
+    return {
+        "snap": snap,
+        "segments": numbers.pop("segments"),
+        "events": held[0],
+        "bytes": held[1],
+        "bytes_per_event": round(held[1] / held[0], 1) if held[0] else 0.0,
+        **numbers,
+    }

@@ -15,7 +15,7 @@ from math import floor, gcd, inf, log
 from operator import attrgetter
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Generic, NamedTuple, Protocol, TypeVar
+from typing import IO, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,19 +28,12 @@ from penstock.execution import Executor
 from penstock.execution.errors import TaskFailed, WorkerLost
 from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, current
-from penstock.lake.commits import (
-    COMPACT,
-    announce_file,
-    insert_segment,
-    next_snap,
-    withdraw_intent,
-)
+from penstock.lake.commits import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import (
     EVENT_ROWS,
-    ROW_GROUP_BYTES_MAX,
-    ROW_GROUP_ROWS_MAX,
+    ROW_GROUPS,
     SORT_KEYS,
     SORTED_BY,
     RowGroupLimits,
@@ -268,7 +261,6 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     name = new_name(partition, "merged")
     announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
     room = lake.settings.room(LakeSettings)
-    limits = RowGroupLimits(ROW_GROUP_ROWS_MAX, ROW_GROUP_BYTES_MAX)
     rows = merge_sorted(
         lake.store,
         [stored.name for stored in segments],
@@ -276,8 +268,8 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
         directory=Path(lake.settings.data) / "tmp",
     )
     changed = read_changed(lake.store, segments)
-    with SegmentWriter(lake.store, name, limits, lake.summariser, changed=changed) as writer:
-        for group in in_row_groups(rows, limits):
+    with SegmentWriter(lake.store, name, ROW_GROUPS, lake.summariser, changed=changed) as writer:
+        for group in in_row_groups(rows, ROW_GROUPS):
             writer.write(group)
     merged = writer.finished
     expected = sum(stored.rows for stored in segments)
@@ -321,7 +313,7 @@ SEGMENTS = Merger(write_merged, replace_segments)
 # each, up to a row group; and a query engine's sort, to which they are a heap of rows, needs
 # memory by the rows of its vectors, whatever the size of their payloads.
 
-#: What rows are sorted by.
+#: The values that rows are sorted by.
 _Key = tuple[str, str, int, int]
 
 
@@ -333,10 +325,8 @@ def merge_sorted(
     in memory twice more meanwhile. The rest waits in an unnamed file in `directory`. Raises
     LakeDamaged, FileNotFoundError, what the store raises."""
     make_directory(directory)
-    ahead = bytes_ahead // len(names)
-    limits = RowGroupLimits(_PIECE_ROWS, ahead // _PIECES_AHEAD)
     with SpooledTemporaryFile(bytes_ahead, dir=str(directory)) as file:
-        runs = [_Run(file, _decode(store, name, file, limits), ahead) for name in names]
+        runs = [_Run(store, name, file, bytes_ahead // len(names)) for name in names]
         while (rows := _take_known(runs)).num_rows:
             rows = rows.combine_chunks()
             yield rows.take(pc.sort_indices(rows, sort_keys=SORT_KEYS))  # the sort is stable
@@ -357,47 +347,35 @@ def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterato
         yield waiting.combine_chunks()
 
 
-class _Piece(NamedTuple):
-    """Where some rows of a segment lie in the file."""
-
-    start: int
-    size: int
-
-
-def _decode(
-    store: ObjectStore, name: str, file: IO[bytes], limits: RowGroupLimits
-) -> deque[_Piece]:
-    pieces: deque[_Piece] = deque()
-    with open_segment(store, name) as segment_file:
-        # One thread: upkeep stays out of the way of what people wait for.
-        for batch in segment_file.iter_batches(_PIECE_ROWS, use_threads=False):
-            rows = pa.Table.from_batches([batch]).select(EVENT_ROWS.names).cast(EVENT_ROWS)
-            [rows] = rows.to_batches()
-            for start, end in cut(payload_sizes(rows), limits):
-                content = rows.slice(start, end - start).serialize()
-                pieces.append(_Piece(file.tell(), content.size))
-                file.write(content)
-    return pieces
-
-
 class _Run:
-    """A segment's rows, as far as they were read, and the pieces that were not."""
+    """A segment's rows, as far as they were read, and where the pieces that were not lie in the
+    file."""
 
-    def __init__(self, file: IO[bytes], pieces: deque[_Piece], bytes_ahead: int) -> None:
+    def __init__(self, store: ObjectStore, name: str, file: IO[bytes], bytes_ahead: int) -> None:
         self._file = file
-        self.pieces = pieces
         self._bytes_ahead = bytes_ahead
         self._rows: pa.Table = EVENT_ROWS.empty_table()
+        self.pieces: deque[tuple[int, int]] = deque()
+        limits = RowGroupLimits(_PIECE_ROWS, bytes_ahead // _PIECES_AHEAD)
+        with open_segment(store, name) as segment_file:
+            # One thread: upkeep stays out of the way of what people wait for.
+            for batch in segment_file.iter_batches(_PIECE_ROWS, use_threads=False):
+                rows = pa.Table.from_batches([batch]).select(EVENT_ROWS.names).cast(EVENT_ROWS)
+                [rows] = rows.to_batches()
+                for start, end in cut(payload_sizes(rows), limits):
+                    content = rows.slice(start, end - start).serialize()
+                    self.pieces.append((file.tell(), content.size))
+                    file.write(content)
 
     def read_ahead(self) -> None:
         size = self._rows.nbytes
         read = []
         while self.pieces and (size < self._bytes_ahead or not size):
-            piece = self.pieces.popleft()
-            self._file.seek(piece.start)
-            content = pa.py_buffer(self._file.read(piece.size))
+            start, piece_size = self.pieces.popleft()
+            self._file.seek(start)
+            content = pa.py_buffer(self._file.read(piece_size))
             read.append(pa.ipc.read_record_batch(content, EVENT_ROWS))
-            size += piece.size
+            size += piece_size
         if read:
             self._rows = pa.concat_tables([self._rows, pa.Table.from_batches(read)])
 
@@ -420,8 +398,8 @@ class _Run:
 
 
 def _take_known(runs: Sequence[_Run]) -> pa.Table:
-    """The rows that no row can come before that was not read yet; none at the end. Of equal rows
-    those of an earlier run come first, so those of a later one wait where it may have more."""
+    """All rows that certainly sort before each row that was not read yet; none at the end. Of equal
+    rows those of an earlier run come first, so those of a later run wait while it may have more."""
     for run in runs:
         run.read_ahead()
     ends = [(run.last(), number) for number, run in enumerate(runs) if run.pieces]

@@ -104,10 +104,7 @@ class LakeQuery:
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
         }
-        with (
-            duckdb.connect(":memory:", config=configuration) as connection,
-            ExitStack() as claims,
-        ):
+        with duckdb.connect(":memory:", config=configuration) as connection, ExitStack() as claims:
             if isinstance(query, str):
                 query = OwnQuery(query, check_query(connection, query, view_names()))
             pin, fresh = self._pin(claims, room, with_fresh=bool(query.views & LAKE_VIEWS))
@@ -229,7 +226,7 @@ def write_rows(batches: pa.RecordBatchReader, form: Format, out: BinaryIO) -> in
         return count
     schema, portions = batches.schema, iter(batches)
     if form == "csv":
-        flat = [(each.name, _flat(pa.array([], each.type)).type) for each in schema]
+        flat = [(column.name, _flat(pa.array([], column.type)).type) for column in schema]
         schema = pa.schema(flat)
         portions = (
             pa.RecordBatch.from_arrays([_flat(column) for column in batch.columns], schema=schema)

@@ -117,17 +117,18 @@ class _Walk:
         if isinstance(value, list):
             for item in value:
                 self.visit(item, ctes)
-        elif isinstance(value, dict):
-            self._node(value, ctes)
-
-    def _node(self, node: _Node, ctes: _Names) -> None:
+        if not isinstance(value, dict):
+            return
+        node: _Node = value
         kind = node.get("type")
         if "class" in node:
             self._expression(node)
         elif isinstance(kind, str):
             self._structure(node, kind, ctes)
-        if "cte_map" in node:
-            ctes = self._ctes(node["cte_map"], ctes)
+        for entry in node["cte_map"].get("map", []) if "cte_map" in node else ():
+            # The node's own CTEs: each sees those before it and not itself.
+            self.visit(entry["value"], ctes)
+            ctes |= {_fold(entry["key"])}
         for key, child in node.items():
             if key == "cte_map" or (kind == "TABLE_FUNCTION" and key == "function"):
                 continue
@@ -137,20 +138,17 @@ class _Walk:
         if kind == "TABLE_FUNCTION":
             self.visit(node["function"].get("arguments"), ctes)
 
-    def _ctes(self, cte_map: _Node, ctes: _Names) -> _Names:
-        """The names that the node's own CTEs add: each sees those before it and not itself."""
-        for entry in cte_map.get("map", []):
-            self.visit(entry["value"], ctes)
-            ctes |= {_fold(entry["key"])}
-        return ctes
-
     def _structure(self, node: _Node, kind: str, ctes: _Names) -> None:
         if kind not in _STRUCTURE:
             raise QueryRefused(why=f"it contains a part that is not supported ({kind})")
         if kind == "BASE_TABLE":
             self._table(node, ctes)
         elif kind == "TABLE_FUNCTION":
-            self._table_function(node["function"])
+            # Its own check: more functions may stand in an expression than in FROM.
+            call = node["function"]
+            if call.get("class") != "FUNCTION" or _function(call) not in _TABLE_FUNCTIONS:
+                name = ".".join(_path(call))
+                raise QueryRefused(why=f"the table function {name} may not be used")
         elif kind == "SHOW_REF":
             self._show(node)
         elif kind == "PIVOT" and any(pivot.get("pivot_enum") for pivot in node.get("pivots", [])):
@@ -166,11 +164,6 @@ class _Walk:
             views = ", ".join(sorted(self.relations))
             raise QueryRefused(why=f"there is no view {path[0]}; the views are {views}")
         self.read.add(_fold(path[0]))
-
-    def _table_function(self, node: _Node) -> None:
-        # Its own check: more functions may stand in an expression than in FROM.
-        if node.get("class") != "FUNCTION" or _function(node) not in _TABLE_FUNCTIONS:
-            raise QueryRefused(why=f"the table function {'.'.join(_path(node))} may not be used")
 
     def _show(self, node: _Node) -> None:
         kind, path = node.get("show_type"), _path(node)

@@ -9,23 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.events.event import (
-    CONSENT_UNKNOWN,
-    FIELDS,
-    KEY_BYTES,
-    SEQ_MAX,
-    Envelope,
-    consent_of,
-    event_key,
-    session_key,
-    strictest_consent,
-)
+from penstock.events.event import FIELDS, KEY_BYTES, SEQ_MAX, Envelope, event_key, session_key
 from penstock.events.frames import Frame, RejectedLine
-
-#: Of a row group: few enough for a query that reads few sessions, enough for a scan of all.
-ROW_GROUP_ROWS_MAX = 10_000
-#: In a row group, before compression.
-ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
+from penstock.settings import MIB
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -69,6 +55,10 @@ class RowGroupLimits:
     bytes_max: int
 
 
+#: Of a segment: few rows for a query that reads few sessions, enough for a scan of all.
+ROW_GROUPS = RowGroupLimits(10_000, 16 * MIB)
+
+
 @dataclass
 class DecodedEvents:
     """Events in the order of the log. The lists have one element an event."""
@@ -92,17 +82,6 @@ class DecodedEvents:
         self.sessions += sessions
         self.keys += map(event_key, sessions, events)
         return unreadable
-
-    def started_consents(self, chosen: Sequence[int]) -> dict[str, str]:
-        """The consent that the `session_start`s among the chosen events give, by session. Choose
-        new events alone: a session's consent is what its rows say, at any time."""
-        started: dict[str, str] = {}
-        for i in chosen:
-            session, event = self.sessions[i], self.events[i]
-            if event.type == "session_start":
-                earlier = started.get(session, CONSENT_UNKNOWN)
-                started[session] = strictest_consent((consent_of(bytes(event.payload)), earlier))
-        return started
 
     def to_tables(
         self, chosen: Sequence[int], consents: Mapping[str, str], limits: RowGroupLimits

@@ -12,26 +12,27 @@ class LakeSettings(RoomSettings):
 
     RETIRED: ClassVar = frozenset({
         "row_group_bytes_max", "job_result_bytes_max",
-        "row_group_rows_max",
-        "reader_lease_seconds",
+        "row_group_rows_max", "reader_lease_seconds",
+        "store_connect_seconds_max", "store_tails_bytes_max",
+        "store_silence_seconds_max", "store_attempts_max",
     })  # fmt: skip
 
     known_bytes_max: int = setting(
         128 * MIB,
         "memory for the identities of recent sessions",
-        "Raise it when many sessions are active at the same time and the writer reads segments.",
+        "Raise it when so many sessions are active that the writer reads segments.",
         minimum=1,
     )
     lease_seconds: float = setting(
         30.0,
-        "a writer, or a runner of a loop, that is silent so long is replaced",
-        "Lower it to take over sooner from a process that died; raise it where machines stall.",
+        "a writer or runner of a loop that is silent so long is replaced",
+        "Lower it to take over sooner; raise it where machines stall.",
         minimum=1,
     )
     upkeep_seconds: float = setting(
         15.0,
         "pause between rounds of compaction and collection",
-        "Lower it when small segments pile up between two rounds.",
+        "Lower it when small segments pile up.",
         minimum=0,
     )
     compaction_segments_min: int = setting(
@@ -43,44 +44,38 @@ class LakeSettings(RoomSettings):
     compaction_bytes_target: int = setting(
         128 * MIB,
         "segments of this size are left alone",
-        "Raise it for a lake of many terabytes, so that it has fewer segments.",
+        "Raise it for a lake of many terabytes.",
         minimum=1,
     )
     compaction_memory_bytes_max: int = setting(
         256 * MIB,
         "memory of a merge",
-        "Raise it on a machine with much memory: merges become quicker.",
+        "Raise it for quicker merges.",
         minimum=64 * MIB,
     )
     collection_grace_seconds: float = setting(
         600.0,
         "a removed file is kept so long",
-        "Raise it above the time that a backup of the store takes.",
+        "Raise it above the time of a backup of the store.",
         minimum=0,
     )
     bucket_bytes_target: int = setting(
         64 * MIB,
         "bytes of segments in a bucket of a job",
-        "Lower it when a job's workers run out of memory.",
+        "Lower it when workers run out of memory.",
         minimum=1,
     )
     query_memory_bytes_max: int = setting(
         2 * GIB,
         "memory of one query",
-        "Set it so that queries_max of them fit into the machine.",
+        "Set it so that queries_max of them fit.",
         minimum=16 * MIB,
     )
     query_seconds_max: float = setting(
-        60.0,
-        "time of one query",
-        "Raise it for analyses over the whole lake.",
-        minimum=0.001,
+        60.0, "time of one query", "Raise it for analyses over the whole lake.", minimum=0.001
     )
     query_threads: int = setting(
-        2,
-        "threads of one query",
-        "Raise it on a machine with many cores.",
-        minimum=1,
+        2, "threads of one query", "Raise it on a machine with many cores.", minimum=1
     )
     query_answer_bytes_max: int = setting(
         64 * MIB,

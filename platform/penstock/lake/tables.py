@@ -34,7 +34,7 @@ writer = Table(
     Column("until", BigInteger, nullable=False),
 )
 
-#: Offsets that were lost to the log before the lake had them. Empty in a good life.
+#: Offsets that were lost to the log before the lake had them. Normally there are none.
 log_gap = Table(
     "log_gap",
     metadata,
@@ -50,13 +50,13 @@ log_gap = Table(
     Column("accepted_why", Text),
 )
 
-#: Written before a file is; what no segment and no intent names, no writer made.
+#: Written before a file is. A file that neither a segment nor an intent names is not of a writer.
 segment_intent = Table(
     "segment_intent",
     metadata,
     Column("name", String(255), primary_key=True),
     Column("partition", Integer, nullable=False),
-    #: The writer's epoch; for a merge, that of no writer.
+    #: The writer's epoch; null for a merge.
     Column("epoch", BigInteger),
     Column("owner", String(64), nullable=False),
     Column("created_at", BigInteger, nullable=False),

@@ -99,8 +99,8 @@ def verify(lake: Lake, executor: Executor | None = None) -> Verification:
             CheckTask(lake.settings, folder, tuple(ids[at : at + _FILES_PER_TASK]))
             for at in range(0, len(ids), _FILES_PER_TASK)
         )
-        done = sorted(executor.run(check_on_worker, tasks), key=lambda each: each.task.ids)
-        findings += [finding for each in done for finding in each.result]
+        done = sorted(executor.run(check_on_worker, tasks), key=lambda result: result.task.ids)
+        findings += [finding for result in done for finding in result.result]
     known = {file.name for files in rows.values() for file in files} | intents
     orphans = {name for name in present if segment_name(name) not in known}
     findings += [
@@ -135,39 +135,36 @@ def _check_each(
 ) -> list[VerificationFinding]:
     findings: list[VerificationFinding] = []
     for row in rows:
-        problems: list[VerificationFinding] = []
-        for file in _files_of(row):
-            try:
-                problems += _check_file(lake, *file)
-            except OSError as error:
-                problems.append(VerificationFinding(file[0], f"cannot be read: {error}"))
-        if problems:
+        if problems := list(check_files(lake, row, going_on=True)):
+            query = sa.select(table.c.id).where(table.c.name == row.name)
             with lake.database.read() as connection:
-                query = sa.select(table.c.id).where(table.c.name == row.name)
-                if connection.execute(query).one_or_none() is None:
-                    continue  # it was collected meanwhile
-        findings += problems
+                if connection.execute(query).one_or_none() is not None:  # or it was collected
+                    findings += problems
     return findings
 
 
-def check_files(lake: Lake, row: sa.Row[Any]) -> Iterator[VerificationFinding]:
+def check_files(
+    lake: Lake, row: sa.Row[Any], *, going_on: bool = False
+) -> Iterator[VerificationFinding]:
     """Whether a segment, or another room's file, and the file of sessions beside it are what
-    their row in the database says. Raises OSError where they cannot be read."""
-    for file in _files_of(row):
-        yield from _check_file(lake, *file)
-
-
-def _files_of(row: sa.Row[Any]) -> list[tuple[str, int, str, int | None]]:
+    their row in the database says. A file that cannot be read is a finding when `going_on`, else
+    it raises OSError."""
     beside = sessions_name(row.name)
-    return [
+    for name, size, sha256, rows in (
         (row.name, row.bytes, row.sha256, row.rows),
         (beside, row.sessions_bytes, row.sessions_sha256, None),
-    ]
+    ):
+        try:
+            problem = _problem_of(lake, name, size, sha256, rows)
+        except OSError as error:
+            if not going_on:
+                raise
+            problem = f"cannot be read: {error}"
+        if problem is not None:
+            yield VerificationFinding(name, problem)
 
 
-def _check_file(
-    lake: Lake, name: str, size: int, sha256: str, rows: int | None
-) -> Iterator[VerificationFinding]:
+def _problem_of(lake: Lake, name: str, size: int, sha256: str, rows: int | None) -> str | None:
     digest, size_read = hashlib.sha256(), 0
     try:
         with lake.store.open(name) as source:
@@ -175,16 +172,16 @@ def _check_file(
                 digest.update(part)
                 size_read += len(part)
     except FileNotFoundError:
-        yield VerificationFinding(name, "missing")
-        return
+        return "missing"
     if size_read != size:
-        yield VerificationFinding(name, f"{size_read} bytes, the database says {size}")
-    elif digest.hexdigest() != sha256:
-        yield VerificationFinding(name, "its checksum does not match")
-    elif rows is not None:
+        return f"{size_read} bytes, the database says {size}"
+    if digest.hexdigest() != sha256:
+        return "its checksum does not match"
+    if rows is not None:
         with lake.store.open(name) as source, pq.ParquetFile(source) as file:
             if (rows_read := file.metadata.num_rows) != rows:
-                yield VerificationFinding(name, f"{rows_read} rows, the database says {rows}")
+                return f"{rows_read} rows, the database says {rows}"
+    return None
 
 
 # Events
@@ -257,10 +254,10 @@ def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, boo
             sides[_before(group, bucket.low)] = -1
         if bucket.high is not None:
             sides[~_before(group, bucket.high)] = 1
-        mine = group.filter(pa.array(sides == 0))
-        order = np.asarray(pc.sort_indices(mine, sort_keys=SORT_KEYS)).astype(np.int64)
+        rows = group.filter(pa.array(sides == 0))
+        order = np.asarray(pc.sort_indices(rows, sort_keys=SORT_KEYS)).astype(np.int64)
         in_order = in_order and bool((np.diff(sides) >= 0).all() and (np.diff(order) > 0).all())
-        parts.append(mine.cast(_EMPTY.schema))
+        parts.append(rows.cast(_EMPTY.schema))
     return pa.concat_tables(parts), in_order
 
 

@@ -1,16 +1,16 @@
 """How much sequences cost, and how they are divided: among ranks, and into packed rows. Pure.
 
-A global batch takes groups in order until the next does not fit. It depends on nothing but where it
+A global batch takes groups in order until the next does not fit. It depends only on where it
 begins, so a reader can go on from any sample.
 
 Packing puts several sequences into one row of a fixed length: first fit, the longest first. Each
 goes into the first row that still has room, which a tree over the rows' free tokens finds: n log n
 in all. This needs at most 11/9 of the rows of the best packing, and 6/9 of one more. Sequences in a
-row attend to themselves alone, so a row costs as much as its sequences do.
+row attend only to themselves, so a row costs as much as its sequences do.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,8 @@ class BatchBudget:
     tokens: int | None = None
 
     def __post_init__(self) -> None:
-        given = [one for one in (self.samples, self.tokens) if one is not None]
-        if len(given) != 1 or given[0] < 1:
+        sizes = [size for size in (self.samples, self.tokens) if size is not None]
+        if len(sizes) != 1 or sizes[0] < 1:
             why = "give either batch_samples or batch_tokens, at least 1"
             raise InvalidInput(what="The size of a batch", why=why)
 
@@ -42,15 +42,14 @@ class BatchBudget:
         return self.samples or self.tokens or 0
 
     def size(self, samples: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """What groups take of it."""
+        """How much of it groups take."""
         return samples if self.samples else tokens
 
 
 def cost(tokens: np.ndarray) -> np.ndarray:
     """What a sequence costs to train on, in tokens: linear and, for attention, quadratic."""
     linear = tokens.astype(np.float64)
-    total: np.ndarray = linear + linear * linear / QUADRATIC_TOKENS
-    return total
+    return np.asarray(linear + linear * linear / QUADRATIC_TOKENS)
 
 
 def divide(
@@ -59,12 +58,16 @@ def divide(
     """Which samples of a batch each rank gets, in the order of the batch. `tokens` has the length
     of each sample, `groups` where each group begins among them.
 
-    The costliest goes first, to whoever has least. A group stays on one rank unless it is larger
-    than a rank's part of the budget; then its samples are dealt out one by one.
+    The costliest goes first, to the rank with the least. A group stays on one rank unless it is
+    larger than a rank's part of the budget; then its samples are dealt out one by one.
     """
     if world == 1:
         return [np.arange(len(tokens))]
-    starts = _pieces(tokens, groups, budget, world)
+    sizes = np.diff(np.append(groups, len(tokens)))
+    taken = budget.size(sizes, np.add.reduceat(tokens, groups))
+    begins = np.repeat(taken * world > budget.limit, sizes)
+    begins[groups] = True
+    starts = np.flatnonzero(begins)
     costs = np.add.reduceat(cost(tokens), starts)
     ends = np.append(starts[1:], len(tokens)).tolist()
     loads = [(0.0, rank) for rank in range(world)]
@@ -74,16 +77,6 @@ def divide(
         dealt[rank].extend(range(starts[piece], ends[piece]))
         heapq.heapreplace(loads, (load + float(costs[piece]), rank))
     return [np.array(sorted(samples), np.int64) for samples in dealt]
-
-
-def _pieces(tokens: np.ndarray, groups: np.ndarray, budget: BatchBudget, world: int) -> np.ndarray:
-    """Where each part of a batch begins that goes to one rank together."""
-    sizes = np.diff(np.append(groups, len(tokens)))
-    taken = budget.size(sizes, np.add.reduceat(tokens, groups))
-    split = np.repeat(taken * world > budget.limit, sizes)
-    starts = np.zeros(len(tokens), bool)
-    starts[groups] = True
-    return np.flatnonzero(starts | split)
 
 
 Counts = NDArray[np.int64]
@@ -116,30 +109,25 @@ def pack(
         raise InvalidInput(what=f"A sample of {worst} tokens", why=why)
     if groups is None:
         return _packed(_first_fit(counts, length), counts)
-    members = _members(groups)
-    totals = np.array([counts[some].sum() for some in members], np.int64)
+    by_group: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        by_group.setdefault(group, []).append(place)
+    members = list(by_group.values())
+    totals = np.array([counts[places].sum() for places in members], np.int64)
     small = np.flatnonzero(totals <= length)
     rows = [
-        [one for group in row for one in members[small[group]]]
+        [place for group in row for place in members[small[group]]]
         for row in _first_fit(totals[small], length)
     ]
-    for group in np.flatnonzero(totals > length):
-        some = np.array(members[group])
-        rows += [some[row].tolist() for row in _first_fit(counts[some], length)]
+    for large in np.flatnonzero(totals > length):
+        places = np.array(members[large])
+        rows += [places[row].tolist() for row in _first_fit(counts[places], length)]
     return _packed(rows, counts)
-
-
-def _members(groups: Sequence[str]) -> list[list[int]]:
-    """In the order of their first samples."""
-    found: dict[str, list[int]] = {}
-    for place, group in enumerate(groups):
-        found.setdefault(group, []).append(place)
-    return list(found.values())
 
 
 def _packed(rows: Sequence[Sequence[int]], counts: Counts) -> PackedRows:
     sizes = [len(row) for row in rows]
-    order = np.fromiter((one for row in rows for one in row), np.int64, sum(sizes))
+    order = np.fromiter((place for row in rows for place in row), np.int64, sum(sizes))
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
     row_of = np.repeat(np.arange(len(rows)), sizes)
     packed = counts[order]
@@ -151,32 +139,27 @@ def _packed(rows: Sequence[Sequence[int]], counts: Counts) -> PackedRows:
 
 
 def _first_fit(counts: Counts, length: int) -> list[list[int]]:
-    """Those of one length are placed together: as many as the first row with room takes."""
+    """Samples of one length are placed together: as many as the first row with room takes."""
     rows: list[list[int]] = []
-    free = _Free(len(counts), length)
-    for size, places in _longest_first(counts):
-        taken = 0
+    if not len(counts):
+        return rows
+    free = _FreeTokens(len(counts), length)
+    order = np.argsort(-counts, kind="stable")
+    sizes, starts = np.unique(-counts[order], return_index=True)
+    for size, same in zip((-sizes).tolist(), np.split(order, starts[1:]), strict=True):
+        places, taken = same.tolist(), 0
         while taken < len(places):
             row = free.first(size)
             if row == len(rows):
                 rows.append([])
-            some = places[taken : taken + free.of(row) // size]
-            rows[row] += some
-            free.take(row, size * len(some))
-            taken += len(some)
+            fitting = places[taken : taken + free.of(row) // size]
+            rows[row] += fitting
+            free.take(row, size * len(fitting))
+            taken += len(fitting)
     return rows
 
 
-def _longest_first(counts: Counts) -> Iterable[tuple[int, list[int]]]:
-    if not len(counts):
-        return
-    order = np.argsort(-counts, kind="stable")
-    sizes, starts = np.unique(-counts[order], return_index=True)
-    for size, some in zip(-sizes, np.split(order, starts[1:]), strict=True):
-        yield int(size), some.tolist()
-
-
-class _Free:
+class _FreeTokens:
     """The free tokens of rows, with the most of each half above them: a tree in an array."""
 
     def __init__(self, rows: int, length: int) -> None:
@@ -187,7 +170,7 @@ class _Free:
         return int(self._most[self._leaves + row])
 
     def first(self, tokens: int) -> int:
-        """There is one: as many rows as samples, and each sample fits an empty one."""
+        """The first row with room. There is one: there are as many rows as samples."""
         most, node = self._most, 1
         while node < self._leaves:
             node *= 2

@@ -1,14 +1,14 @@
 """Batches: columns of a shard as numpy, gathered from decoded windows, for one rank.
 
-Arrays are views of what Arrow decoded wherever numpy can have one. Missing texts are None, missing
-numbers NaN or -1, and a missing list is an empty one.
+Arrays are views of what Arrow decoded wherever numpy allows it. A missing text is None, a missing
+number NaN or -1, and a missing list is an empty one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from penstock.errors import InvalidInput
 from penstock.shards.balance import BatchBudget, PackedRows, divide, pack
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
-#: What a trainer needs of a row when it does not say.
+#: The columns that a trainer gets when it names none.
 TRAINING_COLUMNS = (
     *("sample_id", "group_id", "input_ids", "loss_mask", "rollout_logprobs"),
     *("prompt_len", "n_tokens", "advantage", "reward", "loss_weight"),
@@ -27,8 +27,8 @@ ROUTE_COLUMNS = tuple(name for name in ROUTE_ROWS.names if name not in SHARD_ROW
 
 
 class Ragged:
-    """A list for each row. `[row]` is a view of what was decoded, always; so are `values` where the
-    rows lie beside each other in one row group, else they are copied when first asked for. Those of
+    """A list for each row. `[row]` is always a view of what was decoded. `values` are so too where
+    the rows lie side by side in one row group; else they are copied when first used. The values of
     row i are `values[offsets[i]:offsets[i + 1]]`."""
 
     def __init__(
@@ -44,13 +44,28 @@ class Ragged:
         self._starts = starts
         self._lengths = lengths
 
+    @classmethod
+    def join(cls, parts: "Sequence[Ragged]") -> "Ragged":
+        if len(parts) == 1:
+            return parts[0]
+        buffers: list[np.ndarray] = []
+        which = []
+        for part in parts:
+            which.append(part._which + len(buffers))
+            buffers.extend(part._buffers)
+        starts = np.concatenate([part._starts for part in parts])
+        lengths = np.concatenate([part._lengths for part in parts])
+        return cls(buffers, np.concatenate(which), starts, lengths)
+
+    def take(self, rows: np.ndarray) -> "Ragged":
+        return Ragged(self._buffers, self._which[rows], self._starts[rows], self._lengths[rows])
+
     def __len__(self) -> int:
         return len(self._starts)
 
     def __getitem__(self, row: int) -> np.ndarray:
         start = self._starts[row]
-        own: np.ndarray = self._buffers[self._which[row]][start : start + self._lengths[row]]
-        return own
+        return np.asarray(self._buffers[self._which[row]][start : start + self._lengths[row]])
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[row] for row in range(len(self)))
@@ -74,16 +89,14 @@ class Ragged:
         first = np.append(0, breaks)
         last = np.append(breaks, len(starts)) - 1
         runs = zip(which[first].tolist(), starts[first].tolist(), ends[last].tolist(), strict=True)
-        pieces = [self._buffers[one][start:end] for one, start, end in runs]
-        return pieces[0] if len(pieces) == 1 else _in_one(pieces)
-
-
-def _in_one(pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """In memory of Arrow's pool, which keeps what was given back: fresh pages of the system cost
-    as much as the copy."""
-    count, kind = sum(map(len, pieces)), pieces[0].dtype
-    values = np.frombuffer(pa.allocate_buffer(count * kind.itemsize), kind)
-    return np.concatenate(pieces, out=values)
+        pieces: list[np.ndarray] = [self._buffers[at][start:end] for at, start, end in runs]
+        if len(pieces) == 1:
+            return pieces[0]
+        # In memory of Arrow's pool, which keeps what was given back: fresh pages of the system
+        # cost as much as the copy.
+        count, kind = sum(map(len, pieces)), pieces[0].dtype
+        values: np.ndarray = np.frombuffer(pa.allocate_buffer(count * kind.itemsize), kind)
+        return np.concatenate(pieces, out=values)
 
 
 class ListValues(NamedTuple):
@@ -95,11 +108,11 @@ class ListValues(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """What one rank gets of a global batch. A rank that gets nothing of it has one row that is
-    padding: nothing of it is trained, its loss weight is 0.
+    """The part of a global batch for one rank. A rank without a part gets one row of padding: its
+    loss weight is 0, and nothing of it is trained.
 
     Columns of records are flattened: `turn_spans.start` and the like. `state` is where a reader
-    stands once it gave out this batch.
+    stands after it gave out this batch.
     """
 
     columns: Mapping[str, np.ndarray | Ragged]
@@ -120,7 +133,7 @@ class Batch:
 
 
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Those that are to be read. Raises InvalidInput."""
+    """The columns to read. Raises InvalidInput."""
     if names is None:
         return TRAINING_COLUMNS
     known = (*SHARD_ROWS.names, *ROUTE_COLUMNS)
@@ -136,7 +149,10 @@ def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | ListV
         array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
     kind = array.type
     if pa.types.is_large_binary(kind):
-        return {name: _bytes(array)}
+        _, offsets, content = array.buffers()
+        ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+        values = np.frombuffer(content, np.uint8) if content else np.zeros(0, np.uint8)
+        return {name: ListValues(values[ends[0] : ends[-1]], ends - ends[0])}
     if not (pa.types.is_large_list(kind) or pa.types.is_list(kind)):
         return {name: _plain(array)}
     offsets = array.offsets.to_numpy().astype(np.int64, copy=False)
@@ -145,37 +161,21 @@ def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | ListV
     if not pa.types.is_struct(values.type):
         return {name: ListValues(_plain(values), offsets)}
     fields = zip(values.type, values.flatten(), strict=True)
-    return {f"{name}.{field.name}": ListValues(_plain(one), offsets) for field, one in fields}
+    return {f"{name}.{field.name}": ListValues(_plain(part), offsets) for field, part in fields}
 
 
 def _plain(array: pa.Array) -> np.ndarray:
     if array.null_count and pa.types.is_integer(array.type):
         array = pc.fill_null(array, -1)
-    values: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return values
-
-
-def _bytes(array: pa.Array) -> ListValues:
-    _, offsets, content = array.buffers()
-    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    values = np.frombuffer(content, np.uint8) if content else np.zeros(0, np.uint8)
-    return ListValues(values[ends[0] : ends[-1]], ends - ends[0])
+    return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
 class DecodedChunk(NamedTuple):
-    """A chunk. `starts` says where groups begin among its rows."""
+    """`starts` says where groups begin among the rows of the chunk."""
 
     columns: Mapping[str, np.ndarray | ListValues]
     tokens: np.ndarray
     starts: np.ndarray
-
-
-class ValuePlaces(NamedTuple):
-    """Where the values of each row of a window are, in the buffers of its chunks."""
-
-    buffers: list[np.ndarray]
-    starts: np.ndarray
-    lengths: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -183,88 +183,45 @@ class Window:
     """Rows are numbered through all chunks; groups stand in the order they are given out."""
 
     numbers: dict[str, np.ndarray]
-    lists: dict[str, ValuePlaces]
-    chunk: np.ndarray
+    lists: dict[str, Ragged]
     tokens: np.ndarray
     group_first: np.ndarray
     group_samples: np.ndarray
     group_tokens: np.ndarray
 
-
-class WindowRows(NamedTuple):
-    """Rows of a window, in the order they are given out."""
-
-    window: Window
-    rows: np.ndarray
-
-
-def count_groups(chunks: Sequence[DecodedChunk]) -> int:
-    return sum(len(one.starts) for one in chunks)
-
-
-def make_window(chunks: Sequence[DecodedChunk], order: np.ndarray) -> Window:
-    """`order` is the order of the groups, by their place in that of the chunks."""
-    rows = [len(one.tokens) for one in chunks]
-    before = np.cumsum([0, *rows[:-1]])
-    tokens = np.concatenate([one.tokens for one in chunks]).astype(np.int64)
-    starts = np.concatenate([one.starts + first for one, first in zip(chunks, before, strict=True)])
-    samples = np.diff(np.append(starts, len(tokens)))
-    numbers, lists = {}, {}
-    for name in chunks[0].columns:
-        parts = [one.columns[name] for one in chunks]
-        if isinstance(parts[0], ListValues):
-            lists[name] = _places([one for one in parts if isinstance(one, ListValues)])
-        else:
-            numbers[name] = np.concatenate(parts)
-    return Window(
-        numbers=numbers,
-        lists=lists,
-        chunk=np.repeat(np.arange(len(chunks)), rows),
-        tokens=tokens,
-        group_first=starts[order],
-        group_samples=samples[order],
-        group_tokens=np.add.reduceat(tokens, starts)[order],
-    )
-
-
-def _places(parts: Sequence[ListValues]) -> ValuePlaces:
-    return ValuePlaces(
-        buffers=[one.values for one in parts],
-        starts=np.concatenate([one.offsets[:-1] for one in parts]),
-        lengths=np.concatenate([np.diff(one.offsets) for one in parts]),
-    )
-
-
-def gather(taken: Sequence[WindowRows]) -> dict[str, np.ndarray | Ragged]:
-    """The rows as one. Lists stay where they are until someone asks for them in one piece."""
-    found: dict[str, np.ndarray | Ragged] = {}
-    first = taken[0].window
-    for name in first.numbers:
-        found[name] = _joined([one.window.numbers[name][one.rows] for one in taken])
-    for name in first.lists:
-        found[name] = _ragged([(one.window.lists[name], one) for one in taken])
-    return found
-
-
-def _ragged(parts: Sequence[tuple[ValuePlaces, WindowRows]]) -> Ragged:
-    buffers: list[np.ndarray] = []
-    which = []
-    for places, one in parts:
-        which.append(one.window.chunk[one.rows] + len(buffers))
-        buffers.extend(places.buffers)
-    return Ragged(
-        buffers,
-        _joined(which),
-        _joined([places.starts[one.rows] for places, one in parts]),
-        _joined([places.lengths[one.rows] for places, one in parts]),
-    )
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-# Batches of groups
+    @classmethod
+    def of(cls, chunks: Sequence[DecodedChunk], order_of: Callable[[int], np.ndarray]) -> Self:
+        """`order_of` so many groups is how they are given out, by their places in the chunks."""
+        rows = [len(chunk.tokens) for chunk in chunks]
+        firsts = np.cumsum([0, *rows[:-1]])
+        tokens = np.concatenate([chunk.tokens for chunk in chunks]).astype(np.int64)
+        starts = np.concatenate(
+            [chunk.starts + first for chunk, first in zip(chunks, firsts, strict=True)]
+        )
+        samples = np.diff(np.append(starts, len(tokens)))
+        order = order_of(len(starts))
+        which = np.repeat(np.arange(len(chunks)), rows)
+        numbers, lists = {}, {}
+        for name in chunks[0].columns:
+            parts = [chunk.columns[name] for chunk in chunks]
+            if isinstance(parts[0], ListValues):
+                columns = [part for part in parts if isinstance(part, ListValues)]
+                lists[name] = Ragged(
+                    [column.values for column in columns],
+                    which,
+                    np.concatenate([column.offsets[:-1] for column in columns]),
+                    np.concatenate([np.diff(column.offsets) for column in columns]),
+                )
+            else:
+                numbers[name] = np.concatenate(parts)
+        return cls(
+            numbers=numbers,
+            lists=lists,
+            tokens=tokens,
+            group_first=starts[order],
+            group_samples=samples[order],
+            group_tokens=np.add.reduceat(tokens, starts)[order],
+        )
 
 
 @dataclass(frozen=True)
@@ -290,60 +247,51 @@ class DrawnGroups(NamedTuple):
 
 
 def make_batch(
-    groups: Sequence[DrawnGroups],
-    budget: BatchBudget,
-    share: RankShare,
-    state: Mapping[str, Any],
+    groups: Sequence[DrawnGroups], budget: BatchBudget, share: RankShare, state: Mapping[str, Any]
 ) -> Batch:
-    """What this rank gets of a global batch."""
-    taken = _rows_of(groups)
+    """The part of a global batch for this rank."""
+    # One piece of rows for each stretch of groups from the same window.
+    pieces: list[tuple[Window, np.ndarray]] = []
+    for _, stretch in groupby(groups, lambda drawn: id(drawn.window)):
+        drawn = list(stretch)
+        firsts = np.concatenate([part.firsts for part in drawn])
+        samples = np.concatenate([part.samples for part in drawn])
+        begins = np.cumsum(samples) - samples
+        rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
+        pieces.append((drawn[0].window, rows))
     padding = False
     if share.world > 1:
-        tokens = np.concatenate([window.tokens[rows] for window, rows in taken])
-        samples = np.concatenate([one.samples for one in groups])
+        tokens = np.concatenate([window.tokens[rows] for window, rows in pieces])
+        samples = np.concatenate([drawn.samples for drawn in groups])
         begins = np.cumsum(samples) - samples
         own = divide(tokens, begins, budget, share.world)[share.rank]
         padding = not len(own)
-        taken = _select(taken, np.array([np.argmin(tokens)]) if padding else own)
-    columns = gather(taken)
-    rows = sum(len(one.rows) for one in taken)
-    return Batch(_as_padding(columns) if padding else columns, rows, padding, state)
+        pieces = _select(pieces, np.array([np.argmin(tokens)]) if padding else own)
+    columns: dict[str, np.ndarray | Ragged] = {}
+    for name in pieces[0][0].numbers:
+        parts = [window.numbers[name][rows] for window, rows in pieces]
+        columns[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    for name in pieces[0][0].lists:
+        columns[name] = Ragged.join([window.lists[name].take(rows) for window, rows in pieces])
+    if padding:
+        for name in ("loss_weight", "n_trainable"):
+            if name in columns:
+                columns[name] = np.zeros(1, columns[name].dtype)  # type: ignore[union-attr]
+        mask = columns.get("loss_mask")
+        if isinstance(mask, Ragged):
+            columns["loss_mask"] = mask.zeros()
+    return Batch(columns, sum(len(rows) for _, rows in pieces), padding, state)
 
 
-def _rows_of(groups: Sequence[DrawnGroups]) -> list[WindowRows]:
-    """The rows of a batch, one piece for each stretch that comes from the same window."""
-    taken = []
-    for _, stretch in groupby(groups, lambda one: id(one.window)):
-        found = list(stretch)
-        firsts = np.concatenate([one.firsts for one in found])
-        samples = np.concatenate([one.samples for one in found])
-        begins = np.cumsum(samples) - samples
-        rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
-        taken.append(WindowRows(found[0].window, rows))
-    return taken
-
-
-def _select(taken: Sequence[WindowRows], own: np.ndarray) -> list[WindowRows]:
+def _select(
+    pieces: Sequence[tuple[Window, np.ndarray]], own: np.ndarray
+) -> list[tuple[Window, np.ndarray]]:
     """Only these rows, numbered through all pieces, in order."""
-    ends = np.cumsum([len(one.rows) for one in taken])
+    ends = np.cumsum([len(rows) for _, rows in pieces])
     cuts = np.searchsorted(own, ends)
     selected, begun = [], 0
-    for one, end, cut in zip(taken, ends, cuts, strict=True):
+    for (window, rows), end, cut in zip(pieces, ends, cuts, strict=True):
         if cut > begun:
-            selected.append(
-                WindowRows(one.window, one.rows[own[begun:cut] - (end - len(one.rows))])
-            )
+            selected.append((window, rows[own[begun:cut] - (end - len(rows))]))
         begun = cut
     return selected
-
-
-def _as_padding(columns: dict[str, np.ndarray | Ragged]) -> dict[str, np.ndarray | Ragged]:
-    """A row of which nothing is trained."""
-    padding = dict(columns)
-    for name in ("loss_weight", "n_trainable"):
-        if name in columns:
-            padding[name] = np.zeros(1, columns[name].dtype)  # type: ignore[union-attr]
-    mask = columns.get("loss_mask")
-    if isinstance(mask, Ragged):
-        padding["loss_mask"] = mask.zeros()
-    return padding

@@ -17,10 +17,15 @@ from penstock.directories import make_directory
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import Manifest, PartFile, RoutesFile, folder_of, write_manifest
+from penstock.shards.manifest import (
+    Manifest,
+    PartFile,
+    ShardFile,
+    folder_of,
+    write_manifest,
+)
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock.storage import ObjectStore
-from penstock.storage.files import FileStore
+from penstock.storage import FileStore, ObjectStore
 
 _COPY_BYTES = 8 * MIB
 
@@ -35,8 +40,8 @@ def routes_name(part: str) -> str:
 
 @contextmanager
 def reporting_damage(path: str) -> Iterator[None]:
-    """What reading this file finds wrong in it is raised as ShardDamaged. Arrow has OSError for a
-    page that does not match its checksum too; where the system refused there is a number."""
+    """Whatever is wrong with this file is raised as ShardDamaged. Arrow raises OSError also for a
+    page with a wrong checksum; where the system refused, the error has a number."""
     try:
         yield
     except FileNotFoundError as error:
@@ -53,35 +58,30 @@ def reporting_damage(path: str) -> Iterator[None]:
 def open_part(
     store: ObjectStore,
     path: str,
-    part: PartFile | RoutesFile,
+    part: ShardFile,
     index: pq.FileMetaData | None = None,
 ) -> Iterator[pq.ParquetFile]:
     """A file of a shard, to be read with the checksums of its pages. Raises ShardDamaged, also
-    for what reading finds until the block ends; what the store raises. `index` is that of the file,
-    if it was read before."""
+    while the block reads, and what the store raises. `index` is that of the file, if it was read
+    before."""
     with reporting_damage(path), store.open(path) as source:
         if source.size() != part.bytes:
             why = f"it has {source.size()} bytes, and the manifest says {part.bytes}"
             raise ShardDamaged(path=path, why=why)
         with pq.ParquetFile(source, metadata=index, page_checksum_verification=True) as file:
-            if index is None:
-                _check_columns(path, file, part)
+            # The foot of a file has no checksum of its own: a flipped bit may rename a column.
+            schema = SHARD_ROWS if isinstance(part, PartFile) else ROUTE_ROWS
+            if index is None and not file.schema_arrow.equals(schema):
+                raise ShardDamaged(path=path, why="its columns are not those of a shard")
             yield file
 
 
-def _check_columns(path: str, file: pq.ParquetFile, part: PartFile | RoutesFile) -> None:
-    """The foot of a file has no checksum of its own: a flipped bit may rename a column."""
-    schema = SHARD_ROWS if isinstance(part, PartFile) else ROUTE_ROWS
-    if not file.schema_arrow.equals(schema):
-        raise ShardDamaged(path=path, why="its columns are not those of a shard")
-
-
 def read_part(
-    store: ObjectStore, path: str, part: PartFile | RoutesFile, columns: Sequence[str] | None = None
+    store: ObjectStore, path: str, part: ShardFile, columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
     """The rows of a file in order, a row group at a time. Raises ShardDamaged."""
     with open_part(store, path, part) as file:
-        counts = [file.metadata.row_group(one).num_rows for one in range(file.num_row_groups)]
+        counts = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
         if counts != part.row_groups:
             why = f"its row groups have {counts} rows, and the manifest says {part.row_groups}"
             raise ShardDamaged(path=path, why=why)
@@ -89,7 +89,7 @@ def read_part(
             yield file.read_row_group(number, columns=columns)
 
 
-def check_digest(store: ObjectStore, path: str, part: PartFile | RoutesFile) -> None:
+def check_digest(store: ObjectStore, path: str, part: ShardFile) -> None:
     """Read the whole file. Raises ShardDamaged when its checksum is not the manifest's."""
     with reporting_damage(path), store.open(path) as source:
         digest = hashlib.sha256()
@@ -99,7 +99,7 @@ def check_digest(store: ObjectStore, path: str, part: PartFile | RoutesFile) -> 
 
 
 def copy_part(
-    source: ObjectStore, path: str, target: ObjectStore, to: str, part: PartFile | RoutesFile
+    source: ObjectStore, path: str, target: ObjectStore, to: str, part: ShardFile
 ) -> None:
     """Nothing appears at `to` unless it has the checksum of the manifest. Raises ShardDamaged."""
     with reporting_damage(path), source.open(path) as file, target.create(to) as copy:
@@ -109,13 +109,13 @@ def copy_part(
         _compare(path, sink.digest.hexdigest(), part)
 
 
-def _compare(path: str, found: str, part: PartFile | RoutesFile) -> None:
-    if found != part.sha256:
-        why = f"its checksum is {found}, and the manifest says {part.sha256}"
+def _compare(path: str, sha256: str, part: ShardFile) -> None:
+    if sha256 != part.sha256:
+        why = f"its checksum is {sha256}, and the manifest says {part.sha256}"
         raise ShardDamaged(path=path, why=why)
 
 
-def files_of(manifest: Manifest) -> Iterator[PartFile | RoutesFile]:
+def files_of(manifest: Manifest) -> Iterator[ShardFile]:
     for part in manifest.files:
         yield part
         if part.routes:
@@ -144,30 +144,27 @@ _LOCK_SUFFIX = ".lock"
 
 
 class LocalCopies:
-    """Copies in a directory. When they are over `bytes_max`, those unused for longest go; one that
-    is being read stays readable until it is closed, as files do."""
+    """Copies in a directory. When they exceed `bytes_max`, the least recently used are deleted; a
+    copy that is being read stays readable until it is closed, as files do."""
 
     def __init__(self, directory: Path, bytes_max: int) -> None:
         self._directory = directory
         self._bytes_max = bytes_max
         self._copies = FileStore(directory)
 
-    def find(
-        self, store: ObjectStore, path: str, part: PartFile | RoutesFile
-    ) -> tuple[ObjectStore, str]:
-        """Where the copy is, which is made when there is none. Raises ShardDamaged, and what the
+    def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
+        """Where the copy is; it is made when there is none. Raises ShardDamaged, and what the
         store raises."""
         name = part.sha256 + _SUFFIX
-        if self._is_there(name, part):
-            return self._copies, name
-        make_directory(self._directory)
-        with self._locked(part.sha256):
-            if not self._is_there(name, part):  # another process may have been quicker
-                self._make_room(part.bytes)
-                copy_part(store, path, self._copies, name, part)
+        if not self._is_there(name, part):
+            make_directory(self._directory)
+            with self._locked(part.sha256):
+                if not self._is_there(name, part):  # another process may have been quicker
+                    self._make_room(part.bytes)
+                    copy_part(store, path, self._copies, name, part)
         return self._copies, name
 
-    def drop(self, part: PartFile | RoutesFile) -> None:
+    def drop(self, part: ShardFile) -> None:
         """Forget a copy that turned out to be damaged, unless another has fetched it again."""
         name = part.sha256 + _SUFFIX
         with self._locked(part.sha256):
@@ -176,7 +173,7 @@ class LocalCopies:
             except ShardDamaged:
                 self._copies.delete(name)
 
-    def _is_there(self, name: str, part: PartFile | RoutesFile) -> bool:
+    def _is_there(self, name: str, part: ShardFile) -> bool:
         path = self._directory / name
         try:
             if path.stat().st_size != part.bytes:
@@ -187,13 +184,13 @@ class LocalCopies:
         return True
 
     def _make_room(self, needed: int) -> None:
-        found = []
+        copies = []
         for path in self._directory.glob(f"*{_SUFFIX}"):
             with suppress(FileNotFoundError):  # another process clears up too
                 status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, path))
-        room = self._bytes_max - needed - sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+                copies.append((status.st_mtime_ns, status.st_size, path))
+        room = self._bytes_max - needed - sum(size for _, size, _ in copies)
+        for _, size, path in sorted(copies):
             if room >= 0:
                 return
             path.unlink(missing_ok=True)
@@ -201,15 +198,13 @@ class LocalCopies:
 
     @contextmanager
     def _locked(self, digest: str) -> Iterator[None]:
-        path = self._directory / (digest + _LOCK_SUFFIX)
-        with path.open("w") as file:
+        with (self._directory / (digest + _LOCK_SUFFIX)).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
-#: Files that are kept open, and of which the index is remembered.
+#: Files that are kept open, and whose indexes are remembered.
 _OPEN_FILES_MAX = 16
-
 
 T = TypeVar("T")
 
@@ -236,51 +231,53 @@ class OpenFiles:
         self._indexes: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._first_opening: defaultdict[str, Lock] = defaultdict(Lock)
 
-    def path(self, part: PartFile | RoutesFile) -> str:
+    def path(self, part: ShardFile) -> str:
         return f"{self._folder}/{part.name}"
 
-    def read(
-        self, part: PartFile | RoutesFile, row_groups: Sequence[int], columns: Sequence[str]
-    ) -> pa.Table:
+    def read(self, part: ShardFile, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Raises ShardDamaged, and what the store raises. A damaged copy is fetched again."""
         try:
-            return self._read(part, row_groups, columns)
+            with self._opening(part) as file:
+                return file.read_row_groups(row_groups, columns=columns)
         except ShardDamaged:
             if self._copies is None:
                 raise
-            self._forget(part)
-            self._copies.drop(part)
-        return self._read(part, row_groups, columns)
+        with self._lock:
+            opened = self._idle.pop(part.name, None)
+            self._indexes.pop(part.name, None)
+        if opened:
+            opened.closing.close()
+        self._copies.drop(part)
+        with self._opening(part) as file:
+            return file.read_row_groups(row_groups, columns=columns)
 
     def close(self) -> None:
         """Files are opened again when they are needed again."""
         with self._lock:
             idle, self._idle = list(self._idle.values()), OrderedDict()
-        for one in idle:
-            one.closing.close()
-
-    def _read(
-        self, part: PartFile | RoutesFile, row_groups: Sequence[int], columns: Sequence[str]
-    ) -> pa.Table:
-        with self._opening(part) as file:
-            return file.read_row_groups(row_groups, columns=columns)
+        for opened in idle:
+            opened.closing.close()
 
     @contextmanager
-    def _opening(self, part: PartFile | RoutesFile) -> Iterator[pq.ParquetFile]:
+    def _opening(self, part: ShardFile) -> Iterator[pq.ParquetFile]:
         with self._lock:
-            one = self._idle.pop(part.name, None)
+            opened = self._idle.pop(part.name, None)
             first = self._first_opening[part.name]
-        if one is None:
+        if opened is None:
             with first:  # so that its index is read once
-                one = self._open(part)
+                opened = self._open(part)
         with ExitStack() as closing:
-            closing.push(one.closing)
+            closing.push(opened.closing)
             with reporting_damage(self.path(part)):
-                yield one.file
+                yield opened.file
             closing.pop_all()
-        self._keep(part.name, one)
+        with self._lock:
+            unneeded = [self._idle.pop(part.name)] if part.name in self._idle else []
+            unneeded += _remember(self._idle, part.name, opened)
+        for other in unneeded:
+            other.closing.close()
 
-    def _open(self, part: PartFile | RoutesFile) -> _OpenFile:
+    def _open(self, part: ShardFile) -> _OpenFile:
         store, path = self._store, self.path(part)
         if self._copies:
             store, path = self._copies.find(store, path, part)
@@ -292,23 +289,9 @@ class OpenFiles:
                 _remember(self._indexes, part.name, file.metadata)
             return _OpenFile(file, closing.pop_all())
 
-    def _keep(self, name: str, one: _OpenFile) -> None:
-        with self._lock:
-            unneeded = [self._idle.pop(name)] if name in self._idle else []
-            unneeded += _remember(self._idle, name, one)
-        for other in unneeded:
-            other.closing.close()
 
-    def _forget(self, part: PartFile | RoutesFile) -> None:
-        with self._lock:
-            one = self._idle.pop(part.name, None)
-            self._indexes.pop(part.name, None)
-        if one:
-            one.closing.close()
-
-
-def _remember(things: OrderedDict[str, T], name: str, thing: T) -> list[T]:
-    """The newest at the end; what there is no more room for."""
-    things[name] = thing
-    things.move_to_end(name)
-    return [things.popitem(last=False)[1]] if len(things) > _OPEN_FILES_MAX else []
+def _remember(recent: OrderedDict[str, T], name: str, value: T) -> list[T]:
+    """Put it at the end; what there is no more room for."""
+    recent[name] = value
+    recent.move_to_end(name)
+    return [recent.popitem(last=False)[1]] if len(recent) > _OPEN_FILES_MAX else []

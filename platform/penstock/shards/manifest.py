@@ -51,6 +51,9 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     routes: RoutesFile | None = None
 
 
+ShardFile = PartFile | RoutesFile
+
+
 class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     snap: int
@@ -117,7 +120,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.files)
+        return sum(part.rows for part in self.files)
 
 
 def folder_of(shard_id: str) -> str:
@@ -140,9 +143,9 @@ def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
             content = bytes(source.read())
     except FileNotFoundError:
         raise ShardMissing(shard=shard_id, where=store.address(name)) from None
-    found = ID_PREFIX + hashlib.sha256(content).hexdigest()
-    if not found.startswith(shard_id):
-        raise ShardDamaged(path=name, why=f"it is the manifest of {found}")
+    digest = ID_PREFIX + hashlib.sha256(content).hexdigest()
+    if not digest.startswith(shard_id):
+        raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
@@ -150,7 +153,7 @@ def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
     if manifest.format != FORMAT:
         why = f"it has the format {manifest.format}, and this Penstock reads {FORMAT}"
         raise ShardDamaged(path=name, why=why)
-    manifest.__dict__["id"] = found
+    manifest.__dict__["id"] = digest
     return manifest
 
 

@@ -4,28 +4,31 @@ The shard, the seed and the epoch decide which samples come, in which order and 
 batches. The number of ranks, of threads and of batches made ahead does not.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import atexit
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from threading import Condition, Thread
+from typing import Any, Generic, Self, TypeVar
+from weakref import WeakSet
 
 from penstock.errors import InvalidInput
-from penstock.settings import Settings, load_settings
+from penstock.settings import load_settings
 from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import Batch, RankShare, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
-from penstock.shards.order import Order
-from penstock.shards.prefetch import Prefetch, PrefetchClosed
 from penstock.shards.settings import ShardSettings
 from penstock.shards.sources import (
     Exhausted,
     Mixture,
     OpenShard,
+    Order,
     ShardCursor,
     ShardPosition,
     global_batches,
@@ -37,6 +40,8 @@ BATCH_SAMPLES = 64
 _BATCHES_AHEAD = 2
 _THREADS = 2
 _STATE_FORMAT = 1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ class ShardReader:
             for batch in batches:
                 self._positions = _positions_in(batch.state)
                 yield batch
-            self._positions = [_next_round(one) for one in self._positions]
+            # Each source goes on at the start of an epoch of its own.
+            self._positions = [ShardPosition(position.epoch + 1) for position in self._positions]
         except PrefetchClosed:
             what = "The loop over a reader"
             why = "the reader was closed, or another loop over it began"
@@ -96,7 +102,7 @@ class ShardReader:
         self._positions = positions
 
     def close(self) -> None:
-        """End the threads. A later loop goes on where the last one was left."""
+        """End the threads. A later loop goes on where the last one stopped."""
         if self._batches is not None:
             self._batches.close()
             self._batches = None
@@ -109,25 +115,26 @@ class ShardReader:
 
     def _make(self) -> Iterator[Batch]:
         plan = self._plan
+
+        def order(shard: OpenShard, epoch: int) -> Order:
+            return Order(shard.id, shard.chunks, plan.seed, epoch, plan.shuffled)
+
         with ExitStack() as closing:
             for shard in self._shards:
                 closing.callback(shard.close)
             pool = closing.enter_context(ThreadPoolExecutor(plan.threads, "penstock-decode"))
             try:
                 cursors = [
-                    ShardCursor(shard, partial(self._order, shard), plan.budget, position, pool)
+                    ShardCursor(shard, partial(order, shard), plan.budget, position, pool)
                     for shard, position in zip(self._shards, self._positions, strict=True)
                 ]
                 for groups in global_batches(cursors, plan.mixture, plan.budget.limit):
-                    state = self._state([one.position for one in cursors])
+                    state = self._state([cursor.position for cursor in cursors])
                     yield make_batch(groups, plan.budget, plan.share, state)
-                    for one in cursors:
-                        one.look_ahead()
+                    for cursor in cursors:
+                        cursor.look_ahead()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-
-    def _order(self, shard: OpenShard, epoch: int) -> Order:
-        return Order(shard.id, shard.chunks, self._plan.seed, epoch, self._plan.shuffled)
 
     def _state(self, positions: Sequence[ShardPosition]) -> dict[str, Any]:
         plan = self._plan
@@ -152,13 +159,13 @@ class ShardReader:
             if state["format"] != _STATE_FORMAT:
                 raise PositionRefused(why=f"it has the format {state['format']!r}")
             own = self.state_dict()
-            for name in ("seed", "shuffled", "exhausted"):
-                _refuse_other(name, state[name], own[name])
-            theirs, ours = state["sources"], own["sources"]
-            _refuse_other("number of shards", len(theirs), len(ours))
-            for one, other in zip(theirs, ours, strict=True):
-                _refuse_other("shard", one["shard"], other["shard"])
-                _refuse_other("weight", one["weight"], other["weight"])
+            pairs = [(name, state[name], own[name]) for name in ("seed", "shuffled", "exhausted")]
+            pairs.append(("number of shards", len(state["sources"]), len(own["sources"])))
+            for theirs, ours in zip(state["sources"], own["sources"], strict=False):
+                pairs += [(name, theirs[name], ours[name]) for name in ("shard", "weight")]
+            for name, theirs, ours in pairs:
+                if theirs != ours:
+                    raise PositionRefused(why=f"its {name} is {theirs}, and the reader's {ours}")
             positions = _positions_in(state)
         except (KeyError, TypeError) as error:
             raise PositionRefused(why=f"it is no state of a reader: {error!r}") from error
@@ -168,6 +175,13 @@ class ShardReader:
                 why = f"sample {position.samples_consumed} of epoch {position.epoch}, of {rows}"
                 raise PositionRefused(why=f"there is no such place: {why}")
         return positions
+
+
+def _positions_in(state: Mapping[str, Any]) -> list[ShardPosition]:
+    names = [field.name for field in fields(ShardPosition)]
+    return [
+        ShardPosition(**{name: int(source[name]) for name in names}) for source in state["sources"]
+    ]
 
 
 def read_shard(
@@ -230,59 +244,108 @@ def read_mixture(
     """Like `read_shard` over several shards with weights: each batch has samples of them in that
     proportion. `exhausted` says what happens when one is read to its end: `stop`, `drop` it and go
     on with the others, or `repeat` it until all were read once."""
-    mixture = Mixture(tuple(float(weight) for _, weight in shards), exhausted)
+    for name, number in (("prefetch", prefetch), ("threads", threads)):
+        if number is not None and number < 1:
+            raise InvalidInput(what=f"{name}={number}", why="it is at least 1")
     if batch_samples is None and batch_tokens is None:
         batch_samples = BATCH_SAMPLES
-    settings = _settings_of(data)
     plan = ReadingPlan(
-        mixture=mixture,
+        mixture=Mixture(tuple(float(weight) for _, weight in shards), exhausted),
         budget=BatchBudget(batch_samples, batch_tokens),
         share=RankShare(rank, world),
         seed=seed,
         shuffled=shuffle,
-        batches_max=_at_least_one("prefetch", prefetch, _BATCHES_AHEAD),
-        threads=_at_least_one("threads", threads, _THREADS),
+        batches_max=prefetch or _BATCHES_AHEAD,
+        threads=threads or _THREADS,
     )
     names = check_columns(columns)
-    store = open_store(settings)
-    copies = _copies(settings, cache, local=store.local)
+    if isinstance(data, str) and "://" in data:
+        settings = load_settings(flags={"store_url": data})
+    else:
+        settings = load_settings(data)
+    store, copies = open_store(settings), None
+    if cache is not False and not (store.local and cache in (None, True)):
+        own = settings.data / "cache" / "shards"
+        directory = own if cache in (None, True) else Path(str(cache))
+        copies = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
     opened = [
         OpenShard(store, read_manifest(store, shard_id), names, copies) for shard_id, _ in shards
     ]
     return ShardReader(opened, plan, epoch)
 
 
-def _at_least_one(name: str, given: int | None, default: int) -> int:
-    if given is not None and given < 1:
-        raise InvalidInput(what=f"{name}={given}", why="it is at least 1")
-    return default if given is None else given
+#: Those with a running thread. One that still reads when the interpreter ends aborts the program.
+_open_prefetches: WeakSet["Prefetch[Any]"] = WeakSet()
 
 
-def _settings_of(data: str | Path) -> Settings:
-    if isinstance(data, str) and "://" in data:
-        return load_settings(flags={"store_url": data})
-    return load_settings(data)
+@atexit.register
+def _close_all() -> None:
+    for prefetch in list(_open_prefetches):
+        prefetch.close()
 
 
-def _copies(
-    settings: Settings, cache: bool | str | Path | None, *, local: bool
-) -> LocalCopies | None:
-    if cache is False or (local and cache in (None, True)):
-        return None
-    directory = settings.data / "cache" / "shards" if cache in (None, True) else Path(str(cache))
-    return LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
+class PrefetchClosed(Exception):
+    """Nobody wants more items. The thread that makes them ends on it."""
 
 
-def _positions_in(state: Mapping[str, Any]) -> list[ShardPosition]:
-    names = ("epoch", "samples_consumed", "drawn", "finished")
-    return [ShardPosition(**{name: int(one[name]) for name in names}) for one in state["sources"]]
+class Prefetch(Generic[T]):
+    """Iterate over what `make` yields, which a thread makes ahead; at most `items_max` wait. An
+    item, an error or the end always wakes whoever waits. `close` ends the thread, and a loop that
+    waits for an item then gets PrefetchClosed."""
 
+    def __init__(self, make: Callable[[], Iterator[T]], items_max: int, name: str) -> None:
+        self._make = make
+        self._items_max = items_max
+        self._items: deque[T] = deque()
+        self._error: BaseException | None = None
+        self._ended = False
+        self._closed = False
+        self._changed = Condition()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        _open_prefetches.add(self)
+        self._thread.start()
 
-def _next_round(position: ShardPosition) -> ShardPosition:
-    """Where a source goes on after the end of a loop: at the start of an epoch of its own."""
-    return ShardPosition(position.epoch + 1)
+    def __iter__(self) -> Iterator[T]:
+        return self
 
+    def __next__(self) -> T:
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._ended or self._closed)
+            if self._closed:
+                raise PrefetchClosed
+            if self._items:
+                self._changed.notify_all()
+                return self._items.popleft()
+            if self._error is not None:
+                raise self._error
+            raise StopIteration
 
-def _refuse_other(what: str, found: object, own: object) -> None:
-    if found != own:
-        raise PositionRefused(why=f"its {what} is {found}, and the reader's {own}")
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._changed.notify_all()
+        self._thread.join()
+        _open_prefetches.discard(self)
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            for item in self._make():
+                self._put(item)
+        except PrefetchClosed:
+            pass
+        except BaseException as raised:  # noqa: BLE001  # raised again in the loop
+            error = raised
+        with self._changed:
+            self._error = error
+            self._ended = True
+            self._changed.notify_all()
+
+    def _put(self, item: T) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._items) < self._items_max or self._closed)
+            if self._closed:
+                raise PrefetchClosed
+            self._items.append(item)
+            self._changed.notify_all()

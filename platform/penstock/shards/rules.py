@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.rows import Rows
-from penstock.shards.schema import ROLES, SHARD_ROWS, Split, Status, TokenSource
+from penstock.shards.schema import ROLES, SHARD_ROWS, Rows, Split, Status, TokenSource
 
 
 class BrokenRule(NamedTuple):
-    """A rule that does not hold; `row` counts from 0 among the rows that were asked."""
+    """A rule that does not hold; `row` counts from 0 among the checked rows."""
 
     row: int
     rule: str
@@ -26,121 +25,98 @@ class BrokenRule(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelLimits:
-    """What is known of the model. None: not known, and not asked."""
+    """What is known of the model. A limit that is None is unknown, and not checked."""
 
     vocabulary: int | None = None
     experts: int | None = None
 
 
-Rule = Callable[[Rows, ModelLimits], Iterator[tuple[int, str]]]
-SHAPES: list[Rule] = []
-RULES: list[Rule] = []
+Broken = Iterator[tuple[int, str]]
+Rule = Callable[[Rows, ModelLimits], Broken]
 
 
-def first_broken(rows: Rows, known: ModelLimits) -> BrokenRule | None:
+def first_broken(rows: Rows, limits: ModelLimits) -> BrokenRule | None:
     """The first row that breaks a rule."""
     if not rows.count:
         return None
     for rules in (SHAPES, RULES):
         broken = [
-            BrokenRule(row, rule.__name__.strip("_"), why)
-            for rule in rules
-            for row, why in rule(rows, known)
+            BrokenRule(row, rule.__name__, why) for rule in rules for row, why in rule(rows, limits)
         ]
         if broken:
-            return min(broken, key=lambda one: one.row)
+            return min(broken, key=lambda rule: rule.row)
     return None
 
 
-def _shape(rule: Rule) -> Rule:
-    SHAPES.append(rule)
-    return rule
-
-
-def _rule(rule: Rule) -> Rule:
-    RULES.append(rule)
-    return rule
-
-
-def _where(bad: np.ndarray, rows: np.ndarray | None = None) -> Iterator[int]:
+def _first(bad: np.ndarray, rows: np.ndarray | None = None) -> Iterator[int]:
     """The first row of those marked; `rows` says of which row each mark is."""
     if bad.any():
         first = int(bad.argmax())
         yield first if rows is None else int(rows[first])
 
 
-@_shape
-def required(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def required(rows: Rows, _limits: ModelLimits) -> Broken:
     for field in SHARD_ROWS:
         if not field.nullable and rows.column(field.name).null_count:
-            for row in _where(~rows.present(field.name)):
+            for row in _first(~rows.present(field.name)):
                 yield row, f"it has no {field.name}"
 
 
-@_shape
-def required_parts(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def required_parts(rows: Rows, _limits: ModelLimits) -> Broken:
     for field in SHARD_ROWS:
         if not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
             continue
         lists = rows.lists(field.name)
-        for name, values in _parts(field.name, lists.values):
+        parts = [(field.name, lists.values)]
+        if pa.types.is_struct(lists.values.type):
+            parts += [
+                (f"{field.name}.{part.name}", lists.values.field(part.name))
+                for part in lists.values.type
+                if not part.nullable
+            ]
+        for name, values in parts:
             if values.null_count:
                 missing = values.is_null().to_numpy(zero_copy_only=False)
-                for row in _where(missing, lists.rows):
+                for row in _first(missing, lists.rows):
                     yield row, f"there is a null in {name}"
 
 
-def _parts(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Those that have no room for nulls."""
-    yield name, values
-    if pa.types.is_struct(values.type):
-        for field in values.type:
-            if not field.nullable:
-                yield f"{name}.{field.name}", values.field(field.name)
-
-
-@_shape
-def lengths(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def lengths(rows: Rows, _limits: ModelLimits) -> Broken:
     if rows.column("n_tokens").null_count:
         return
-    for row in _where(rows.tokens < 1):
+    for row in _first(rows.tokens < 1):
         yield row, "it has no tokens"
     for name in ("input_ids", "loss_mask", "rollout_logprobs"):
         lists = rows.lists(name)
-        for row in _where(lists.valid & (lists.lengths != rows.tokens)):
+        for row in _first(lists.valid & (lists.lengths != rows.tokens)):
             yield row, f"{name} has {lists.lengths[row]} values, and n_tokens is {rows.tokens[row]}"
 
 
-@_rule
-def mask_values(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def mask_values(rows: Rows, _limits: ModelLimits) -> Broken:
     if rows.mask.max() > 1:
         yield rows.row_of(int((rows.mask > 1).argmax())), "loss_mask is neither 0 nor 1"
 
 
-@_rule
-def n_trainable(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
-    said = rows.numbers("n_trainable")
-    for row in _where(said != rows.trained):
-        yield row, f"n_trainable is {said[row]}, and the mask has {rows.trained[row]}"
+def n_trainable(rows: Rows, _limits: ModelLimits) -> Broken:
+    stated = rows.numbers("n_trainable")
+    for row in _first(stated != rows.trained):
+        yield row, f"n_trainable is {stated[row]}, and the mask has {rows.trained[row]}"
 
 
-@_rule
-def something_trained(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def something_trained(rows: Rows, _limits: ModelLimits) -> Broken:
     masked = _equal(rows, "status", "masked") | (rows.numbers("loss_weight") == 0)
-    for row in _where((rows.trained == 0) & ~masked):
+    for row in _first((rows.trained == 0) & ~masked):
         yield row, "nothing of it is trained, and it is not marked as masked"
 
 
-@_rule
-def prompt_len(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
-    said = rows.numbers("prompt_len")
-    for row in _where((said < 0) | (said > rows.first_trained)):
+def prompt_len(rows: Rows, _limits: ModelLimits) -> Broken:
+    stated = rows.numbers("prompt_len")
+    for row in _first((stated < 0) | (stated > rows.first_trained)):
         first = rows.first_trained[row]
-        yield row, f"prompt_len is {said[row]}, and the first trained token is {first}"
+        yield row, f"prompt_len is {stated[row]}, and the first trained token is {first}"
 
 
-@_rule
-def logprobs(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def logprobs(rows: Rows, _limits: ModelLimits) -> Broken:
     lists = rows.lists("rollout_logprobs")
     values = lists.numbers()
     if not len(values):
@@ -148,95 +124,81 @@ def logprobs(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
     mask = rows.mask
     if not lists.valid.all():
         mask = mask[np.repeat(lists.valid, rows.tokens)]
-    found = (
+    marks: tuple[tuple[str, Callable[[], np.ndarray]], ...] = (  # one in memory at a time
         ("a log-probability is not finite", lambda: ~np.isfinite(values)),
         ("a log-probability is over 0", lambda: values > 0),
         ("a log-probability off the mask is not 0", lambda: (values != 0) > mask),
     )
-    for why, bad in found:
-        marks = bad()
-        if marks.any():
-            at = int(marks.argmax())
+    for why, bad in marks:
+        if (marked := bad()).any():
+            at = int(marked.argmax())
             yield int(np.searchsorted(lists.offsets, at, side="right")) - 1, why
 
 
-@_rule
-def token_ids(rows: Rows, known: ModelLimits) -> Iterator[tuple[int, str]]:
+def token_ids(rows: Rows, limits: ModelLimits) -> Broken:
     ids = rows.lists("input_ids").numbers()
     if ids.min() < 0:
         yield rows.row_of(int((ids < 0).argmax())), "a token id is below 0"
-    if known.vocabulary is not None and ids.max() >= known.vocabulary:
-        at = int((ids >= known.vocabulary).argmax())
-        yield rows.row_of(at), f"the token id {ids[at]} is not of {known.vocabulary} tokens"
+    if limits.vocabulary is not None and ids.max() >= limits.vocabulary:
+        at = int((ids >= limits.vocabulary).argmax())
+        yield rows.row_of(at), f"the token id {ids[at]} is not of {limits.vocabulary} tokens"
 
 
-@_rule
-def spans(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
-    found = rows.spans
-    start, end, role = (found.numbers(name) for name in ("start", "end", "role"))
-    of_row = found.rows
-    for row in _where((start < 0) | (start >= end) | (end > rows.tokens[of_row]), of_row):
+def spans(rows: Rows, _limits: ModelLimits) -> Broken:
+    start, end, role = (rows.spans.numbers(name) for name in ("start", "end", "role"))
+    of_row = rows.spans.rows
+    for row in _first((start < 0) | (start >= end) | (end > rows.tokens[of_row]), of_row):
         yield row, "a turn's span is empty or not inside the sequence"
     behind = (of_row[1:] == of_row[:-1]) & (start[1:] < end[:-1])
-    for row in _where(behind, of_row[1:]):
+    for row in _first(behind, of_row[1:]):
         yield row, "turn spans overlap or are not in order"
-    for row in _where((role < 0) | (role >= len(ROLES)), of_row):
+    for row in _first((role < 0) | (role >= len(ROLES)), of_row):
         yield row, "a turn's role is not known"
 
 
-@_rule
-def mask_on_sampled(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def mask_on_sampled(rows: Rows, _limits: ModelLimits) -> Broken:
     inside = np.bincount(rows.spans.rows, weights=rows.trained_in_spans, minlength=rows.count)
-    for row in _where(inside != rows.trained):
+    for row in _first(inside != rows.trained):
         yield row, "a token is trained that is in no sampled span"
 
 
-@_rule
-def version_runs(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def version_runs(rows: Rows, _limits: ModelLimits) -> Broken:
     runs = rows.lists("policy_version_runs")
     start, version, of_row = runs.numbers("start"), runs.numbers("version"), runs.rows
-    for row in _where((start < 0) | (start >= rows.tokens[of_row]), of_row):
+    for row in _first((start < 0) | (start >= rows.tokens[of_row]), of_row):
         yield row, "a run of policy versions begins outside the sequence"
     same = of_row[1:] == of_row[:-1]
-    for row in _where(
-        same & ((start[1:] <= start[:-1]) | (version[1:] < version[:-1])), of_row[1:]
-    ):
+    behind = same & ((start[1:] <= start[:-1]) | (version[1:] < version[:-1]))
+    for row in _first(behind, of_row[1:]):
         yield row, "runs of policy versions are not in order, or versions go back"
     filled = runs.lengths > 0
+    begins = runs.offsets[:-1][filled]
     first = np.full(rows.count, np.iinfo(np.int64).max)
-    first[filled] = start[runs.offsets[:-1][filled]]
-    for row in _where(runs.valid & (rows.trained > 0) & (first > rows.first_trained)):
+    first[filled] = start[begins]
+    for row in _first(runs.valid & (rows.trained > 0) & (first > rows.first_trained)):
         yield row, "a trained token is in no run of policy versions"
-    yield from _version_range(rows, filled, version, runs.offsets)
-
-
-def _version_range(
-    rows: Rows, filled: np.ndarray, version: np.ndarray, offsets: np.ndarray
-) -> Iterator[tuple[int, str]]:
     for name, reduce in (("min_policy_version", np.minimum), ("max_policy_version", np.maximum)):
-        said = pc.fill_null(rows.column(name), -1).to_numpy()
+        stated = pc.fill_null(rows.column(name), -1).to_numpy()
         true = np.full(rows.count, -1, np.int64)
         if filled.any():
-            true[filled] = reduce.reduceat(version, offsets[:-1][filled])
-        for row in _where(said != true):
+            true[filled] = reduce.reduceat(version, begins)
+        for row in _first(stated != true):
             yield row, f"{name} is not that of the runs"
 
 
-@_rule
-def token_rewards(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
-    found = rows.lists("token_rewards")
-    position, of_row = found.numbers("pos"), found.rows
-    for row in _where((position < 0) | (position >= rows.tokens[of_row]), of_row):
+def token_rewards(rows: Rows, _limits: ModelLimits) -> Broken:
+    rewards = rows.lists("token_rewards")
+    position, of_row = rewards.numbers("pos"), rewards.rows
+    for row in _first((position < 0) | (position >= rows.tokens[of_row]), of_row):
         yield row, "a token reward is outside the sequence"
     behind = (of_row[1:] == of_row[:-1]) & (position[1:] <= position[:-1])
-    for row in _where(behind, of_row[1:]):
+    for row in _first(behind, of_row[1:]):
         yield row, "token rewards are not in order"
 
 
-@_rule
-def finite_numbers(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def finite_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
     for name in ("temperature", "advantage", "reward", "loss_weight"):
-        for row in _where(rows.present(name) & ~np.isfinite(rows.numbers(name))):
+        for row in _first(rows.present(name) & ~np.isfinite(rows.numbers(name))):
             yield row, f"{name} is not finite"
     for name, field in (
         ("reward_components", "value"),
@@ -244,34 +206,38 @@ def finite_numbers(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]
         ("token_rewards", "value"),
     ):
         lists = rows.lists(name)
-        for row in _where(~np.isfinite(lists.numbers(field)), lists.rows):
+        for row in _first(~np.isfinite(lists.numbers(field)), lists.rows):
             yield row, f"{name}.{field} is not finite"
-    for row in _where(rows.numbers("loss_weight") < 0):
+    for row in _first(rows.numbers("loss_weight") < 0):
         yield row, "loss_weight is below 0"
 
 
-@_rule
-def known_words(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def known_words(rows: Rows, _limits: ModelLimits) -> Broken:
     words: dict[str, Any] = {"status": Status, "token_source": TokenSource, "split": Split}
     for name, kind in words.items():
         known = pc.is_in(rows.column(name), value_set=pa.array(get_args(kind)))
-        for row in _where(~known.to_numpy(zero_copy_only=False)):
+        for row in _first(~known.to_numpy(zero_copy_only=False)):
             yield row, f"{name} is {rows.column(name)[row].as_py()!r}"
 
 
-@_rule
-def consent(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
-    for row in _where(_equal(rows, "consent", "no_train")):
+def consent(rows: Rows, _limits: ModelLimits) -> Broken:
+    for row in _first(_equal(rows, "consent", "no_train")):
         yield row, "its user did not consent to training"
 
 
-@_rule
-def branch_numbers(rows: Rows, _known: ModelLimits) -> Iterator[tuple[int, str]]:
+def branch_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
     index, count = rows.numbers("branch_index"), rows.numbers("n_branches")
-    for row in _where((index < 0) | (index >= count) | (rows.numbers("chain_pos") < 0)):
+    for row in _first((index < 0) | (index >= count) | (rows.numbers("chain_pos") < 0)):
         yield row, f"it is branch {index[row]} of {count[row]}"
 
 
 def _equal(rows: Rows, name: str, word: str) -> np.ndarray:
-    equal: np.ndarray = pc.equal(rows.column(name), word).to_numpy(zero_copy_only=False)
-    return equal
+    return np.asarray(pc.equal(rows.column(name), word).to_numpy(zero_copy_only=False))
+
+
+SHAPES: tuple[Rule, ...] = (required, required_parts, lengths)
+RULES: tuple[Rule, ...] = (
+    mask_values, n_trainable, something_trained, prompt_len, logprobs, token_ids, spans,
+    mask_on_sampled, version_runs, token_rewards, finite_numbers, known_words, consent,
+    branch_numbers,
+)  # fmt: skip

@@ -1,7 +1,10 @@
-"""The columns of a shard. A row is one branch of a session: one trainable sequence, unpadded."""
+"""The columns of a shard, and its rows as numpy. A row is one branch of a session: one trainable
+sequence, unpadded."""
 
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 FORMAT = 1
@@ -12,11 +15,14 @@ Split = Literal["train", "eval"]
 #: What `role` of a turn's span counts: 0 is system.
 ROLES = ("system", "user", "assistant", "tool")
 
-_TIME = pa.timestamp("us", tz="UTC")
-
 
 def _needed(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
+
+
+def _columns(kind: pa.DataType, *names: str, nullable: bool = False) -> list[pa.Field]:
+    """Columns of one type, next to each other."""
+    return [pa.field(name, kind, nullable=nullable) for name in names]
 
 
 def _numbers(kind: pa.DataType) -> pa.DataType:
@@ -28,72 +34,46 @@ def _records(*fields: pa.Field) -> pa.DataType:
     return pa.list_(_needed("element", pa.struct(fields)))
 
 
+_TEXT, _INT, _SHORT, _FLOAT = pa.string(), pa.int32(), pa.int16(), pa.float32()
 SHARD_ROWS = pa.schema(
     [
-        _needed("sample_id", pa.string()),
-        _needed("trajectory_id", pa.string()),
-        _needed("rollout_id", pa.string()),
-        _needed("group_id", pa.string()),
-        pa.field("task_id", pa.string()),
-        _needed("session_id", pa.string()),
-        _needed("branch_index", pa.int16()),
-        _needed("n_branches", pa.int16()),
-        _needed("chain_pos", pa.int16()),
+        *_columns(_TEXT, "sample_id", "trajectory_id", "rollout_id", "group_id"),
+        pa.field("task_id", _TEXT),
+        _needed("session_id", _TEXT),
+        *_columns(_SHORT, "branch_index", "n_branches", "chain_pos"),
         _needed("is_last_step", pa.bool_()),
-        pa.field("parent_sample_id", pa.string()),
-        pa.field("link_kind", pa.string()),
-        _needed("input_ids", _numbers(pa.int32())),
+        *_columns(_TEXT, "parent_sample_id", "link_kind", nullable=True),
+        _needed("input_ids", _numbers(_INT)),
         _needed("loss_mask", _numbers(pa.uint8())),
-        _needed("prompt_len", pa.int32()),
-        _needed("n_tokens", pa.int32()),
-        _needed("n_trainable", pa.int32()),
-        pa.field("rollout_logprobs", _numbers(pa.float32())),
-        pa.field(
-            "policy_version_runs",
-            _records(_needed("start", pa.int32()), _needed("version", pa.int32())),
-        ),
-        pa.field("min_policy_version", pa.int32()),
-        pa.field("max_policy_version", pa.int32()),
-        pa.field("temperature", pa.float32()),
-        pa.field("advantage", pa.float32()),
-        pa.field("reward", pa.float32()),
+        *_columns(_INT, "prompt_len", "n_tokens", "n_trainable"),
+        pa.field("rollout_logprobs", _numbers(_FLOAT)),
+        pa.field("policy_version_runs", _records(*_columns(_INT, "start", "version"))),
+        *_columns(_INT, "min_policy_version", "max_policy_version", nullable=True),
+        *_columns(_FLOAT, "temperature", "advantage", "reward", nullable=True),
         _needed(
             "reward_components",
-            _records(
-                _needed("name", pa.string()),
-                _needed("value", pa.float32()),
-                _needed("weight", pa.float32()),
-            ),
+            _records(_needed("name", _TEXT), *_columns(_FLOAT, "value", "weight")),
         ),
-        pa.field(
-            "token_rewards", _records(_needed("pos", pa.int32()), _needed("value", pa.float32()))
-        ),
+        pa.field("token_rewards", _records(_needed("pos", _INT), _needed("value", _FLOAT))),
         _needed(
             "turn_spans",
             _records(
-                _needed("start", pa.int32()),
-                _needed("end", pa.int32()),
-                _needed("turn", pa.int32()),
+                *_columns(_INT, "start", "end", "turn"),
                 _needed("role", pa.int8()),
                 _needed("sampled", pa.bool_()),
                 pa.field("event_seq", pa.int64()),
             ),
         ),
-        pa.field("routed_rows", pa.int32()),
-        _needed("status", pa.string()),
-        pa.field("stop_reason", pa.string()),
-        pa.field("mask_reason", pa.string()),
-        pa.field("error_kind", pa.string()),
-        _needed("loss_weight", pa.float32()),
-        _needed("token_source", pa.string()),
-        _needed("tokenizer_sha256", pa.string()),
-        pa.field("template_sha256", pa.string()),
-        pa.field("model_name", pa.string()),
-        pa.field("checkpoint_id", pa.string()),
-        pa.field("source_system", pa.string()),
-        _needed("split", pa.string()),
-        _needed("consent", pa.string()),
-        _needed("created_at", _TIME),
+        pa.field("routed_rows", _INT),
+        _needed("status", _TEXT),
+        *_columns(_TEXT, "stop_reason", "mask_reason", "error_kind", nullable=True),
+        _needed("loss_weight", _FLOAT),
+        *_columns(_TEXT, "token_source", "tokenizer_sha256"),
+        *_columns(
+            _TEXT, "template_sha256", "model_name", "checkpoint_id", "source_system", nullable=True
+        ),
+        *_columns(_TEXT, "split", "consent"),
+        _needed("created_at", pa.timestamp("us", tz="UTC")),
         _needed("messages", pa.large_string()),
         pa.field("tools", pa.large_string()),
     ],
@@ -101,17 +81,120 @@ SHARD_ROWS = pa.schema(
 )
 
 #: A file beside a part, with a row for each of its rows: experts of mixture models are a hundred
-#: times the bytes of all other columns, and read only by whoever asks for them.
+#: times the bytes of all other columns, and few trainers read them.
 ROUTE_ROWS = pa.schema(
     [
-        _needed("sample_id", pa.string()),
+        _needed("sample_id", _TEXT),
         pa.field("routed_experts", pa.large_binary()),
-        pa.field("layers", pa.int32()),
-        pa.field("topk", pa.int32()),
-        pa.field("dtype", pa.string()),
-        pa.field("start", pa.int32()),
+        *_columns(_INT, "layers", "topk", nullable=True),
+        pa.field("dtype", _TEXT),
+        pa.field("start", _INT),
     ],
     metadata={"penstock.shard": str(FORMAT)},
 )
 
 SORTED_BY = ("group_id", "rollout_id", "chain_pos", "branch_index")
+
+
+class ListColumn(NamedTuple):
+    """A column of lists. `offsets` are into `values`; a missing list is an empty one."""
+
+    values: pa.Array
+    offsets: np.ndarray
+    valid: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.asarray(np.diff(self.offsets))
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Of which row each value is."""
+        return np.asarray(np.repeat(np.arange(len(self.valid)), self.lengths))
+
+    def numbers(self, field: str | None = None) -> np.ndarray:
+        values = self.values if field is None else self.values.field(field)
+        return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+class Rows:
+    """Rows in the columns of SHARD_ROWS, as numpy."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table.combine_chunks()
+        self.count = table.num_rows
+
+    def column(self, name: str) -> pa.Array:
+        column = self.table[name]
+        return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+    def numbers(self, name: str) -> np.ndarray:
+        return np.asarray(self.column(name).to_numpy(zero_copy_only=False))
+
+    def present(self, name: str) -> np.ndarray:
+        return np.asarray(self.column(name).is_valid().to_numpy(zero_copy_only=False))
+
+    def lists(self, name: str) -> ListColumn:
+        array = self.column(name)
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        values = array.values[int(offsets[0]) : int(offsets[-1])]
+        if pa.types.is_struct(values.type):
+            values = pa.StructArray.from_arrays(values.flatten(), fields=list(values.type))
+        return ListColumn(values, offsets - offsets[0], self.present(name))
+
+    @cached_property
+    def tokens(self) -> np.ndarray:
+        return self.numbers("n_tokens").astype(np.int64)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        return np.append(0, np.cumsum(self.tokens))
+
+    @cached_property
+    def mask(self) -> np.ndarray:
+        return self.lists("loss_mask").numbers()
+
+    @cached_property
+    def trained_places(self) -> np.ndarray:
+        """The places of the trained tokens among all tokens."""
+        return np.asarray(np.flatnonzero(self.mask))
+
+    @cached_property
+    def trained(self) -> np.ndarray:
+        """How many tokens of each row are trained."""
+        return np.asarray(np.diff(np.searchsorted(self.trained_places, self.offsets)))
+
+    @cached_property
+    def first_trained(self) -> np.ndarray:
+        """The place of the first trained token in each row, or the row's length."""
+        at = np.searchsorted(self.trained_places, self.offsets[:-1])
+        first = np.append(self.trained_places, self.offsets[-1])[at]
+        return np.asarray(np.minimum(first, self.offsets[1:]) - self.offsets[:-1])
+
+    @cached_property
+    def spans(self) -> ListColumn:
+        return self.lists("turn_spans")
+
+    @cached_property
+    def trained_in_spans(self) -> np.ndarray:
+        """How many tokens of each turn's span are trained, if it was sampled."""
+        spans = self.spans
+        base = self.offsets[spans.rows]
+        start, end = (
+            np.searchsorted(self.trained_places, base + spans.numbers(name))
+            for name in ("start", "end")
+        )
+        return np.asarray((end - start) * spans.numbers("sampled"))
+
+    def row_of(self, token: int) -> int:
+        return int(np.searchsorted(self.offsets, token, side="right")) - 1
+
+
+def group_starts(groups: pa.ChunkedArray, before: str | None = None) -> np.ndarray:
+    """For each row whether a group begins there; `before` is the group of the row above all."""
+    names = groups.to_numpy()
+    starts = np.ones(len(names), dtype=bool)
+    if len(names):
+        starts[0] = names[0] != before
+        starts[1:] = names[1:] != names[:-1]
+    return starts

@@ -17,7 +17,7 @@ class ShardSettings(RoomSettings):
 
     shard_cache_bytes_max: int = setting(
         64 * GIB,
-        "local copies of shard files; the least recently used are deleted",
-        "Set it to the disk that a training machine can spare.",
+        "local copies of shard files",
+        "Set it to what a training machine can spare.",
         minimum=0,
     )

@@ -1,13 +1,19 @@
-"""The shards that a reader reads from: open ones, cursors over them, and their mixture.
+"""The sources of a reader: the order of their epochs, open shards, cursors, and their mixture.
+
+The order of an epoch is a pure function of manifest, seed and epoch, with access at any place. It
+has two levels, so that each row group is decoded once in an epoch and few are in memory. A chunk is
+a row group, or several where a group goes on from one into the next. The chunks are permuted. Each
+`WINDOW_CHUNKS` of them are a window, and the groups of a window are permuted among themselves.
 
 A mixture draws samples in proportion to weights, to within a group: the next group comes from the
 shard that is furthest behind its share. So the positions alone decide which is next.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Literal, get_args
 
@@ -21,16 +27,125 @@ from penstock.shards.batches import (
     DrawnGroups,
     ListValues,
     Window,
-    count_groups,
-    make_window,
     to_numpy,
 )
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import LocalCopies, OpenFiles
-from penstock.shards.manifest import Manifest, PartFile, folder_of
-from penstock.shards.order import Chunk, Order, chunks_of
-from penstock.shards.rows import group_starts
+from penstock.shards.manifest import Manifest, folder_of
+from penstock.shards.schema import group_starts
 from penstock.storage import ObjectStore
+
+#: How many chunks a window mixes. A part of the order: another number is another order.
+WINDOW_CHUNKS = 4
+_ROUNDS = 8
+
+
+def permute(count: int, key: bytes, places: np.ndarray) -> np.ndarray:
+    """The values at these places of a permutation of range(count), each computed by itself.
+
+    A Feistel network over the next power of four, walked until it is back within range.
+    """
+    if count <= 1:
+        return np.zeros(len(places), np.int64)
+    half = max(1, ((count - 1).bit_length() + 1) // 2)
+    keys = np.frombuffer(hashlib.shake_256(key).digest(8 * _ROUNDS), np.uint64)
+    permuted = _feistel(places.astype(np.uint64), keys, np.uint64(half))
+    while (outside := permuted >= count).any():
+        permuted[outside] = _feistel(permuted[outside], keys, np.uint64(half))
+    return permuted.astype(np.int64)
+
+
+def _feistel(values: np.ndarray, keys: np.ndarray, half: np.uint64) -> np.ndarray:
+    low = np.uint64((1 << int(half)) - 1)
+    left, right = values >> half, values & low
+    for key in keys:
+        left, right = right, left ^ (_scatter(right ^ key) & low)
+    return np.asarray((left << half) | right)
+
+
+def _scatter(values: np.ndarray) -> np.ndarray:
+    """Each bit of a number changes about half of all bits (the last steps of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Row groups of a file that are decoded together: `first_row` is the first row's number in
+    its file."""
+
+    file: int
+    row_groups: tuple[int, ...]
+    first_row: int
+    rows: int
+
+
+def chunks_of(manifest: Manifest) -> list[Chunk]:
+    """The chunks of a shard as they lie in its files."""
+    chunks = []
+    for number, part in enumerate(manifest.files):
+        continued = set(part.continued)
+        begun, first, rows = 0, 0, 0
+        for row_group, count in enumerate(part.row_groups):
+            if row_group and row_group not in continued:
+                chunks.append(Chunk(number, tuple(range(begun, row_group)), first, rows))
+                begun, first, rows = row_group, first + rows, 0
+            rows += count
+        if rows:
+            chunks.append(Chunk(number, tuple(range(begun, len(part.row_groups))), first, rows))
+    return chunks
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of one epoch; that of the files where it is not `shuffled`."""
+
+    shard_id: str
+    chunks: Sequence[Chunk]
+    seed: int
+    epoch: int
+    shuffled: bool = True
+
+    @cached_property
+    def rows(self) -> int:
+        return int(self._rows_before[-1])
+
+    @property
+    def windows(self) -> int:
+        return -(-len(self.chunks) // WINDOW_CHUNKS)
+
+    def window(self, number: int) -> list[int]:
+        """The chunks of a window, by their places in `chunks`."""
+        first = number * WINDOW_CHUNKS
+        return [int(chunk) for chunk in self._permuted[first : first + WINDOW_CHUNKS]]
+
+    def units(self, window: int, count: int) -> np.ndarray:
+        """The order of a window's groups, of which the files hold `count`."""
+        places = np.arange(count)
+        return permute(count, self._key(f"window {window}"), places) if self.shuffled else places
+
+    def find(self, sample: int) -> tuple[int, int]:
+        """The window with this sample of the epoch, and how many samples of it stand before."""
+        window = int(np.searchsorted(self._rows_before, sample, side="right")) - 1
+        return window, sample - int(self._rows_before[window])
+
+    @cached_property
+    def _permuted(self) -> np.ndarray:
+        places = np.arange(len(self.chunks))
+        return permute(len(places), self._key("chunks"), places) if self.shuffled else places
+
+    @cached_property
+    def _rows_before(self) -> np.ndarray:
+        """The rows before each window, and of all."""
+        rows = np.array([chunk.rows for chunk in self.chunks], np.int64)[self._permuted]
+        before = np.append(0, np.cumsum(rows))
+        begins = np.append(np.arange(0, len(rows), WINDOW_CHUNKS), len(rows))
+        return np.asarray(before[begins])
+
+    def _key(self, subject: str) -> bytes:
+        return f"{self.shard_id} {self.seed} {self.epoch} {subject}".encode()
+
 
 #: What happens when a source ends: the mixture ends too (`stop`), goes on without it until all have
 #: ended (`drop`), or begins its next epoch, until each source was read at least once (`repeat`).
@@ -39,12 +154,10 @@ Exhausted = Literal["stop", "drop", "repeat"]
 
 def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequence[bool]) -> int:
     """The number of the source that goes next, of those that are `left`; of equals the first."""
-    shares = [
-        (count / weight, number)
-        for number, (count, weight, there) in enumerate(zip(drawn, weights, left, strict=True))
-        if there
-    ]
-    return min(shares)[1]
+    return min(
+        (number for number in range(len(drawn)) if left[number]),
+        key=lambda number: drawn[number] / weights[number],
+    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +178,7 @@ class Mixture:
             raise InvalidInput(what=f"exhausted={self.exhausted!r}", why=why)
 
 
-#: What batches are made by, asked for or not.
+#: The columns that batches are made by, whether the reader gives them out or not.
 _NEEDED = ("group_id", "n_tokens")
 
 
@@ -84,7 +197,7 @@ class OpenShard:
         self._files = OpenFiles(store, folder_of(self.id), copies)
         self._columns = [name for name in columns if name not in ROUTE_COLUMNS]
         self._route_columns = [name for name in columns if name in ROUTE_COLUMNS]
-        if self._route_columns and any(not one.routes for one in manifest.files):
+        if self._route_columns and any(not part.routes for part in manifest.files):
             what = f"The column {self._route_columns[0]}"
             raise InvalidInput(what=what, why=f"the shard {self.id} has no routed experts")
 
@@ -96,37 +209,29 @@ class OpenShard:
         """Raises ShardDamaged, and what the store raises."""
         chunk = self.chunks[number]
         part = self.manifest.files[chunk.file]
-        wanted = list(dict.fromkeys((*_NEEDED, *self._columns)))
-        rows = self._files.read(part, chunk.row_groups, wanted)
+        names = list(dict.fromkeys((*_NEEDED, *self._columns)))
+        rows = self._files.read(part, chunk.row_groups, names)
         if rows.num_rows != chunk.rows:
             why = f"row groups {chunk.row_groups} have {rows.num_rows} rows, not {chunk.rows}"
             raise ShardDamaged(path=self._files.path(part), why=why)
         columns: dict[str, np.ndarray | ListValues] = {}
         for name in self._columns:
             columns |= to_numpy(name, rows[name])
-        if self._route_columns:
-            columns |= self._routes(part, chunk)
+        if self._route_columns and part.routes:
+            # The side file has row groups of its own: those with rows of the chunk are read.
+            counts, last_row = part.routes.row_groups, chunk.first_row + chunk.rows
+            places = list(zip(accumulate(counts, initial=0), accumulate(counts), strict=False))
+            needed = [
+                group
+                for group, (begin, end) in enumerate(places)
+                if begin < last_row and end > chunk.first_row
+            ]
+            routes = self._files.read(part.routes, needed, self._route_columns)
+            routes = routes.slice(chunk.first_row - places[needed[0]][0], chunk.rows)
+            for name in self._route_columns:
+                columns |= to_numpy(name, routes[name])
         tokens = rows["n_tokens"].to_numpy()
         return DecodedChunk(columns, tokens, np.flatnonzero(group_starts(rows["group_id"])))
-
-    def _routes(self, part: PartFile, chunk: Chunk) -> dict[str, np.ndarray | ListValues]:
-        """The side file has row groups of its own: those with rows of the chunk are read."""
-        side = part.routes
-        assert side is not None  # looked at when the shard was opened
-        ends = list(accumulate(side.row_groups))
-        last_row = chunk.first_row + chunk.rows
-        begins = [end - rows for end, rows in zip(ends, side.row_groups, strict=True)]
-        needed = [
-            number
-            for number, (begin, end) in enumerate(zip(begins, ends, strict=True))
-            if begin < last_row and end > chunk.first_row
-        ]
-        rows = self._files.read(side, needed, self._route_columns)
-        rows = rows.slice(chunk.first_row - begins[needed[0]], chunk.rows)
-        columns: dict[str, np.ndarray | ListValues] = {}
-        for name in self._route_columns:
-            columns |= to_numpy(name, rows[name])
-        return columns
 
     def close(self) -> None:
         """Files are opened again when they are needed again."""
@@ -148,9 +253,6 @@ class ShardPosition:
 #: other at its end.
 _WINDOWS_AHEAD = 2
 
-#: The order of an epoch.
-OrderOf = Callable[[int], Order]
-
 
 class ShardCursor:
     """Draws groups from one source. The windows after the one in use are decoded meanwhile."""
@@ -158,7 +260,7 @@ class ShardCursor:
     def __init__(
         self,
         shard: OpenShard,
-        order_of: OrderOf,
+        order_of: Callable[[int], Order],
         budget: BatchBudget,
         position: ShardPosition,
         pool: Executor,
@@ -236,13 +338,19 @@ class ShardCursor:
     def _enter(self, number: int, skipped: int) -> None:
         """Go on in this window, behind so many of its samples."""
         self._decode(number)
-        chunks = [one.result() for one in self._decoding.pop(number)]
-        window = make_window(chunks, self._order.units(number, count_groups(chunks)))
+        chunks = [future.result() for future in self._decoding.pop(number)]
+        window = Window.of(chunks, partial(self._order.units, number))
         firsts, samples, tokens = window.group_first, window.group_samples, window.group_tokens
-        if skipped:
-            firsts, samples, tokens = _behind(window, skipped)
+        if skipped:  # of a group in the middle, its rest is one
+            ends = np.cumsum(samples)
+            group = int(np.searchsorted(ends, skipped, side="right"))
+            firsts, samples, tokens = (each[group:].copy() for each in (firsts, samples, tokens))
+            gone = skipped - (int(ends[group]) - int(samples[0]))
+            tokens[0] -= window.tokens[firsts[0] : firsts[0] + gone].sum()
+            firsts[0] += gone
+            samples[0] -= gone
         self._window, self._firsts, self._samples = window, firsts, samples
-        #: What all groups up to each take of the budget.
+        #: How much of the budget all groups up to each take.
         self._ends = np.cumsum(self._budget.size(samples, tokens))
         self._number = number
         self._next = 0
@@ -250,24 +358,8 @@ class ShardCursor:
     def _decode(self, number: int) -> None:
         if number < self._order.windows and number not in self._decoding:
             self._decoding[number] = [
-                self._pool.submit(self._shard.decode, one) for one in self._order.window(number)
+                self._pool.submit(self._shard.decode, chunk) for chunk in self._order.window(number)
             ]
-
-
-def _behind(window: Window, skipped: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where groups begin, their samples and tokens, of all behind so many samples. In the middle
-    of a group its rest is one."""
-    ends = np.cumsum(window.group_samples)
-    group = int(np.searchsorted(ends, skipped, side="right"))
-    firsts, samples, tokens = (
-        column[group:].copy()
-        for column in (window.group_first, window.group_samples, window.group_tokens)
-    )
-    seen = skipped - (int(ends[group]) - int(samples[0]))
-    tokens[0] -= window.tokens[firsts[0] : firsts[0] + seen].sum()
-    firsts[0] += seen
-    samples[0] -= seen
-    return firsts, samples, tokens
 
 
 def global_batches(
@@ -292,24 +384,18 @@ def global_batches(
 
 def _next_cursor(cursors: Sequence[ShardCursor], mixture: Mixture) -> ShardCursor | None:
     """One that has a group; None at the end of the loop."""
-    left = [_is_left(cursor, mixture.exhausted) for cursor in cursors]
+    exhausted = mixture.exhausted
+    # Which may be the next one, or the one that ends the loop.
+    left = [
+        not cursor.ended() if exhausted == "drop" else exhausted == "stop" or not cursor.empty
+        for cursor in cursors
+    ]
     if not any(left):
         return None
     drawn = [cursor.drawn for cursor in cursors]
     cursor = cursors[furthest_behind(drawn, mixture.weights, left)]
     if cursor.ended():
-        if mixture.exhausted == "stop" or _all_finished(cursors):
+        if exhausted == "stop" or all(each.finished or each.ended() for each in cursors):
             return None
         cursor.begin_next_epoch()
     return cursor
-
-
-def _is_left(cursor: ShardCursor, exhausted: Exhausted) -> bool:
-    """Whether it may be the next one, or the one that ends the loop."""
-    if exhausted == "drop":
-        return not cursor.ended()
-    return exhausted == "stop" or not cursor.empty
-
-
-def _all_finished(cursors: Sequence[ShardCursor]) -> bool:
-    return all(cursor.finished or cursor.ended() for cursor in cursors)

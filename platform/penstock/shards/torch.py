@@ -56,14 +56,14 @@ class ShardDataset(IterableDataset):  # type: ignore[misc]  # torch may be absen
 
 def as_tensors(batch: Batch) -> dict[str, Any]:
     """Texts are lists; lists of numbers are their values, and `NAME.offsets` where each begins."""
-    found: dict[str, Any] = {"state": dict(batch.state), "padding": batch.padding}
+    tensors: dict[str, Any] = {"state": dict(batch.state), "padding": batch.padding}
     for name, column in batch.columns.items():
         if isinstance(column, Ragged):
-            found[name] = _tensor(column.values)
-            found[f"{name}.offsets"] = _tensor(column.offsets)
+            tensors[name] = _tensor(column.values)
+            tensors[f"{name}.offsets"] = _tensor(column.offsets)
         else:
-            found[name] = _tensor(column)
-    return found
+            tensors[name] = _tensor(column)
+    return tensors
 
 
 def _tensor(values: np.ndarray) -> Any:

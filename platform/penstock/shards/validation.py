@@ -1,9 +1,9 @@
-"""Whether a shard keeps every rule: those of single rows (rules.py), and those among rows."""
+"""Whether a shard keeps every rule: the rules of single rows (rules.py), and those among rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,10 @@ import pyarrow as pa
 import xxhash
 
 from penstock.shards.errors import ShardDamaged, ShardInvalid
-from penstock.shards.files import check_digest, files_of, read_part, read_rows
-from penstock.shards.manifest import Manifest, PartFile, folder_of
-from penstock.shards.rows import Rows, group_starts
+from penstock.shards.files import check_digest, files_of, read_part
+from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.rules import BrokenRule, ModelLimits, first_broken
-from penstock.shards.schema import SHARD_ROWS, SORTED_BY
+from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
 from penstock.storage import ObjectStore
 
 
@@ -48,13 +47,15 @@ class DigestSet:
 
 
 _ROUTE_TYPES = ("uint8", "int16", "uint16", "int32")
+#: The columns of a row that the next one is compared with.
+_CARRIED = [*SORTED_BY, "session_id", "is_last_step", "n_branches"]
 
 
 class ShardValidator:
-    """Is shown all rows of a shard in order, as many at a time as is convenient."""
+    """Checks all rows of a shard in order, as many at a time as is convenient."""
 
-    def __init__(self, known: ModelLimits | None = None) -> None:
-        self._known = known or ModelLimits()
+    def __init__(self, limits: ModelLimits | None = None) -> None:
+        self._limits = limits or ModelLimits()
         self._file = ""
         self._rows_before = 0
         self._last: dict[str, Any] | None = None
@@ -74,62 +75,18 @@ class ShardValidator:
         if not table.num_rows:
             return
         rows = Rows(table)
-        broken = first_broken(rows, self._known)
+        broken = first_broken(rows, self._limits)
         if broken is None:
-            found = [*self._among_rows(rows), *_routes_broken(rows, routes, self._known)]
-            broken = min(found, key=lambda one: one.row, default=None)
+            all_broken = [
+                *self._neighbours(rows),
+                *self._repeated(rows),
+                *_broken_routes(rows, routes, self._limits),
+            ]
+            broken = min(all_broken, key=lambda rule: rule.row, default=None)
         if broken is not None:
             raise self._invalid(broken, table["sample_id"][broken.row].as_py())
         self._rows_before += table.num_rows
         self._last = table.slice(table.num_rows - 1).select(_CARRIED).to_pylist()[0]
-
-    def _among_rows(self, rows: Rows) -> Iterator[BrokenRule]:
-        columns = {name: rows.column(name).to_pylist() for name in _CARRIED}
-        last = self._last
-        if last is not None:
-            columns = {name: [last[name], *values] for name, values in columns.items()}
-        for row, rule, why in _neighbours(columns, 1 if last is None else 0):
-            yield BrokenRule(row, rule, why)
-        if (
-            last is not None
-            and not self._rows_before
-            and columns["group_id"][1] == last["group_id"]
-        ):
-            yield BrokenRule(0, "groups_in_one_file", "its group began in the file before")
-        yield from self._repeated(rows)
-
-    def _repeated(self, rows: Rows) -> Iterator[BrokenRule]:
-        if (row := self._samples.add(_digests(rows, "sample_id"))) is not None:
-            yield BrokenRule(row, "sample_unique", "another sample has the same id")
-        before = self._last["rollout_id"] if self._last else None
-        begins = np.flatnonzero(group_starts(rows.table["rollout_id"], before))
-        if (at := self._rollouts.add(_digests(rows, "rollout_id")[begins])) is not None:
-            yield BrokenRule(int(begins[at]), "siblings", "rows of its rollout stand elsewhere too")
-        sessions = _digests(rows, "session_id")
-        index = rows.numbers("branch_index").astype(np.uint64)
-        if (row := self._branches.add(_mixed(sessions, index))) is not None:
-            yield BrokenRule(row, "branch_unique", "its session has another row for this branch")
-        yield from self._trained_again(rows, sessions)
-
-    def _trained_again(self, rows: Rows, sessions: np.ndarray) -> Iterator[BrokenRule]:
-        """What a turn wrote is trained in one sample: elsewhere it is context. A turn is known by
-        its event in the session, or else by its number in the trajectory."""
-        spans = rows.spans
-        of_row = spans.rows
-        trained = rows.trained_in_spans > 0
-        events = spans.values.field("event_seq")
-        known = events.is_valid().to_numpy(zero_copy_only=False)
-        number = np.where(known, events.fill_null(0).to_numpy(), spans.numbers("turn"))
-        where = np.where(known, sessions[of_row], ~_digests(rows, "trajectory_id")[of_row])
-        keys = _mixed(where, number.astype(np.uint64))[trained]
-        own_rows = of_row[trained]
-        _, first = np.unique(
-            np.stack([keys, own_rows.astype(np.uint64)]), axis=1, return_index=True
-        )
-        first.sort()
-        if (at := self._trained.add(keys[first])) is not None:
-            why = "a turn of it is trained in another sample too"
-            yield BrokenRule(int(own_rows[first[at]]), "trained_once", why)
 
     def _invalid(self, broken: BrokenRule, sample: str) -> ShardInvalid:
         return ShardInvalid(
@@ -140,77 +97,59 @@ class ShardValidator:
             why=broken.why,
         )
 
+    def _neighbours(self, rows: Rows) -> Iterator[BrokenRule]:
+        """Rules between a row and the one before it."""
+        columns = {name: rows.column(name).to_pylist() for name in _CARRIED}
+        last, first = self._last, 1
+        if last is not None:
+            columns = {name: [last[name], *values] for name, values in columns.items()}
+            first = 0
+        keys = list(zip(*(columns[name] for name in SORTED_BY), strict=True))
+        sessions, counts = columns["session_id"], columns["n_branches"]
+        for number, (before, own) in enumerate(pairwise(keys)):
+            row = number + first
+            if own < before:
+                yield BrokenRule(row, "order", f"rows are sorted by {', '.join(SORTED_BY)}")
+            if before[1] == own[1] and columns["is_last_step"][number]:
+                yield BrokenRule(row, "last_step", "it follows the last step of its rollout")
+            same_session = sessions[number] == sessions[number + 1]
+            if same_session and counts[number] != counts[number + 1]:
+                why = "rows of its session have another number of branches"
+                yield BrokenRule(row, "branch_count", why)
+        began_before = last is not None and columns["group_id"][1] == last["group_id"]
+        if began_before and not self._rows_before:
+            yield BrokenRule(0, "groups_in_one_file", "its group began in the file before")
 
-_CARRIED = [*SORTED_BY, "session_id", "is_last_step", "n_branches"]
-
-
-def _neighbours(columns: dict[str, list[Any]], first: int) -> Iterator[tuple[int, str, str]]:
-    """Rules between a row and the one before it. `first` is the number of the second row."""
-    keys = list(zip(*(columns[name] for name in SORTED_BY), strict=True))
-    same_session = columns["session_id"]
-    for number, (before, own) in enumerate(pairwise(keys)):
-        row = number + first
-        if own < before:
-            yield row, "order", f"rows are sorted by {', '.join(SORTED_BY)}"
-        if before[1] == own[1] and columns["is_last_step"][number]:
-            yield row, "last_step", "it follows the last step of its rollout"
-        counts = columns["n_branches"][number : number + 2]
-        if same_session[number] == same_session[number + 1] and counts[0] != counts[1]:
-            yield row, "branch_count", "rows of its session have another number of branches"
-
-
-def _digests(rows: Rows, name: str) -> np.ndarray:
-    return digests_of(rows.column(name).to_pylist())
-
-
-def _mixed(digests: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    mixed = (digests ^ (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)) * np.uint64(
-        0xD6E8FEB86659FD93
-    )
-    scattered: np.ndarray = mixed ^ (mixed >> np.uint64(32))
-    return scattered
-
-
-def _routes_broken(rows: Rows, routes: pa.Table | None, known: ModelLimits) -> Iterator[BrokenRule]:
-    """Routed experts are as many as the tokens, or one less: the last was never read."""
-    said = rows.column("routed_rows").to_pylist()
-    if routes is None:
-        for row, count in enumerate(said):
-            if count is not None:
-                yield BrokenRule(row, "routes", "there is no side file with its routed experts")
-        return
-    if routes["sample_id"].to_pylist() != rows.column("sample_id").to_pylist():
-        yield BrokenRule(0, "routes", "the side file has other rows")
-        return
-    columns = (routes[name].combine_chunks() for name in routes.column_names[1:])
-    for row, (content, *facts) in enumerate(zip(*columns, strict=True)):
-        values = [one.as_py() for one in facts]
-        why = _route_broken(content, values, said[row], int(rows.tokens[row]), known)
-        if why:
-            yield BrokenRule(row, "routes", why)
-
-
-def _route_broken(
-    content: Any, facts: list[Any], said: int | None, tokens: int, known: ModelLimits
-) -> str | None:
-    if not content.is_valid or said is None:
-        return "routed_rows and the side file disagree" if content.is_valid or said else None
-    layers, topk, kind, start = facts
-    if kind not in _ROUTE_TYPES or not layers or not topk:
-        return f"its experts are {layers} × {topk} of {kind}"
-    buffer = content.as_buffer()
-    if buffer.size != said * layers * topk * np.dtype(kind).itemsize:
-        return f"its experts have {buffer.size} bytes, which are not {said} rows"
-    if said + (start or 0) not in (tokens, tokens - 1):
-        return f"its experts have {said} rows, and it has {tokens} tokens"
-    experts = np.frombuffer(buffer, kind).reshape(-1, topk)
-    if experts.size and (experts.min() < 0 or (known.experts and experts.max() >= known.experts)):
-        return f"an expert is not one of {known.experts}"
-    for one in range(topk):
-        for other in range(one):
-            if (experts[:, one] == experts[:, other]).any():
-                return "an expert is chosen twice for a token"
-    return None
+    def _repeated(self, rows: Rows) -> Iterator[BrokenRule]:
+        """What may occur only once in a shard."""
+        if (row := self._samples.add(_digests(rows, "sample_id"))) is not None:
+            yield BrokenRule(row, "sample_unique", "another sample has the same id")
+        before = self._last["rollout_id"] if self._last else None
+        begins = np.flatnonzero(group_starts(rows.table["rollout_id"], before))
+        if (at := self._rollouts.add(_digests(rows, "rollout_id")[begins])) is not None:
+            why = "rows of its rollout stand elsewhere too"
+            yield BrokenRule(int(begins[at]), "siblings", why)
+        sessions = _digests(rows, "session_id")
+        index = rows.numbers("branch_index").astype(np.uint64)
+        if (row := self._branches.add(_mixed(sessions, index))) is not None:
+            yield BrokenRule(row, "branch_unique", "its session has another row for this branch")
+        # What a turn wrote is trained in one sample: elsewhere it is context. A turn is known by
+        # its event in the session, or else by its number in the trajectory.
+        spans = rows.spans
+        of_row = spans.rows
+        trained = rows.trained_in_spans > 0
+        events = spans.values.field("event_seq")
+        known = events.is_valid().to_numpy(zero_copy_only=False)
+        number = np.where(known, events.fill_null(0).to_numpy(), spans.numbers("turn"))
+        within = np.where(known, sessions[of_row], ~_digests(rows, "trajectory_id")[of_row])
+        keys = _mixed(within, number.astype(np.uint64))[trained]
+        own_rows = of_row[trained]
+        pairs = np.stack([keys, own_rows.astype(np.uint64)])
+        _, first = np.unique(pairs, axis=1, return_index=True)
+        first.sort()
+        if (at := self._trained.add(keys[first])) is not None:
+            why = "a turn of it is trained in another sample too"
+            yield BrokenRule(int(own_rows[first[at]]), "trained_once", why)
 
 
 def _difference(schema: pa.Schema) -> str:
@@ -220,50 +159,103 @@ def _difference(schema: pa.Schema) -> str:
     return f"{len(schema)} of {len(SHARD_ROWS)}"
 
 
+def _digests(rows: Rows, name: str) -> np.ndarray:
+    return digests_of(rows.column(name).to_pylist())
+
+
+def _mixed(digests: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    mixed = digests ^ (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = mixed * np.uint64(0xD6E8FEB86659FD93)
+    return np.asarray(mixed ^ (mixed >> np.uint64(32)))
+
+
+def _broken_routes(
+    rows: Rows, routes: pa.Table | None, limits: ModelLimits
+) -> Iterator[BrokenRule]:
+    """Routed experts are as many as the tokens, or one less: the last was never read."""
+    counts = rows.column("routed_rows").to_pylist()
+    if routes is None:
+        for row, count in enumerate(counts):
+            if count is not None:
+                yield BrokenRule(row, "routes", "there is no side file with its routed experts")
+        return
+    if routes["sample_id"].to_pylist() != rows.column("sample_id").to_pylist():
+        yield BrokenRule(0, "routes", "the side file has other rows")
+        return
+    columns = (routes[name].combine_chunks() for name in routes.column_names[1:])
+    for row, (content, *facts) in enumerate(zip(*columns, strict=True)):
+        values = [fact.as_py() for fact in facts]
+        why = _broken_route(content, values, counts[row], int(rows.tokens[row]), limits)
+        if why:
+            yield BrokenRule(row, "routes", why)
+
+
+def _broken_route(
+    content: Any, facts: list[Any], count: int | None, tokens: int, limits: ModelLimits
+) -> str | None:
+    if not content.is_valid or count is None:
+        return "routed_rows and the side file disagree" if content.is_valid or count else None
+    layers, topk, kind, start = facts
+    if kind not in _ROUTE_TYPES or not layers or not topk:
+        return f"its experts are {layers} × {topk} of {kind}"
+    buffer = content.as_buffer()
+    if buffer.size != count * layers * topk * np.dtype(kind).itemsize:
+        return f"its experts have {buffer.size} bytes, which are not {count} rows"
+    if count + (start or 0) not in (tokens, tokens - 1):
+        return f"its experts have {count} rows, and it has {tokens} tokens"
+    experts = np.frombuffer(buffer, kind).reshape(-1, topk)
+    if experts.size and (experts.min() < 0 or (limits.experts and experts.max() >= limits.experts)):
+        return f"an expert is not one of {limits.experts}"
+    for column, other in combinations(range(topk), 2):
+        if (experts[:, column] == experts[:, other]).any():
+            return "an expert is chosen twice for a token"
+    return None
+
+
 def validate_shard(
-    store: ObjectStore, manifest: Manifest, known: ModelLimits | None = None
-) -> None:
-    """Read all rows. Raises ShardInvalid for the first that breaks a rule, and ShardDamaged where
-    a file is not what the manifest says."""
-    validator = ShardValidator(known)
+    store: ObjectStore, manifest: Manifest, limits: ModelLimits | None = None
+) -> dict[str, Any]:
+    """Read all rows, and count them as the manifest does. Raises ShardInvalid for the first that
+    breaks a rule, and ShardDamaged where a file is not what the manifest says."""
+    validator = ShardValidator(limits)
+    folder = folder_of(manifest.id)
+    statuses: Counter[str] = Counter()
+    sessions: set[str] = set()
+    tokens = 0
     for part in manifest.files:
         validator.begin_file(part.name)
-        counted = _PartCounts()
-        path = f"{folder_of(manifest.id)}/{part.name}"
-        sides = _sides(store, manifest, part)
+        counts = dict.fromkeys(("rows", "tokens", "trainable", "groups"), 0)
+        ends: list[str] = []
+        path, side = f"{folder}/{part.name}", None
+        if part.routes is not None:
+            side = _RouteRows(read_part(store, f"{folder}/{part.routes.name}", part.routes))
         for rows in read_part(store, path, part):
-            routes = sides.take(rows.num_rows) if sides else None
-            validator.check(rows, routes)
-            counted.add(rows)
-        counted.compare(path, part)
-
-
-class _PartCounts:
-    """What the manifest says of a part, as it is."""
-
-    def __init__(self) -> None:
-        self._rows = self._tokens = self._trainable = self._groups = 0
-        self._first: str | None = None
-        self._last: str | None = None
-
-    def add(self, rows: pa.Table) -> None:
-        groups = rows["group_id"]
-        self._groups += int(group_starts(groups, self._last).sum())
-        self._first = groups[0].as_py() if self._first is None else self._first
-        self._last = groups[-1].as_py()
-        self._rows += rows.num_rows
-        self._tokens += int(rows["n_tokens"].to_numpy().sum())
-        self._trainable += int(rows["n_trainable"].to_numpy().sum())
-
-    def compare(self, path: str, part: PartFile) -> None:
-        for name in ("rows", "tokens", "trainable", "groups", "first", "last"):
-            found, said = getattr(self, f"_{name}"), getattr(part, name)
-            if found != said:
-                raise ShardDamaged(path=path, why=f"{name}: {found}, the manifest says {said}")
+            validator.check(rows, side.take(rows.num_rows) if side else None)
+            groups = rows["group_id"]
+            counts["groups"] += int(group_starts(groups, ends[-1] if ends else None).sum())
+            counts["rows"] += rows.num_rows
+            counts["tokens"] += int(rows["n_tokens"].to_numpy().sum())
+            counts["trainable"] += int(rows["n_trainable"].to_numpy().sum())
+            ends = [*ends[:1], *groups.take([0, len(groups) - 1]).to_pylist()]
+            statuses.update(rows["status"].to_pylist())
+            sessions.update(rows["session_id"].unique().to_pylist())
+        edges = {"first": ends[0] if ends else None, "last": ends[-1] if ends else None}
+        for name, value in (counts | edges).items():
+            if value != getattr(part, name):
+                why = f"{name}: {value}, the manifest says {getattr(part, name)}"
+                raise ShardDamaged(path=path, why=why)
+        tokens += counts["tokens"]
+    samples = statuses.total()
+    return {
+        "samples": samples,
+        "sessions": len(sessions),
+        "tokens": tokens,
+        "status": dict(statuses),
+    }
 
 
 class _RouteRows:
-    """Rows of a side file, as many as are asked for."""
+    """Rows of a side file, as many at a time as the caller needs."""
 
     def __init__(self, tables: Iterator[pa.Table]) -> None:
         self._tables = tables
@@ -271,21 +263,14 @@ class _RouteRows:
 
     def take(self, count: int) -> pa.Table:
         parts = [] if self._left is None else [self._left]
-        while sum(one.num_rows for one in parts) < count:
-            one = next(self._tables, None)
-            if one is None:
+        while sum(part.num_rows for part in parts) < count:
+            part = next(self._tables, None)
+            if part is None:
                 break
-            parts.append(one)
+            parts.append(part)
         rows = pa.concat_tables(parts)
         self._left = rows.slice(count)
         return rows.slice(0, count)
-
-
-def _sides(store: ObjectStore, manifest: Manifest, part: PartFile) -> _RouteRows | None:
-    if part.routes is None:
-        return None
-    path = f"{folder_of(manifest.id)}/{part.routes.name}"
-    return _RouteRows(read_part(store, path, part.routes))
 
 
 @dataclass(frozen=True)
@@ -300,42 +285,18 @@ class ShardProof:
 
 def verify_shard(store: ObjectStore, manifest: Manifest) -> ShardProof:
     """Reads every byte twice: for the checksums, and for the rules."""
-    problems = list(_damage(store, manifest))
-    if not problems:
-        try:
-            validate_shard(store, manifest)
-        except (ShardInvalid, ShardDamaged) as error:
-            problems.append(str(error))
-    if not problems:
-        problems += _miscounted(store, manifest)
-    counts = manifest.counts
-    return ShardProof(len(list(files_of(manifest))), counts.samples, counts.tokens, problems)
-
-
-def _damage(store: ObjectStore, manifest: Manifest) -> Iterator[str]:
-    for part in files_of(manifest):
+    problems = []
+    files, counts = list(files_of(manifest)), manifest.counts
+    for part in files:
         try:
             check_digest(store, f"{folder_of(manifest.id)}/{part.name}", part)
         except ShardDamaged as error:
-            yield str(error)
-
-
-def _miscounted(store: ObjectStore, manifest: Manifest) -> Iterator[str]:
-    """What the manifest says of all files together."""
-    statuses: Counter[str] = Counter()
-    sessions: set[str] = set()
-    tokens = 0
-    for rows in read_rows(store, manifest, ["session_id", "status", "n_tokens"]):
-        statuses.update(rows["status"].to_pylist())
-        sessions.update(rows["session_id"].unique().to_pylist())
-        tokens += sum(rows["n_tokens"].to_pylist())
-    counts = manifest.counts
-    found = {
-        "samples": (statuses.total(), counts.samples),
-        "sessions": (len(sessions), counts.sessions),
-        "tokens": (tokens, counts.tokens),
-        "statuses": (dict(statuses), dict(counts.status)),
-    }
-    for name, (there, said) in found.items():
-        if there != said:
-            yield f"{name}: the files have {there}, the manifest says {said}"
+            problems.append(str(error))
+    if not problems:
+        try:
+            for name, count in validate_shard(store, manifest).items():
+                if count != (stated := getattr(counts, name)):
+                    problems.append(f"{name}: the files have {count}, the manifest says {stated}")
+        except (ShardInvalid, ShardDamaged) as error:
+            problems.append(str(error))
+    return ShardProof(len(files), counts.samples, counts.tokens, problems)

@@ -4,34 +4,21 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.lake.view_sources import ViewSources
+from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.tables import shard, shard_file, shard_mark
 
 _COLUMNS = [
     *("id", "name", "snapshot", "snap", "samples", "tokens", "trainable", "bytes", "created_at")
 ]
+_SAMPLE_COLUMNS = [
+    *("sample_id", "session_id", "rollout_id", "group_id", "task_id", "branch_index", "chain_pos"),
+    *("n_tokens", "n_trainable", "min_policy_version", "max_policy_version", "reward", "advantage"),
+    *("loss_weight", "status", "token_source", "checkpoint_id", "split", "consent", "created_at"),
+]
 #: What `samples` reads of the shards' files, where there are none.
 _SAMPLE_ROWS = pa.schema(
     [
-        pa.field("sample_id", pa.string()),
-        pa.field("session_id", pa.string()),
-        pa.field("rollout_id", pa.string()),
-        pa.field("group_id", pa.string()),
-        pa.field("task_id", pa.string()),
-        pa.field("branch_index", pa.int16()),
-        pa.field("chain_pos", pa.int16()),
-        pa.field("n_tokens", pa.int32()),
-        pa.field("n_trainable", pa.int32()),
-        pa.field("min_policy_version", pa.int32()),
-        pa.field("max_policy_version", pa.int32()),
-        pa.field("reward", pa.float32()),
-        pa.field("advantage", pa.float32()),
-        pa.field("loss_weight", pa.float32()),
-        pa.field("status", pa.string()),
-        pa.field("token_source", pa.string()),
-        pa.field("checkpoint_id", pa.string()),
-        pa.field("split", pa.string()),
-        pa.field("consent", pa.string()),
-        pa.field("created_at", pa.timestamp("us", tz="UTC")),
+        *(SHARD_ROWS.field(name).with_nullable(True) for name in _SAMPLE_COLUMNS),
         pa.field("filename", pa.string()),
     ]
 )

@@ -1,12 +1,13 @@
 """Writing the parts of a shard: Parquet, cut where groups end, the same bytes for the same rows.
 
-A part ends where a group ends. So does a row group, unless a single group is larger than one. How
-callers cut the rows into tables changes nothing. The version of Arrow does: it is in each file.
+A part ends where a group ends. So does a row group, unless a single group is larger than one. The
+tables in which callers pass the rows change nothing. The version of Arrow does: it is in each file.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +19,13 @@ from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.files import part_name, routes_name
 from penstock.shards.manifest import PartFile, RoutesFile
-from penstock.shards.rows import group_starts
-from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, group_starts
 
 ZSTD_LEVEL = 3
 #: What a row takes beside its tokens and texts, about.
 _ROW_BYTES = 256
 
-#: Four streams of bytes each: smaller by a seventh, and quicker to read than plain numbers.
+#: Four streams of bytes each: a seventh smaller, and quicker to read than plain numbers.
 _SPLIT = {
     "input_ids.list.element": "BYTE_STREAM_SPLIT",
     "rollout_logprobs.list.element": "BYTE_STREAM_SPLIT",
@@ -40,7 +40,7 @@ _DICTIONARY = [
     *("turn_spans.list.element.role", "turn_spans.list.element.sampled"),
     *("layers", "topk", "dtype"),
 ]
-#: What is worth a least and a most in the index of a file. Tokens and texts are not.
+#: The columns whose least and greatest values are worth their room in the index of a file.
 _COMPARED = [
     *("sample_id", "trajectory_id", "rollout_id", "group_id", "task_id", "session_id"),
     *("n_tokens", "n_trainable", "prompt_len", "min_policy_version", "max_policy_version"),
@@ -60,17 +60,15 @@ class PartLimits:
 
 
 def row_bytes(rows: pa.Table) -> np.ndarray:
-    """What each row takes before compression, about. It depends on the row alone."""
+    """About what each row takes before compression. It depends on the row alone."""
     tokens = rows["n_tokens"].to_numpy().astype(np.int64)
     logprobs = np.where(rows["rollout_logprobs"].is_valid().to_numpy(zero_copy_only=False), 4, 0)
-    texts = _text_bytes(rows["messages"]) + _text_bytes(rows["tools"])
-    sizes: np.ndarray = _ROW_BYTES + tokens * (5 + logprobs) + texts
-    return sizes
+    texts = _binary_lengths(rows["messages"]) + _binary_lengths(rows["tools"])
+    return np.asarray(_ROW_BYTES + tokens * (5 + logprobs) + texts)
 
 
-def _text_bytes(texts: pa.ChunkedArray) -> np.ndarray:
-    lengths: np.ndarray = pc.fill_null(pc.binary_length(texts), 0).to_numpy()
-    return lengths
+def _binary_lengths(values: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(pc.fill_null(pc.binary_length(values), 0).to_numpy())
 
 
 class FileCreator(Protocol):
@@ -117,25 +115,27 @@ class PartWriter:
             return
         rows = rows.select(SHARD_ROWS.names).cast(SHARD_ROWS)
         if self._routed:
-            routes = _matching(routes, rows)
+            if routes is None or not routes["sample_id"].equals(rows["sample_id"]):
+                why = "they are not those of the same rows"
+                raise InvalidInput(what="The routed experts", why=why)
+            routes = routes.select(ROUTE_ROWS.names).cast(ROUTE_ROWS)
         starts = group_starts(rows["group_id"], self._group)
         self._group = rows["group_id"][-1].as_py()
         sizes = row_bytes(rows)
         begun = 0
         for end in [*self._part_ends(starts, sizes), rows.num_rows]:
-            one = slice(begun, end)
+            piece = slice(begun, end)
             if end > begun:
-                self._part = self._part or self._begin_part()
-                own_routes = None if routes is None else routes[one]
-                self._part.write(rows[one], starts[one], sizes[one], own_routes)
+                if self._part is None:
+                    self._part = _OpenPart(
+                        self._store, self._folder, self._number, self._limits, routed=self._routed
+                    )
+                    self._number += 1
+                own_routes = None if routes is None else routes[piece]
+                self._part.write(rows[piece], starts[piece], sizes[piece], own_routes)
             if end < rows.num_rows:
                 self._end_part()
             begun = end
-
-    def _end_part(self) -> None:
-        if self._part is not None:
-            self.files.append(self._part.finish())
-        self._part = None
 
     def _part_ends(self, starts: np.ndarray, sizes: np.ndarray) -> list[int]:
         """Before which rows a part ends."""
@@ -151,55 +151,40 @@ class PartWriter:
             bytes_ += size
         return ends
 
-    def _begin_part(self) -> "_OpenPart":
-        name = part_name(self._number)
-        self._number += 1
-        return _OpenPart(self._store, self._folder, name, self._limits, self._routed)
+    def _end_part(self) -> None:
+        if self._part is not None:
+            self.files.append(self._part.finish())
+        self._part = None
 
 
-def _matching(routes: pa.Table | None, rows: pa.Table) -> pa.Table:
-    if routes is None or not routes["sample_id"].equals(rows["sample_id"]):
-        raise InvalidInput(what="The routed experts", why="they are not those of the same rows")
-    return routes.select(ROUTE_ROWS.names).cast(ROUTE_ROWS)
-
-
-@dataclass
 class _OpenPart:
     """One part that is being written. Its rows wait until a row group is full."""
 
-    store: FileCreator
-    folder: str
-    name: str
-    limits: PartLimits
-    routed: bool
-    rows: int = 0
-    bytes: int = 0
-    _tokens: int = 0
-    _trainable: int = 0
-    _groups: int = 0
-    _first: str = ""
-    _last: str = ""
-    _row_groups: list[int] = field(default_factory=list)
-    _continued: list[int] = field(default_factory=list)
-    _waiting: list[pa.Table] = field(default_factory=list)
-    _waiting_rows: int = 0
-    _waiting_bytes: int = 0
-    #: Where in what waits the newest group begins, and what lies before it.
-    _group_at: int = 0
-    _bytes_before_group: int = 0
-    _continues: bool = False
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, store: FileCreator, folder: str, number: int, limits: PartLimits, *, routed: bool
+    ) -> None:
+        self.rows = self.bytes = 0
+        self._name = part_name(number)
+        self._bytes_max = limits.row_group_bytes_max
+        self._tokens = self._trainable = self._groups = 0
+        self._first = self._last = ""
+        self._continued: list[int] = []
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        #: Where among the waiting rows the newest group begins, and the bytes before it.
+        self._group_at = self._bytes_before_group = 0
+        self._continues = False
+        prefix = f"{folder}/" if folder else ""
+        self._routes: _ParquetFile | None = None
         with ExitStack() as stack:
-            self._file = stack.enter_context(_ParquetFile(self.store, self._path(self.name), True))
-            self._routes: _ParquetFile | None = None
-            if self.routed:
-                name = self._path(routes_name(self.name))
-                self._routes = stack.enter_context(_ParquetFile(self.store, name, False))
+            self._file = stack.enter_context(
+                _ParquetFile(store, prefix + self._name, SHARD_ROWS, SORTED_BY)
+            )
+            if routed:
+                self._routes = stack.enter_context(
+                    _ParquetFile(store, prefix + routes_name(self._name), ROUTE_ROWS)
+                )
             self._stack = stack.pop_all()
-
-    def _path(self, name: str) -> str:
-        return f"{self.folder}/{name}" if self.folder else name
 
     def write(
         self, rows: pa.Table, starts: np.ndarray, sizes: np.ndarray, routes: pa.Table | None
@@ -213,13 +198,14 @@ class _OpenPart:
         self.rows += rows.num_rows
         self.bytes += int(sizes.sum())
         if self._routes and routes is not None:
-            self._write_routes(self._routes, routes)
+            for row, size in enumerate(_binary_lengths(routes["routed_experts"]).tolist()):
+                self._routes.write_later(routes[row : row + 1], size, self._bytes_max)
         begun = 0
         for row, (starting, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
             if starting:
                 self._group_at = self._waiting_rows + row - begun
                 self._bytes_before_group = self._waiting_bytes
-            if self._waiting_bytes and self._waiting_bytes + size > self.limits.row_group_bytes_max:
+            if self._waiting_bytes and self._waiting_bytes + size > self._bytes_max:
                 self._wait(rows[begun:row])
                 begun = row
                 self._cut(size)
@@ -238,27 +224,20 @@ class _OpenPart:
             self._waiting_bytes -= self._bytes_before_group
             self._group_at = self._bytes_before_group = 0
             self._continues = False
-        limit = self.limits.row_group_bytes_max
-        if self._waiting_rows and self._waiting_bytes + next_size > limit:
+        if self._waiting_rows and self._waiting_bytes + next_size > self._bytes_max:
             self._write_waiting(self._waiting_rows)
             self._waiting_bytes = 0
             self._continues = True
 
     def _write_waiting(self, count: int) -> None:
-        """The first rows of those that wait, as a row group."""
+        """The first of the waiting rows, as a row group."""
         waiting = pa.concat_tables(self._waiting)
         if self._continues:
-            self._continued.append(len(self._row_groups))
+            self._continued.append(len(self._file.row_groups))
         self._file.write(waiting[:count])
-        self._row_groups.append(count)
         rest = waiting[count:]
         self._waiting = [rest] if rest.num_rows else []
         self._waiting_rows = rest.num_rows
-
-    def _write_routes(self, file: "_ParquetFile", routes: pa.Table) -> None:
-        sizes = pc.fill_null(pc.binary_length(routes["routed_experts"]), 0).to_numpy()
-        for row, size in enumerate(sizes.tolist()):
-            file.write_later(routes[row : row + 1], size, self.limits.row_group_bytes_max)
 
     def finish(self) -> PartFile:
         with self._stack:
@@ -266,29 +245,20 @@ class _OpenPart:
                 self._write_waiting(self._waiting_rows)
             if self._routes:
                 self._routes.write_waiting()
+        side = None
+        if self._routes:
+            side = RoutesFile(name=routes_name(self._name), **self._routes.facts())
         return PartFile(
-            name=self.name,
-            sha256=self._file.sha256,
-            bytes=self._file.size,
+            name=self._name,
             rows=self.rows,
             tokens=self._tokens,
             trainable=self._trainable,
             groups=self._groups,
             first=self._first,
             last=self._last,
-            row_groups=self._row_groups,
             continued=self._continued,
-            routes=self._routes_file(),
-        )
-
-    def _routes_file(self) -> RoutesFile | None:
-        if not self._routes:
-            return None
-        return RoutesFile(
-            name=routes_name(self.name),
-            sha256=self._routes.sha256,
-            bytes=self._routes.size,
-            row_groups=self._routes.row_groups,
+            routes=side,
+            **self._file.facts(),
         )
 
     def give_up(self, *error: object) -> None:
@@ -298,19 +268,36 @@ class _OpenPart:
 class _ParquetFile:
     """A Parquet file that is being written into the store."""
 
-    def __init__(self, store: FileCreator, name: str, of_rows: bool) -> None:
+    def __init__(
+        self, store: FileCreator, name: str, schema: pa.Schema, sorted_by: Sequence[str] = ()
+    ) -> None:
         self._store = store
         self._name = name
-        self._schema = SHARD_ROWS if of_rows else ROUTE_ROWS
-        self._sorted = SORTED_BY if of_rows else ()
+        self._schema = schema
+        self._sorted_by = sorted_by
         self.row_groups: list[int] = []
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
 
     def __enter__(self) -> Self:
+        schema = self._schema
+        order = [(name, "ascending") for name in self._sorted_by]
+        split = {name.split(".")[0] for name in _SPLIT}
         with ExitStack() as stack:
             self._sink = DigestingFile(stack.enter_context(self._store.create(self._name)))
-            self._file = stack.enter_context(self._parquet())
+            writer = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                schema,
+                compression="zstd",
+                compression_level=ZSTD_LEVEL,
+                use_dictionary=[name for name in _DICTIONARY if name.split(".")[0] in schema.names],
+                column_encoding=_SPLIT if split <= set(schema.names) else None,
+                write_statistics=[name for name in _COMPARED if name in schema.names],
+                write_page_index=True,
+                write_page_checksum=True,
+                sorting_columns=pq.SortingColumn.from_ordering(schema, order) if order else None,
+            )
+            self._file = stack.enter_context(writer)
             self._stack = stack.pop_all()
         return self
 
@@ -320,6 +307,7 @@ class _ParquetFile:
     def write(self, rows: pa.Table) -> None:
         """As one row group. In one piece, since pages end where pieces do."""
         self._file.write_table(rows.combine_chunks(), row_group_size=rows.num_rows)
+        self.row_groups.append(rows.num_rows)
 
     def write_later(self, row: pa.Table, size: int, bytes_max: int) -> None:
         if self._waiting_bytes and self._waiting_bytes + size > bytes_max:
@@ -329,32 +317,11 @@ class _ParquetFile:
 
     def write_waiting(self) -> None:
         if self._waiting:
-            rows = pa.concat_tables(self._waiting)
-            self.write(rows)
-            self.row_groups.append(rows.num_rows)
+            self.write(pa.concat_tables(self._waiting))
         self._waiting = []
         self._waiting_bytes = 0
 
-    @property
-    def sha256(self) -> str:
-        return self._sink.digest.hexdigest()
-
-    @property
-    def size(self) -> int:
-        return self._sink.size
-
-    def _parquet(self) -> pq.ParquetWriter:
-        order = [(name, "ascending") for name in self._sorted]
-        columns = {one.split(".")[0] for one in _SPLIT}
-        return pq.ParquetWriter(
-            pa.PythonFile(self._sink, mode="w"),
-            self._schema,
-            compression="zstd",
-            compression_level=ZSTD_LEVEL,
-            use_dictionary=[one for one in _DICTIONARY if one.split(".")[0] in self._schema.names],
-            column_encoding=_SPLIT if columns <= set(self._schema.names) else None,
-            write_statistics=[one for one in _COMPARED if one in self._schema.names],
-            write_page_index=True,
-            write_page_checksum=True,
-            sorting_columns=pq.SortingColumn.from_ordering(self._schema, order) if order else None,
-        )
+    def facts(self) -> dict[str, Any]:
+        """What the manifest says of it, once it is closed."""
+        sha256 = self._sink.digest.hexdigest()
+        return {"sha256": sha256, "bytes": self._sink.size, "row_groups": self.row_groups}

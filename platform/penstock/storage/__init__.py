@@ -1,15 +1,22 @@
-"""The object store: immutable files by name. Segments live here."""
+"""The object store: immutable files by name. Segments live here.
 
+The embedded store is a directory; `s3` is its twin at scale.
+"""
+
+import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from penstock.directories import make_directory, sync_directory
 from penstock.errors import SettingInvalid
 from penstock.settings import Settings
+
+_UNFINISHED = ".unfinished"
 
 
 class StoredObject(NamedTuple):
@@ -47,12 +54,57 @@ class ObjectStore(Protocol):
         """Where a query engine finds it."""
 
 
+class FileStore:
+    """An ObjectStore in a directory. A file is written beside its name, synced, renamed."""
+
+    local = True
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def check(self) -> None:
+        """Directories are made when they are needed."""
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[BinaryIO]:
+        path = self._root / name
+        make_directory(path.parent)
+        unfinished = path.with_name(path.name + _UNFINISHED)
+        try:
+            with unfinished.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.rename(path)
+        except BaseException:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+    def open(self, name: str) -> pa.NativeFile:
+        return pa.OSFile(str(self._root / name), "rb")
+
+    def list(self, prefix: str = "") -> Iterator[StoredObject]:
+        for path in sorted((self._root / prefix).rglob("*")):
+            with suppress(FileNotFoundError):  # collected while we look
+                if path.is_file():
+                    name = str(path.relative_to(self._root)).removesuffix(_UNFINISHED)
+                    yield StoredObject(name, path.stat().st_size)
+
+    def delete(self, name: str) -> None:
+        path = self._root / name
+        path.unlink(missing_ok=True)
+        path.with_name(path.name + _UNFINISHED).unlink(missing_ok=True)
+
+    def address(self, name: str) -> str:
+        return str(self._root / name)
+
+
 def open_store(settings: Settings) -> ObjectStore:
     """Open the store that the setting `store_url` names. Raises SettingInvalid."""
     address = urlsplit(settings.store_url)
     if address.scheme == "file" and address.path and not address.netloc:
-        from penstock.storage.files import FileStore
-
         return FileStore(Path(unquote(address.path)))
     if address.scheme == "s3":
         from penstock.storage.s3 import S3Address, S3Store

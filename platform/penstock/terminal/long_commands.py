@@ -1,5 +1,5 @@
-"""What commands share that run long: a progress bar on standard error, on a terminal alone, and an
-end that gives back what they hold."""
+"""What long commands share: a progress bar on standard error, where that is a terminal, and an end
+that gives back what they hold."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
-    """While the block runs; to be told how many are done, and of how many."""
+    """A function that takes how many are done, and of how many. The block shows a bar of it."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -26,6 +26,21 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def on_end_signal(end: Callable[[], None]) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C call `end`, and no more than that: some send them
+    twice."""
+    before = {
+        number: signal.signal(number, lambda *_: end())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(_number: int, _frame: object) -> None:

@@ -43,7 +43,7 @@ CheckpointName = Annotated[
 
 
 def actor(by: str | None) -> str:
-    """Whom the evidence names."""
+    """The name that the evidence gets."""
     if by is not None:
         return by
     try:

@@ -1,4 +1,4 @@
-"""Files of others, read with bounds: how large, how deep, in which encoding.
+"""Reads files of others with bounds on their size, their depth and their encoding.
 
 Entries of a zip archive are read one at a time into memory, and never written to disk.
 """
@@ -27,10 +27,10 @@ class Unfit(Exception):
 #: Small documents are read whole to see what they are.
 _LOOK_BYTES_MAX = 256 * 1024 * 1024
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-#: What gives a document its form, after whatever does not; or a string that never ends.
+#: A character that gives a document its form, after any that do not; or a string without an end.
 _TOKEN = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb')*+([\[\]{},"])', re.DOTALL)
 _NAME = re.compile(rb"\s*(" + _STRING + rb")\s*:", re.DOTALL)
-#: Numbers that JSON does not have and many write: they become texts, which are no scores.
+#: Many write numbers that JSON does not have. They become texts, which are no scores.
 _NO_NUMBER = re.compile(_STRING + rb"|-?\b(?:NaN|Infinity)\b", re.DOTALL)
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
@@ -41,10 +41,14 @@ def files(
     """Regular files with these names or this suffix, in order; not below a folder that `ends`
     stops at, and not through links to folders. Raises OSError where a folder cannot be read: its
     results would be missing unnoticed."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
     if path.is_file():
         yield path
         return
-    for folder, folders, inside in os.walk(path, onerror=_fail):
+    for folder, folders, inside in os.walk(path, onerror=fail):
         folders.sort()
         for name in sorted(inside):
             if name in names or (suffix and name.endswith(suffix)):
@@ -53,10 +57,6 @@ def files(
                     yield file
         if ends(Path(folder)):
             folders.clear()
-
-
-def _fail(error: OSError) -> None:
-    raise error
 
 
 def read(path: Path, bytes_max: int) -> bytes:
@@ -92,7 +92,7 @@ def _quoted(match: re.Match[bytes]) -> bytes:
 
 
 def try_decode(path: Path, kind: type[T]) -> T | None:
-    """None where it is something else, or too large to look at."""
+    """None if it is something else, or too large to look at."""
     try:
         return decode(read(path, _LOOK_BYTES_MAX), kind)
     except Unfit:
@@ -125,36 +125,31 @@ def items(data: mmap.mmap, start: int) -> Iterator[tuple[int, int]]:
 
 
 def _values(data: mmap.mmap, start: int, opening: bytes) -> Iterator[tuple[int, int]]:
-    depth, at, ended = 0, start, False
+    depth, at = 0, start
     for token in _TOKEN.finditer(data, start):
-        kind = token[1]
+        kind, end = token[1], token.start(1)
         if kind == b'"':
             break
         if depth == 0 and kind != opening:
             raise Unfit("it is not of the form expected")
-        if kind in (b"[", b"{"):
+        if kind in b"[{":
             depth += 1
             if depth == 1:
                 at = token.end()
-        elif kind in (b"]", b"}"):
-            depth -= 1
-            ended = depth == 0
-        if (ended or (depth == 1 and kind == b",")) and not _blank(data, at, token.start(1)):
-            yield at, token.start(1)
-        if ended:
-            return
-        if depth == 1 and kind == b",":
+            continue
+        depth -= kind in b"]}"
+        if depth == 0 or (depth == 1 and kind == b","):
+            # The value may be large: the first 64 bytes are usually enough to see one.
+            if data[at : min(end, at + 64)].strip() or data[at:end].strip():
+                yield at, end
             at = token.end()
+        if depth == 0:
+            return
     raise Unfit("it ends too early")
 
 
-def _blank(data: mmap.mmap, start: int, end: int) -> bool:
-    """Looks no further than at what a few spaces take: the value may be large."""
-    return not data[start : min(end, start + 64)].strip() and not data[start:end].strip()
-
-
 def seconds_between(start: object, end: object) -> float | None:
-    """Of two times in ISO 8601; None where one is none, or they run backwards."""
+    """The time between two moments in ISO 8601; None if one is missing, or they run backwards."""
     if not isinstance(start, str) or not isinstance(end, str):
         return None
     try:
@@ -173,14 +168,18 @@ _ENCRYPTED = 1
 _DIRECTORY_BYTES_MAX = 256 * 1024 * 1024
 
 
-class Archive:
-    """Of entries with the same name the last counts."""
+class UnfitArchive(Unfit):
+    """The whole is larger than allowed: there is no use in going on."""
 
-    def __init__(self, file: IO[bytes], zipped: ZipFile, unpacked_bytes_max: int) -> None:
-        self._file = file
+
+class Archive:
+    """A zip archive. Of entries with the same name the last counts."""
+
+    def __init__(self, path: Path, zipped: ZipFile, unpacked_bytes_max: int) -> None:
+        self._path = path
         self._zipped = zipped
         self._left = self._unpacked_bytes_max = unpacked_bytes_max
-        self.entries = {one.filename: one for one in zipped.infolist()}
+        self.entries = {entry.filename: entry for entry in zipped.infolist()}
 
     def read(self, name: str, bytes_max: int) -> bytes:
         """Raises Unfit: damaged, encrypted, larger than allowed."""
@@ -207,56 +206,21 @@ class Archive:
             with self._zipped.open(entry) as stream:
                 while chunk := stream.read(_CHUNK_BYTES):
                     yield chunk
-        elif entry.compress_type == _ZSTANDARD:
-            yield from self._zstandard(entry)
-        else:
+            return
+        if entry.compress_type != _ZSTANDARD:
             raise NotImplementedError(f"packed by method {entry.compress_type}")
-
-    def _zstandard(self, entry: ZipInfo) -> Iterator[bytes]:
         import pyarrow as pa
 
-        self._file.seek(entry.header_offset)
-        header = self._file.read(_HEADER_BYTES)
-        if len(header) < _HEADER_BYTES or header[:4] != b"PK\x03\x04":
-            raise BadZipFile("an entry has no header")
-        name_bytes, extra_bytes = unpack("<HH", header[26:30])
-        start = entry.header_offset + _HEADER_BYTES + name_bytes + extra_bytes
-        packed = pa.PythonFile(_Part(self._file, start, entry.compress_size), mode="r")
-        with pa.CompressedInputStream(packed, "zstd") as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                yield chunk
-
-
-class UnfitArchive(Unfit):
-    """The whole is larger than allowed: there is no use in going on."""
-
-
-class _Part:
-    """A stretch of a file, as a file."""
-
-    closed = False
-
-    def __init__(self, file: IO[bytes], start: int, size: int) -> None:
-        self._file, self._at, self._end = file, start, start + size
-
-    def read(self, size: int = -1) -> bytes:
-        left = self._end - self._at
-        self._file.seek(self._at)
-        data = self._file.read(left if size < 0 else min(size, left))
-        self._at += len(data)
-        return data
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
+        with pa.memory_map(str(self._path)) as source:
+            source.seek(entry.header_offset)
+            header = source.read(_HEADER_BYTES)
+            if len(header) < _HEADER_BYTES or header[:4] != b"PK\x03\x04":
+                raise BadZipFile("an entry has no header")
+            source.seek(sum(unpack("<HH", header[26:30])), 1)  # its name, and what else it says
+            packed = pa.BufferReader(source.read_buffer(entry.compress_size))
+            with pa.CompressedInputStream(packed, "zstd") as stream:
+                while chunk := stream.read(_CHUNK_BYTES):
+                    yield chunk
 
 
 @contextmanager
@@ -266,13 +230,13 @@ def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
         with path.open("rb") as file:
             _check_directory(file)
             with ZipFile(file) as zipped:
-                yield Archive(file, zipped, unpacked_bytes_max)
+                yield Archive(path, zipped, unpacked_bytes_max)
     except (OSError, BadZipFile, NotImplementedError) as error:
         raise Unfit(f"it is no zip archive that can be read: {error}") from error
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Before the library reads it into memory. Raises Unfit."""
+    """Refuse a huge directory before the library reads it into memory. Raises Unfit."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 65_557))
     tail = file.read()

@@ -7,13 +7,13 @@ which the later goes on where the earlier ended; others are further attempts.
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
 from penstock_jobs.benchmarks.importers.trials import (
@@ -30,14 +30,14 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "inspect"
 
 _HEADERS = ("header.json", "_journal/start.json")
-#: A sample whole, or the part of a large one that says how it went.
+#: A whole sample, or the part of a large one that holds its result.
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d+)(\.json|/sample\.json)")
-#: What Inspect's metrics make of these, unless a task says otherwise.
+#: The numbers that Inspect's metrics make of these values, unless a task says otherwise.
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-#: The description of an eval comes early in a log, and is small.
+#: The description of an eval comes early in a log and is small.
 _MEMBERS_BEFORE = 2
 _SPEC_BYTES_MAX = 64 * 1024 * 1024
-#: A person stopped it; the other limits are the model's to keep to.
+#: This limit means that a person stopped it. The model could have kept all others.
 _STOPPED_BY_HAND = "operator"
 
 
@@ -103,17 +103,10 @@ class _Log:
         spec = self.header.eval
         return spec.task_id or spec.run_id or str(self.path)
 
-    @property
-    def named(self) -> list[tuple[str, int]]:
-        """The samples that there should be."""
-        spec = self.header.eval
-        epochs = range(1, (spec.config.epochs or 1) + 1)
-        return [(str(name), epoch) for name in spec.dataset.sample_ids or () for epoch in epochs]
-
-    @property
-    def expected(self) -> int:
-        spec = self.header.eval
-        return len(self.named) or (spec.dataset.samples or 0) * (spec.config.epochs or 1)
+    def add(self, sample: _EvalSample, samples_max: int) -> None:
+        if len(self.samples) == samples_max:
+            raise Unfit(f"it holds more than {samples_max} samples")
+        self.samples[str(sample.id), sample.epoch] = sample
 
 
 def recognises(path: Path) -> bool:
@@ -130,14 +123,21 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
     evals: defaultdict[str, list[_Log]] = defaultdict(list)
     for file in _files(path):
         try:
-            log = _read_archive(file, trials) if _is_zip(file) else _read_json(file, trials)
+            with file.open("rb") as stream:
+                zipped = stream.read(4) == b"PK\x03\x04"
+            log = _read_archive(file, trials) if zipped else _read_json(file, trials)
         except Unfit as error:
             kind = "a log that cannot be read was left out"
             trials.leave_out(kind, file, error, alone=path.is_file())
             continue
         evals[log.run].append(log)
-    samples = [one for logs in evals.values() for log in logs for one in log.samples.values()]
-    names = {name for sample in samples for name in _values(sample)}
+    names = {
+        name
+        for logs in evals.values()
+        for log in logs
+        for sample in log.samples.values()
+        for name in _values(sample)
+    }
     metric = choose("score", "--metric", names, options.metric)
     for logs in evals.values():
         tries = sorted(logs, key=lambda log: (log.header.eval.created, log.path))
@@ -151,11 +151,6 @@ def _files(path: Path) -> Iterator[Path]:
         return
     yield from documents.files(path, suffix=".eval")
     yield from filter(_is_json_log, documents.files(path, suffix=".json"))
-
-
-def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PK\x03\x04"
 
 
 def _is_archive(path: Path) -> bool:
@@ -201,7 +196,7 @@ def _read_archive(path: Path, trials: TrialCollection) -> _Log:
                 trials.note("a sample that cannot be read is an error", f"{path.name} {name}")
                 why = f"it cannot be read: {error}"
                 sample = _EvalSample(id=match[1], epoch=int(match[2]), error=why)
-            _keep(log, sample, options)
+            log.add(sample, options.attempts_max)
     return log
 
 
@@ -222,29 +217,30 @@ def _read_json(path: Path, trials: TrialCollection) -> _Log:
                         samples.append(documents.decode(data[first:last], _EvalSample))
     log = _Log(path, documents.decode(msgspec.json.encode(parts), _Header))
     for sample in samples:
-        _keep(log, sample, trials.options)
+        log.add(sample, trials.options.attempts_max)
     return log
-
-
-def _keep(log: _Log, sample: _EvalSample, options: ReadOptions) -> None:
-    if len(log.samples) == options.attempts_max:
-        raise Unfit(f"it holds more than {options.attempts_max} samples")
-    log.samples[str(sample.id), sample.epoch] = sample
 
 
 def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> None:
     """The tries of one eval, the earliest first."""
     last = logs[-1]
+    spec, status = last.header.eval, last.header.status
     done: dict[tuple[str, int], ImportedTrial] = {}
     for log in logs:
         for key, sample in log.samples.items():
             trial = _trial(log, key, sample, metric)
             done[key] = _later(done[key], trial, trials) if key in done else trial
-    missing = [key for key in last.named if key not in done]
-    unnamed = max(0, last.expected - len(done) - len(missing))
-    status = last.header.status
+    epochs = spec.config.epochs or 1
+    named = [
+        (str(name), epoch)
+        for name in spec.dataset.sample_ids or ()
+        for epoch in range(1, epochs + 1)
+    ]
+    expected = len(named) or (spec.dataset.samples or 0) * epochs
+    missing = [key for key in named if key not in done]
+    unnamed = max(0, expected - len(done) - len(missing))
     if (missing or unnamed) and status == "started":
-        count = f"{len(missing) + unnamed} of {last.expected} samples"
+        count = f"{len(missing) + unnamed} of {expected} samples"
         trials.refuse_unfinished(f"The log {last.path}", count)
     if status != "success":
         text = f"{last.path.name}: {status} {_message(last.header.error)}"
@@ -260,14 +256,14 @@ def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> 
 
 
 def _later(known: ImportedTrial, new: ImportedTrial, trials: TrialCollection) -> ImportedTrial:
-    """A later try goes on with what was done, and does again what was an error."""
-    if known.result.error is not None:
+    """A later try keeps the results of an earlier one, and repeats its errors."""
+    retries = known.measures["retries"], new.measures["retries"]
+    if isinstance(known.outcome, str):
         if known.result == new.result:
             return known
-        retries = max(new.result.retries, known.result.retries + 1)
         trials.note("an error of an earlier try was tried again", new.where)
-        return replace(new, result=replace(new.result, retries=retries))
-    if replace(known.result, retries=0) != replace(new.result, retries=0):
+        return replace(new, measures={**new.measures, "retries": max(retries[1], retries[0] + 1)})
+    if known.outcome != new.outcome or {**known.measures, "retries": retries[1]} != new.measures:
         return trials.neither(known, new)
     return known
 
@@ -277,22 +273,26 @@ def _trial(
 ) -> ImportedTrial:
     spec = log.header.eval
     notes: list[str] = []
-    score, error = _score(sample, metric, notes)
-    usage = _usage_of(spec.model, sample, notes)
-    result = Attempt(
-        task=key[0],
-        attempt=0,
-        score=score,
-        error=error,
-        completion_tokens=usage.output_tokens if usage else None,
-        prompt_tokens=_prompt_tokens(usage) if usage else None,
-        cost_usd=usage.total_cost if usage else None,
-        latency_s=sample.total_time,
-        steps=sample.turn_count,
-        retries=len(sample.error_retries or ()),
-    )
+    outcome = _outcome(sample, metric, notes)
+    # Only the tokens of the model under test count: other models may have graded.
+    usage = (sample.model_usage or {}).get(spec.model)
+    if sample.model_usage and usage is None:
+        notes.append("its tokens are not told: none are of the model itself")
+    prompt_tokens = None
+    if usage is not None:
+        cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
+        prompt_tokens = usage.input_tokens + cached
     return ImportedTrial(
-        result=result,
+        task=key[0],
+        outcome=outcome,
+        measures={
+            "completion_tokens": usage.output_tokens if usage else None,
+            "prompt_tokens": prompt_tokens,
+            "cost_usd": usage.total_cost if usage else None,
+            "latency_s": sample.total_time,
+            "steps": sample.turn_count,
+            "retries": len(sample.error_retries or ()),
+        },
         identity=(log.run, *key),
         where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
         label=(spec.task, spec.model),
@@ -301,50 +301,38 @@ def _trial(
         size=spec.config.epochs or 1,
         started=spec.created,
         name=str(log.path),
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
-def _score(
-    sample: _EvalSample, metric: str | None, notes: list[str]
-) -> tuple[float | None, str | None]:
+def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float | str:
     values = _values(sample)
     limit = sample.limit.get("type") if isinstance(sample.limit, dict) else sample.limit
     if sample.invalidation is not None:
-        return None, "a person took it for invalid"
+        return "a person took it for invalid"
     if sample.error is not None:
         if values:
             notes.append("a sample with an error was scored: the error counts")
-        return None, _message(sample.error) or "error"
+        return _message(sample.error) or "error"
     if limit == _STOPPED_BY_HAND:
-        return None, "a person stopped it"
+        return "a person stopped it"
     if metric is None or metric not in values:
-        return None, "it was not scored" if metric is None else f"it has no score {metric}"
+        return "it was not scored" if metric is None else f"it has no score {metric}"
     if limit is not None:
         notes.append(f"a sample that came to the limit {short(limit)} counts as scored")
     value, reason = values[metric]
-    if isinstance(value, str) and (known := _known(value)) is not None:
+    if isinstance(value, str):
         if value == "N":
             notes.append("no answer (N) counts 0, as Inspect counts it")
-        value = known
-    score, error = scored(value)
-    if error and reason:
-        error = f"{error} ({short(reason)})"
-    return score, error
-
-
-def _known(value: str) -> float | None:
-    for text in (value, value.lower()):
-        if text in _VALUES:
-            return _VALUES[text]
-    try:
-        return float(value)
-    except ValueError:
-        return None
+        value = _VALUES.get(value, _VALUES.get(value.lower(), value))
+        with suppress(ValueError):
+            value = float(value)
+    outcome = scored(value)
+    return f"{outcome} ({short(reason)})" if reason and isinstance(outcome, str) else outcome
 
 
 def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
-    """Each score by its name, the parts of one that has parts by both names."""
+    """Scores by name. The parts of a score with parts have the names of both."""
     values: dict[str, tuple[Any, Any]] = {}
     for name, score in (sample.scores or {}).items():
         if isinstance(score.value, dict):
@@ -352,19 +340,6 @@ def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
         else:
             values[name] = (score.value, score.reason)
     return values
-
-
-def _usage_of(model: str, sample: _EvalSample, notes: list[str]) -> _Usage | None:
-    """Of the model under test: other models may have graded."""
-    usage = sample.model_usage or {}
-    if usage and model not in usage:
-        notes.append("its tokens are not told: none are of the model itself")
-    return usage.get(model)
-
-
-def _prompt_tokens(usage: _Usage) -> int:
-    cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
-    return usage.input_tokens + cached
 
 
 def _message(error: Any) -> str:

@@ -1,10 +1,10 @@
 """Reports in JUnit's XML: a test is a task, and what a report says of it an attempt."""
 
-from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
-from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import (
@@ -19,8 +19,8 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "junit"
 
 _CHUNK_BYTES = 64 * 1024
-#: Of a test that was run again, the runs before the last; of one that never passed, those after
-#: the first.
+#: Remarks on the runs before the last of a test that passed in the end; and on the runs after the
+#: first of a test that never passed.
 _EARLIER = {"flakyFailure": "failure", "flakyError": "error"}
 _FURTHER = {"rerunFailure", "rerunError"}
 _VERDICTS = {"failure", "error", "skipped"}
@@ -36,10 +36,10 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
     trials = TrialCollection(options)
     for file in distinct(documents.files(path, suffix=".xml"), trials):
         if path.is_dir() and not _is_report(file):
-            trials.note("a file of another form was passed over", str(file))
+            trials.note("a file of another form was passed over", file)
             continue
         try:
-            tests = list(_tests(file, options))
+            tests = _tests(file, options)
         except Unfit as error:
             kind = "a report that cannot be read was left out"
             trials.leave_out(kind, file, error, alone=path.is_file())
@@ -50,44 +50,40 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
 
 
 def _is_report(file: Path) -> bool:
-    reader = _XmlReader(attempts_max=0)
-    try:
-        with file.open("rb") as stream:
-            reader.feed(stream.read(_CHUNK_BYTES), last=False)
-    except (OSError, Unfit):
-        pass
+    reader = _XmlReader(tests_max=0)
+    with suppress(OSError, Unfit), file.open("rb") as stream:
+        reader.feed(stream.read(_CHUNK_BYTES), last=False)
     return reader.root in ("testsuites", "testsuite")
 
 
-def _tests(file: Path, options: ReadOptions) -> Iterator["_Test"]:
+def _tests(file: Path, options: ReadOptions) -> list["_Test"]:
     if file.stat().st_size > options.document_bytes_max:
         raise Unfit(f"it is longer than {options.document_bytes_max} bytes")
     reader = _XmlReader(options.attempts_max)
     with file.open("rb") as stream:
         while chunk := stream.read(_CHUNK_BYTES):
             reader.feed(chunk, last=False)
-            yield from reader.taken()
         reader.feed(b"", last=True)
-        yield from reader.taken()
+    return reader.tests
 
 
+@dataclass
 class _Test:
-    def __init__(self, suite: str, facts: dict[str, str]) -> None:
-        self.suite = suite
-        self.facts = facts
-        #: What the report says of it: the kind, and the text.
-        self.remarks: list[tuple[str, str]] = []
+    suite: str
+    attributes: dict[str, str]
+    #: The kind and the text of each remark of the report.
+    remarks: list[tuple[str, str]] = field(default_factory=list)
 
 
 class _XmlReader:
     """Reads as a stream. Refuses a document type, and so entities: no report needs them."""
 
-    def __init__(self, attempts_max: int) -> None:
+    def __init__(self, tests_max: int) -> None:
         self.root: str | None = None
-        self._left = attempts_max
+        self.tests: list[_Test] = []
+        self._tests_max = tests_max
         self._suites: list[str] = []
         self._test: _Test | None = None
-        self._done: list[_Test] = []
         self._parser = expat.ParserCreate()
         self._parser.StartDoctypeDeclHandler = self._refuse
         self._parser.EntityDeclHandler = self._refuse
@@ -101,56 +97,53 @@ class _XmlReader:
         except expat.ExpatError as error:
             raise Unfit(f"it is no XML: {error}") from error
 
-    def taken(self) -> list[_Test]:
-        done, self._done = self._done, []
-        return done
-
-    def _refuse(self, *_facts: object) -> None:
+    def _refuse(self, *_declaration: object) -> None:
         raise Unfit("it declares a document type, which no report needs")
 
-    def _start(self, element: str, facts: dict[str, str]) -> None:
+    def _start(self, element: str, attributes: dict[str, str]) -> None:
         name = element.rpartition(":")[2]
         self.root = self.root or name
         if name == "testsuite":
-            self._suites.append(facts.get("name", ""))
+            self._suites.append(attributes.get("name", ""))
         elif name == "testcase":
-            self._test = _Test(self._suites[-1] if self._suites else "", facts)
+            self._test = _Test(self._suites[-1] if self._suites else "", attributes)
         elif self._test is not None and name in _VERDICTS | _FURTHER | _EARLIER.keys():
-            self._test.remarks.append((name, facts.get("message") or facts.get("type") or ""))
+            text = attributes.get("message") or attributes.get("type") or ""
+            self._test.remarks.append((name, text))
 
     def _end(self, element: str) -> None:
         name = element.rpartition(":")[2]
         if name == "testsuite" and self._suites:
             self._suites.pop()
         elif name == "testcase" and self._test is not None:
-            if self._left == 0:
+            if len(self.tests) == self._tests_max:
                 raise Unfit("it holds more tests than one import takes: import it in parts")
-            self._left -= 1
-            self._done.append(self._test)
+            self.tests.append(self._test)
             self._test = None
 
 
 def _trial(test: _Test, file: Path, count: int) -> ImportedTrial:
-    group = test.facts.get("classname") or test.suite
-    name = test.facts.get("name", "")
+    group = test.attributes.get("classname") or test.suite
+    name = test.attributes.get("name", "")
     task = short(f"{group}::{name}" if group else name)
-    where = f"{file.name}, {task}"
     notes: list[str] = []
-    score, error = _score(test, notes)
-    result = Attempt(
-        task=task, attempt=0, score=score, error=error, latency_s=_seconds(test.facts.get("time"))
-    )
+    outcome = _outcome(test, notes)
+    seconds: float | None = None
+    with suppress(KeyError, ValueError):
+        seconds = float(test.attributes["time"].replace(",", ""))
     return ImportedTrial(
-        result=result,
+        task=task,
+        outcome=outcome,
+        measures={"latency_s": seconds},
         identity=(str(file), count),
-        where=where,
+        where=f"{file.name}, {task}",
         run=str(file),
         name=f"{count:012}",
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
-def _score(test: _Test, notes: list[str]) -> tuple[float | None, str | None]:
+def _outcome(test: _Test, notes: list[str]) -> float | str:
     texts = dict(reversed(test.remarks))
     earlier = next((name for name, _text in test.remarks if name in _EARLIER), None)
     if earlier is not None or not _FURTHER.isdisjoint(texts):
@@ -160,19 +153,12 @@ def _score(test: _Test, notes: list[str]) -> tuple[float | None, str | None]:
     else:
         verdict = next((name for name in ("error", "failure", "skipped") if name in texts), "")
         text = texts.get(verdict, "")
-    status = test.facts.get("status", "").lower(), test.facts.get("result", "").lower()
+    states = {test.attributes.get(name, "").lower() for name in ("status", "result")}
     if verdict == "error":
-        return None, short(text) or "error"
+        return short(text) or "error"
     if verdict == "failure":
-        return 0.0, None
-    if verdict == "skipped" or not _NOT_RUN.isdisjoint(status):
+        return 0.0
+    if verdict == "skipped" or not _NOT_RUN.isdisjoint(states):
         notes.append("a test that was skipped is an error")
-        return None, short(f"skipped: {text}" if text else "skipped")
-    return 1.0, None
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        return float((text or "").replace(",", "")) if text else None
-    except ValueError:
-        return None
+        return short(f"skipped: {text}" if text else "skipped")
+    return 1.0

@@ -1,4 +1,4 @@
-"""Our own: one JSON object a line, an attempt each."""
+"""Penstock's own format: one JSON object a line, an attempt each."""
 
 from collections.abc import Hashable, Iterator
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import (
@@ -23,7 +22,6 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "penstock"
 
 _LINE_BYTES_MAX = 1024 * 1024
-_SUFFIXES = (".jsonl", ".ndjson")
 _KNOWN = {"task", "attempt", "score", "error", *MEASURES}
 
 
@@ -36,18 +34,15 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
     trials = TrialCollection(options)
     for file in distinct(_files(path), trials):
         if path.is_dir() and not _is_ours(file):
-            trials.note("a file of another form was passed over", str(file))
-            continue
-        _take(file, trials)
+            trials.note("a file of another form was passed over", file)
+        else:
+            _take(file, trials)
     return trials.finish()
 
 
 def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-        return
-    for suffix in _SUFFIXES:
-        yield from documents.files(path, suffix=suffix)
+    suffixes = (".jsonl", ".ndjson") if path.is_dir() else ("",)
+    return (file for suffix in suffixes for file in documents.files(path, suffix=suffix))
 
 
 def _is_ours(file: Path) -> bool:
@@ -75,7 +70,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes | None]]:
 
 
 def _take(file: Path, trials: TrialCollection) -> None:
-    without: list[tuple[str, dict[str, Any]]] = []
+    without_number: list[tuple[str, dict[str, Any]]] = []
     numbered = set()
     for count, text in _lines(file):
         where = f"{file.name}:{count}"
@@ -89,11 +84,11 @@ def _take(file: Path, trials: TrialCollection) -> None:
         if line.get("error") is not None and line.get("score") is not None:
             trials.note("of a score and an error the error counts", where)
         if line.get("attempt") is None:
-            without.append((where, line))
+            without_number.append((where, line))
         else:
             numbered.add(line["task"])
             trials.add(_trial(line, where, (line["task"], line["attempt"])))
-    for where, line in without:
+    for where, line in without_number:
         if line["task"] in numbered:
             kind = "a line without a number was left out: other lines of its task have one"
             trials.note(kind, where)
@@ -114,15 +109,15 @@ def _read(text: bytes | None) -> dict[str, Any]:
 
 
 def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") -> ImportedTrial:
-    score: float | None = None
-    error: str | None = "it has no score"
+    outcome: float | str = "it has no score"
     if line.get("error") is not None:
-        error = short(line["error"]) or "error"
+        outcome = short(line["error"]) or "error"
     elif line.get("score") is not None:
-        score, error = scored(line["score"])
-    facts = {name: line[name] for name in MEASURES if line.get(name) is not None}
+        outcome = scored(line["score"])
     return ImportedTrial(
-        result=Attempt(task=line["task"], attempt=0, score=score, error=error, **facts),
+        task=line["task"],
+        outcome=outcome,
+        measures={name: line[name] for name in MEASURES if line.get(name) is not None},
         identity=identity,
         where=where,
         run=run,

@@ -3,14 +3,12 @@
 An instance is a task, a run one attempt at each.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempts import Attempt
-from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import (
@@ -20,7 +18,6 @@ from penstock_jobs.benchmarks.importers.trials import (
     ReadOptions,
     ReadResults,
     TrialCollection,
-    failed_attempt,
     short,
 )
 
@@ -31,7 +28,7 @@ _LOG = "run_instance.log"
 _VERDICTS = ("resolved_ids", "unresolved_ids", "empty_patch_ids")
 _TWICE = "the summary says both that it was resolved and that it was not"
 _ENVIRONMENT = "its environment failed"
-#: Lists that say why nothing is known, the more telling first.
+#: Lists of instances without a result, and why. The first that names an instance counts.
 _ERRORS = {
     "error_ids": "its evaluation failed",
     "failed_ids": "its evaluation failed",
@@ -52,7 +49,7 @@ class _Summary(msgspec.Struct):
     empty_patch_ids: list[str] = []
     infra_failure_ids: list[str] = []
     failure_reasons: dict[str, Any] = {}
-    #: Of other reports with such lists, never of these.
+    #: Only other reports with such lists have this member.
     results: msgspec.UnsetType | Any = msgspec.UNSET
     total_instances: int | None = None
 
@@ -66,14 +63,18 @@ class _Instance(msgspec.Struct):
     infra_failure_reason: str | None = None
 
 
+#: An outcome, and whether anything was edited, if that is known.
+_Result = tuple[float | str, bool | None]
+
+
 @dataclass
 class _RunReports:
-    """What is known of a run's instances: by its summary, and by their own reports."""
+    """The results of a run's instances by its summary, and by their own reports."""
 
     name: str
     label: tuple[str, ...]
-    summary: dict[str, Attempt] = field(default_factory=dict)
-    instances: dict[str, tuple[Attempt, Path]] = field(default_factory=dict)
+    summary: dict[str, _Result] = field(default_factory=dict)
+    instances: dict[str, tuple[_Result, Path]] = field(default_factory=dict)
 
 
 def recognises(path: Path) -> bool:
@@ -90,23 +91,23 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
         if (summary := _summary(file)) is not None:
             summaries.append((file, summary))
         elif (instances := _instances(file)) is not None:
-            if path.is_file() or _is_own(file, instances):
+            # Anybody may have written a report that lies elsewhere.
+            own = file.name == _REPORT and instances.keys() == {file.parent.name}
+            if path.is_file() or own:
                 run = _run_of(file, path, runs)
                 for task, instance in instances.items():
-                    attempt = _attempt(task, instance, f"{file}: {task}", trials)
-                    run.instances[task] = (attempt, file)
+                    run.instances[task] = _result(task, instance, file, trials), file
             else:
                 kind = "a report that does not lie in its instance's folder was left out"
-                trials.note(kind, str(file))
+                trials.note(kind, file)
         elif file.name == _REPORT or path.is_file():
             _take_unreadable(_run_of(file, path, runs), file, path, trials)
     if path.is_dir():
         for log in documents.files(path, _LOG):
-            if not (log.parent / _REPORT).exists():
-                trials.note("an instance without a report is an error", str(log.parent))
-                failed = failed_attempt(log.parent.name, "it left no report")
-                run = _run_of(log.parent / _REPORT, path, runs)
-                run.instances.setdefault(log.parent.name, (failed, log))
+            if not log.with_name(_REPORT).exists():
+                trials.note("an instance without a report is an error", log.parent)
+                result: _Result = "it left no report", None
+                _run_of(log, path, runs).instances.setdefault(log.parent.name, (result, log))
     for file, summary in summaries:
         _take_summary(_run_named(file, runs), summary, file, trials)
     for run in runs.values():
@@ -122,21 +123,15 @@ def _summary(file: Path) -> _Summary | None:
     return summary if any(other is not None for other in others) else None
 
 
-def _is_own(file: Path, instances: dict[str, _Instance]) -> bool:
-    """As the harness leaves it: other files may be anybody's."""
-    return file.name == _REPORT and instances.keys() == {file.parent.name}
-
-
 def _instances(file: Path) -> dict[str, _Instance] | None:
     return documents.try_decode(file, dict[str, _Instance]) or None
 
 
 def _run_of(report: Path, root: Path, runs: dict[str, _RunReports]) -> _RunReports:
-    """Reports lie in RUN/MODEL/INSTANCE; what is above the folder that was named does not say."""
-    inside = report.relative_to(root).parts[:-2] if root.is_dir() else ()
-    model = inside[-1] if inside else ""
-    name = "/".join(inside)
-    return runs.setdefault(name, _RunReports(name, (model,) if model else ()))
+    """Reports lie in RUN/MODEL/INSTANCE, below the folder that is imported."""
+    folders = report.relative_to(root).parts[:-2] if root.is_dir() else ()
+    name = "/".join(folders)
+    return runs.setdefault(name, _RunReports(name, folders[-1:]))
 
 
 def _run_named(file: Path, runs: dict[str, _RunReports]) -> _RunReports:
@@ -151,87 +146,87 @@ def _run_named(file: Path, runs: dict[str, _RunReports]) -> _RunReports:
     return runs.setdefault(str(file), _RunReports(str(file), (file.stem,)))
 
 
-def _attempt(task: str, report: _Instance, where: str, trials: TrialCollection) -> Attempt:
+def _result(task: str, report: _Instance, file: Path, trials: TrialCollection) -> _Result:
+    where = f"{file}: {task}"
     if report.infra_failure:
-        why = short(f"{_ENVIRONMENT}: {report.infra_failure_reason or 'no reason told'}")
-        return failed_attempt(task, why)
+        reason = report.infra_failure_reason or "no reason told"
+        return short(f"{_ENVIRONMENT}: {reason}"), None
     if report.patch_is_None or report.patch_exists is False:
         trials.note("an empty patch counts 0", where)
-        return Attempt(task=task, attempt=0, score=0.0, edited=False)
+        return 0.0, False
     if report.patch_successfully_applied is False:
         trials.note("a patch that was not applied, or left no test results, counts 0", where)
-    return Attempt(task=task, attempt=0, score=float(report.resolved))
+    return float(report.resolved), None
 
 
 def _take_unreadable(run: _RunReports, file: Path, root: Path, trials: TrialCollection) -> None:
+    error = Unfit("it is no report of SWE-bench")
     try:
         documents.decode(documents.read(file, trials.options.document_bytes_max), _Summary)
-        why = "it is no report of SWE-bench"
-    except Unfit as error:
-        why = str(error)
-    if root.is_file():
-        raise InvalidInput(what=f"The file {file}", why=why)
-    trials.note("a report that cannot be read is an error", f"{file}: {why}")
-    failed = failed_attempt(file.parent.name, f"its report cannot be read: {why}")
-    run.instances[file.parent.name] = (failed, file)
+    except Unfit as unfit:
+        error = unfit
+    kind = "a report that cannot be read is an error"
+    trials.leave_out(kind, file, error, alone=root.is_file())
+    run.instances[file.parent.name] = (f"its report cannot be read: {error}", None), file
 
 
 def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: TrialCollection) -> None:
     lists = {name: set(getattr(summary, name) or ()) for name in (*_VERDICTS, *_ERRORS)}
-    every = set().union(*lists.values(), summary.completed_ids or (), summary.submitted_ids or ())
-    for task in sorted(every):
-        named = {name for name, tasks in lists.items() if task in tasks}
+    tasks = set().union(*lists.values(), summary.completed_ids or (), summary.submitted_ids or ())
+    for task in sorted(tasks):
+        named = {name for name, of_list in lists.items() if task in of_list}
         where = f"{file.name}: {task}"
-        score, error = _listed(task, named, summary)
-        run.summary[task] = Attempt(task=task, attempt=0, score=score, error=error)
-        if score is not None and "empty_patch_ids" in named:
+        outcome = _listed(task, named, summary)
+        run.summary[task] = outcome, None
+        if not isinstance(outcome, str) and "empty_patch_ids" in named:
             trials.note("an empty patch counts 0", where)
-            run.summary[task] = replace(run.summary[task], edited=False)
-        elif error in (_TWICE, ONLY_SUMMARY):
-            trials.note(f"an instance is an error: {error}", where)
-    if (total := summary.total_instances) is not None and total > len(every):
-        trials.note("a result is missing, and nothing names it", file.name, total - len(every))
+            run.summary[task] = outcome, False
+        elif outcome in (_TWICE, ONLY_SUMMARY):
+            trials.note(f"an instance is an error: {outcome}", where)
+    unnamed = (summary.total_instances or 0) - len(tasks)
+    if unnamed > 0:
+        trials.note("a result is missing, and nothing names it", file.name, unnamed)
 
 
-def _listed(task: str, named: set[str], summary: _Summary) -> tuple[float | None, str | None]:
-    """What the lists that name an instance say of it."""
+def _listed(task: str, named: set[str], summary: _Summary) -> float | str:
+    """The outcome of an instance by the lists that name it."""
     if {"resolved_ids", "unresolved_ids"} <= named:
-        return None, _TWICE
+        return _TWICE
     if task in summary.infra_failure_ids:
         reason = summary.failure_reasons.get(task, "no reason told")
-        return None, short(f"{_ENVIRONMENT}: {reason}")
+        return short(f"{_ENVIRONMENT}: {reason}")
     for name, why in _ERRORS.items():
         if name in named:
-            return None, why
+            return why
     if named:
-        return float("resolved_ids" in named), None
+        return float("resolved_ids" in named)
     if summary.unresolved_ids is None and task in (summary.completed_ids or ()):
-        return 0.0, None  # older reports name the completed and the resolved
-    return None, ONLY_SUMMARY
+        return 0.0  # older reports name the completed and the resolved
+    return ONLY_SUMMARY
 
 
 def _add(run: _RunReports, trials: TrialCollection) -> None:
     for task in sorted(run.summary.keys() | run.instances.keys()):
         listed = run.summary.get(task)
-        result, file = run.instances.get(task, (listed, Path(run.name)))
-        assert result is not None
+        known, file = run.instances.get(task, (listed, Path(run.name)))
+        assert known is not None
+        outcome, edited = known
         where = f"{file}: {task}"
         if run.instances and task not in run.instances:
             # An empty patch is not run, and leaves no report.
-            if result.score is not None and result.edited is not False:
+            if not isinstance(outcome, str) and edited is not False:
                 trials.note("an instance that only the summary names is an error", where)
-                result = failed_attempt(task, ONLY_SUMMARY)
-        elif listed is not None and (listed.error or "").startswith(_ENVIRONMENT):
-            result = listed  # it looked into the logs as well
-        elif listed is not None and (
-            # The summary has fewer facts, and other words for errors.
-            listed.status != result.status or listed.score != result.score
-        ):
+                outcome, edited = ONLY_SUMMARY, None
+        elif listed is not None and str(listed[0]).startswith(_ENVIRONMENT):
+            outcome, edited = listed  # it looked into the logs as well
+        elif listed is not None and not _agree(listed[0], outcome):
             trials.note(DIFFERENT_RESULTS, where)
-            result = failed_attempt(task, "its report and the summary differ")
+            outcome, edited = "its report and the summary differ", None
         trials.add(
             ImportedTrial(
-                result=result,
+                task=task,
+                outcome=outcome,
+                measures={"edited": edited},
                 identity=(run.name, task),
                 where=where,
                 label=run.label,
@@ -240,3 +235,8 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
                 size=1,
             )
         )
+
+
+def _agree(listed: float | str, reported: float | str) -> bool:
+    """The summary has other words for errors."""
+    return listed == reported or (isinstance(listed, str) and isinstance(reported, str))

@@ -5,22 +5,18 @@ Trials are named `task.N-of-M.run`.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
 from penstock_jobs.benchmarks.importers.trials import (
-    ONLY_SUMMARY,
     ImportedTrial,
     ReadOptions,
     ReadResults,
     TrialCollection,
-    failed_attempt,
     short,
 )
 
@@ -50,7 +46,6 @@ class _TerminalResult(msgspec.Struct):
     total_input_tokens: Any = None
     total_output_tokens: Any = None
     trial_started_at: str | None = None
-    trial_ended_at: str | None = None
     agent_started_at: str | None = None
     agent_ended_at: str | None = None
 
@@ -70,19 +65,10 @@ class _RunMetadata(msgspec.Struct):
     end_time: str | None = None
 
 
-@dataclass(frozen=True)
-class _TrialName:
-    """Which attempt of which run a trial is."""
-
-    run: str
-    index: int | None
-    size: int
-
-
 def recognises(path: Path) -> bool:
     return any(
-        documents.try_decode(one, kind) is not None
-        for one in documents.files(path, _RESULTS, ends=_is_trial)
+        documents.try_decode(file, kind) is not None
+        for file in documents.files(path, _RESULTS, ends=_is_trial)
         for kind in (_RunResults, _TerminalResult)
     )
 
@@ -109,82 +95,69 @@ class _RunReader:
         self._path = path
         self._options = options
         self.trials = TrialCollection(options)
+        #: The task, the run and the number of each attempt that has a result.
+        self._places: set[tuple[str, str, int]] = set()
         #: By the folder in which it lies.
         self._runs: dict[Path, _RunMetadata] = {}
         folder = path.parent if path.is_file() else path
         for file in documents.files(folder, _METADATA, ends=_is_trial):
             if path.is_dir() or file.parent == folder:
-                self._take_metadata(file)
-        self._places: set[tuple[str, str, int]] = set()
-
-    def _take_metadata(self, file: Path) -> None:
-        try:
-            data = documents.read(file, self._options.document_bytes_max)
-            self._runs[file.parent] = documents.decode(data, _RunMetadata)
-        except Unfit as error:
-            self.trials.note("a run's metadata cannot be read", f"{file}: {error}")
+                try:
+                    data = documents.read(file, options.document_bytes_max)
+                    self._runs[file.parent] = documents.decode(data, _RunMetadata)
+                except Unfit as error:
+                    self.trials.note("a run's metadata cannot be read", f"{file}: {error}")
 
     def take(self, file: Path) -> None:
         try:
             data = documents.read(file, self._options.document_bytes_max)
-            known = documents.decode(data, dict[str, msgspec.Raw]).keys()
-            if "is_resolved" in known:
-                self._take(documents.decode(data, _TerminalResult), file, summary=False)
-            elif "results" in known:
-                for one in documents.decode(data, _RunResults).results:
-                    self._take(one, file, summary=True)
+            keys = documents.decode(data, dict[str, msgspec.Raw]).keys()
+            if "is_resolved" in keys:
+                self._add(documents.decode(data, _TerminalResult), file, summary=False)
+            elif "results" in keys:
+                for result in documents.decode(data, _RunResults).results:
+                    self._add(result, file, summary=True)
             else:
-                self.trials.note("a file of another form was passed over", str(file))
+                self.trials.note("a file of another form was passed over", file)
         except Unfit as error:
             kind = "results that cannot be read were left out"
             self.trials.leave_out(kind, file, error, alone=self._path.is_file())
 
-    def _take(self, result: _TerminalResult, file: Path, *, summary: bool) -> None:
-        folder = self._folder_of(file)
+    def _add(self, result: _TerminalResult, file: Path, *, summary: bool) -> None:
+        folder = next((folder for folder in file.parents if folder in self._runs), file.parent)
         metadata = self._runs.get(folder)
-        name = _name_of(result, metadata.run_id if metadata else str(folder))
-        if name.index is not None:
-            self._places.add((result.task_id, name.run, name.index))
-        where = f"{file}: {result.trial_name or result.task_id}"
+        run, index, size = metadata.run_id if metadata else str(folder), None, 0
+        if match := _TRIAL.fullmatch(result.trial_name):
+            run, index, size = match["run"], int(match["number"]) - 1, int(match["size"])
+            self._places.add((result.task_id, run, index))
         notes: list[str] = []
-        score, error = _score(result, notes)
-        own = {one.run_id: one for one in self._runs.values()}.get(name.run, metadata)
-        seconds = seconds_between(result.agent_started_at, result.agent_ended_at)
-        identity = result.id or result.trial_name or (str(file), len(self.trials))
+        named = {metadata.run_id: metadata for metadata in self._runs.values()}
+        metadata = named.get(run, metadata)
         self.trials.add(
             ImportedTrial(
-                result=Attempt(
-                    task=result.task_id,
-                    attempt=0,
-                    score=score,
-                    error=error,
-                    completion_tokens=result.total_output_tokens,
-                    prompt_tokens=result.total_input_tokens,
-                    latency_s=seconds,
-                ),
-                identity=identity,
-                where=where,
-                label=(own.agent_name, own.model_name or "") if own else (),
-                run=name.run,
-                index=name.index,
-                size=name.size,
+                task=result.task_id,
+                outcome=_outcome(result, notes),
+                measures={
+                    "completion_tokens": result.total_output_tokens,
+                    "prompt_tokens": result.total_input_tokens,
+                    "latency_s": seconds_between(result.agent_started_at, result.agent_ended_at),
+                },
+                identity=result.id or result.trial_name or (str(file), len(self.trials)),
+                where=f"{file}: {result.trial_name or result.task_id}",
+                label=(metadata.agent_name, metadata.model_name or "") if metadata else (),
+                run=run,
+                index=index,
+                size=size,
                 started=result.trial_started_at or "",
                 name=result.trial_name,
-                notes=tuple(notes),
+                notes=notes,
             ),
             folder,
             summary=summary,
         )
 
-    def _folder_of(self, file: Path) -> Path:
-        """The run in whose folder it lies."""
-        for folder in file.parents:
-            if folder in self._runs:
-                return folder
-        return file.parent
-
     def add_missing(self) -> None:
-        """Attempts that only a run's metadata names."""
+        """Add errors for attempts that only a run's metadata names."""
         for folder, run in self._runs.items():
             size = run.n_attempts or 1
             missing = [
@@ -193,48 +166,39 @@ class _RunReader:
                 for index in range(size)
                 if (task, run.run_id, index) not in self._places
             ]
-            there = sum(1 for _task, name, _index in self._places if name == run.run_id)
-            unnamed = (run.dataset_size or 0) * size - there if not run.task_ids else 0
-            left = len(missing) + max(0, unnamed)
+            unnamed = 0
+            if not run.task_ids:
+                known = sum(1 for _task, name, _index in self._places if name == run.run_id)
+                unnamed = max(0, (run.dataset_size or 0) * size - known)
+            left = len(missing) + unnamed
             if left and run.start_time and not run.end_time:
                 self.trials.refuse_unfinished(f"The run {folder}", f"{left} trials")
-            if unnamed > 0:
+            if unnamed:
                 self.trials.note("a result is missing, and nothing names it", folder, unnamed)
             for task, index in missing:
-                where = f"{folder}: {task}, {index + 1} of {size}"
-                kind = "a trial that only the run's metadata names is an error"
-                self.trials.note(kind, where)
-                self.trials.add(
-                    ImportedTrial(
-                        result=failed_attempt(task, ONLY_SUMMARY),
-                        identity=(run.run_id, task, index),
-                        where=where,
-                        label=(run.agent_name, run.model_name or ""),
-                        run=run.run_id,
-                        index=index,
-                        size=size,
-                        started=run.start_time or "",
-                    )
+                self.trials.add_missing(
+                    "a trial that only the run's metadata names is an error",
+                    task,
+                    identity=(run.run_id, task, index),
+                    where=f"{folder}: {task}, {index + 1} of {size}",
+                    label=(run.agent_name, run.model_name or ""),
+                    run=run.run_id,
+                    index=index,
+                    size=size,
+                    started=run.start_time or "",
                 )
 
 
-def _name_of(result: _TerminalResult, folder: str) -> _TrialName:
-    match = _TRIAL.fullmatch(result.trial_name)
-    if match is None:
-        return _TrialName(folder, None, 0)
-    return _TrialName(match["run"], int(match["number"]) - 1, int(match["size"]))
-
-
-def _score(result: _TerminalResult, notes: list[str]) -> tuple[float | None, str | None]:
+def _outcome(result: _TerminalResult, notes: list[str]) -> float | str:
     mode = result.failure_mode or "unset"
     if mode not in _ITS_OWN:
         if result.is_resolved is not None:
             verdict = "resolved" if result.is_resolved else "not resolved"
             notes.append(f"a trial with {short(mode)}, {verdict}, is an error")
-        return None, short(mode)
+        return short(mode)
     if result.is_resolved is None:
-        return None, "nothing says whether it was resolved" if mode == "unset" else mode
+        return "nothing says whether it was resolved" if mode == "unset" else mode
     if mode not in _ENDED_WELL:
         verdict = "passed its tests" if result.is_resolved else "failed its tests"
         notes.append(f"a trial with {mode} {verdict}, and counts so")
-    return float(result.is_resolved), None
+    return float(result.is_resolved)

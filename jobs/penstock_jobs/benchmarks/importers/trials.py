@@ -1,8 +1,8 @@
-"""What an importer collects: trials, which become attempts with numbers, and problems."""
+"""Importers collect trials, which become attempts with numbers, and problems."""
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import Any
 
 from penstock.checkpoints.attempts import Attempt, check_attempt
 from penstock.errors import InvalidInput
+from penstock.settings import GIB, MIB
 
-#: Of each kind of problem so many examples are kept.
+#: So many examples of each kind of problem are kept.
 _EXAMPLES_MAX = 5
 _TEXT_CHARS_MAX = 500
-#: As `documents.decode` leaves what is no JSON.
+#: The texts that `documents.decode` makes of numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 ONLY_SUMMARY = "only the summary names it"
@@ -27,15 +28,16 @@ class ReadOptions:
     metric: str | None = None
     #: Whose results, where there are those of several.
     only: str | None = None
-    #: Also a run that has not ended; what is missing in it is an error.
+    #: Whether runs that have not ended are taken too. Missing results are errors then.
     unfinished: bool = False
-    document_bytes_max: int
-    unpacked_bytes_max: int
-    attempts_max: int
+    #: The sizes of one document, and of a whole archive, when they are unpacked.
+    document_bytes_max: int = 512 * MIB
+    unpacked_bytes_max: int = 64 * GIB
+    attempts_max: int = 1_000_000
 
 
 class ProblemCounts:
-    """What was found and people should know, by kind: how often and where."""
+    """Problems that people should know of, by kind: how many there are, and where."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -57,28 +59,32 @@ class ReadResults:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedTrial:
-    """An attempt that has no number yet. `result.attempt` means nothing."""
+    """An attempt that has no number yet."""
 
-    result: Attempt
-    #: A trial with the same identity is a copy, in whatever file it is.
+    task: str
+    #: Its score, or the error that stands for one.
+    outcome: float | str
+    #: The other fields of an Attempt.
+    measures: Mapping[str, Any] = field(default_factory=dict)
+    #: Two trials with one identity are copies, whatever their files.
     identity: Hashable
     where: str
-    #: Whose it is: the agent and the model, say.
+    #: Whose it is: for example the agent and the model.
     label: tuple[str, ...] = ()
     #: Attempts are numbered run by run, by the time at which runs began.
     run: str = ""
     #: Its place in its run, where the format has one, and how many its run should have.
     index: int | None = None
     size: int = 0
-    #: Else by time and name.
+    #: Trials without a place are numbered by time and name.
     started: str = ""
     name: str = ""
     #: Kinds of problems to note, if it is taken.
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
 
-
-def failed_attempt(task: str, error: str) -> Attempt:
-    return Attempt(task=task, attempt=0, error=error)
+    @property
+    def result(self) -> tuple[str, float | str, Mapping[str, Any]]:
+        return self.task, self.outcome, self.measures
 
 
 @dataclass
@@ -88,18 +94,13 @@ class TrialCollection:
     options: ReadOptions
     problems: ProblemCounts = field(default_factory=ProblemCounts)
     _trials: dict[Hashable, ImportedTrial] = field(default_factory=dict)
-    _seen: set[tuple[Hashable, Hashable, bool]] = field(default_factory=set)
+    _places: set[tuple[Hashable, Hashable, bool]] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self._trials)
 
-    @property
-    def tasks(self) -> set[str]:
-        return {trial.result.task for trial in self._trials.values()}
-
-    @property
-    def labels(self) -> set[tuple[str, ...]]:
-        return {trial.label for trial in self._trials.values()}
+    def __iter__(self) -> Iterator[ImportedTrial]:
+        return iter(self._trials.values())
 
     def note(self, kind: str, where: object, count: int = 1) -> None:
         self.problems.note(kind, str(where), count)
@@ -112,7 +113,7 @@ class TrialCollection:
         self.note(kind, f"{file}: {error}")
 
     def refuse_unfinished(self, what: str, missing: str) -> None:
-        """Raises InvalidInput, unless unfinished runs were asked for."""
+        """Raises InvalidInput, unless unfinished runs may be taken."""
         if not self.options.unfinished:
             why = f"it has not ended: {missing} are missing; wait for it, or take it as it is with"
             raise InvalidInput(what=what, why=f"{why} --unfinished")
@@ -120,9 +121,9 @@ class TrialCollection:
     def add(self, trial: ImportedTrial, holder: Hashable = None, *, summary: bool = False) -> None:
         """Take a trial. Of two that differ neither counts. A run's summary may repeat what the run
         holds: that is no problem. Raises InvalidInput."""
-        seen, other = ((trial.identity, holder, kind) for kind in (summary, not summary))
-        repeated = other in self._seen and seen not in self._seen
-        self._seen.add(seen)
+        place, other_place = ((trial.identity, holder, kind) for kind in (summary, not summary))
+        repeated = other_place in self._places and place not in self._places
+        self._places.add(place)
         known = self._trials.get(trial.identity)
         if known is None:
             if len(self._trials) == self.options.attempts_max:
@@ -134,39 +135,46 @@ class TrialCollection:
         elif not repeated:
             self.note("a copy, counted once", trial.where)
 
+    def add_missing(self, kind: str, task: str, **facts: Any) -> None:
+        """An error for a trial that is named, and has no result."""
+        self.note(kind, facts["where"])
+        self.add(ImportedTrial(task=task, outcome=ONLY_SUMMARY, **facts))
+
     def neither(self, known: ImportedTrial, other: ImportedTrial) -> ImportedTrial:
         """The error that stands for two trials with one identity and different results."""
         self.note(DIFFERENT_RESULTS, f"{known.where}, {other.where}")
-        result = failed_attempt(known.result.task, "two results of it differ")
-        return replace(known, result=result, notes=())
+        return replace(known, outcome="two results of it differ", measures={}, notes=())
 
     def finish(self) -> ReadResults:
         """Raises InvalidInput where the results of several are mixed."""
-        trials = _of_one(list(self._trials.values()), self.options.only)
+        trials = _of_one_label(list(self._trials.values()), self.options.only)
         for trial in trials:
             for kind in trial.notes:
                 self.note(kind, trial.where)
-        fitted = [self._fit(result, trial.where) for result, trial in _numbered(trials)]
+        fitted = [self._attempt(trial, number) for trial, number in _numbered(trials)]
         attempts = [attempt for attempt in fitted if attempt is not None]
         attempts.sort(key=lambda attempt: (attempt.task, attempt.attempt))
         return ReadResults(attempts, self.problems)
 
-    def _fit(self, result: Attempt, where: str) -> Attempt | None:
-        for name, kind in _MEASURE_KINDS.items():
-            value = getattr(result, name)
+    def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
+        measures: dict[str, Any] = {}
+        for name, value in trial.measures.items():
             if value is None:
                 continue
-            measure: Any = _measure(value, kind)
-            if measure is None:
-                self.note(f"a {name} that nothing can have was left out", f"{where}: {value!r}")
-                measure = 0 if name == "retries" else None
-            result = replace(result, **{name: measure})
+            if (measure := _measure(value, _NOT_WHOLE.get(name, int))) is not None:
+                measures[name] = measure
+            else:
+                kind = f"a {name} that nothing can have was left out"
+                self.note(kind, f"{trial.where}: {value!r}")
+        key = "error" if isinstance(trial.outcome, str) else "score"
+        measures[key] = trial.outcome
+        attempt = Attempt(task=trial.task, attempt=number, **measures)
         try:
-            check_attempt(result)
+            check_attempt(attempt)
         except InvalidInput as error:
-            self.note("an attempt that cannot be kept was left out", f"{where}: {error}")
+            self.note("an attempt that cannot be kept was left out", f"{trial.where}: {error}")
             return None
-        return result
+        return attempt
 
 
 MEASURES = [
@@ -175,11 +183,10 @@ MEASURES = [
     if column.name not in ("task", "attempt", "score", "error")
 ]
 _NOT_WHOLE = {"cost_usd": float, "latency_s": float, "edited": bool, "asked": bool}
-_MEASURE_KINDS = {name: _NOT_WHOLE.get(name, int) for name in MEASURES}
 
 
 def _measure(value: Any, kind: type) -> Any:
-    """The value as that kind, None where it is not of it."""
+    """The value as that kind; None if it is of another."""
     if kind is bool or isinstance(value, bool):
         return value if kind is bool and isinstance(value, bool) else None
     if not isinstance(value, (int, float)) or not 0 <= value < 2**63:  # NaN neither
@@ -188,97 +195,90 @@ def _measure(value: Any, kind: type) -> Any:
 
 
 def distinct(files: Iterable[Path], trials: TrialCollection) -> Iterator[Path]:
-    """Each content once, for results without ids: only so copies show."""
-    seen: set[bytes] = set()
+    """Files without copies. Results without ids show copies in no other way."""
+    digests: set[bytes] = set()
     for path in files:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").digest()
-        if digest in seen:
+        if digest in digests:
             trials.note("a copy of another file was passed over", path)
         else:
             yield path
-        seen.add(digest)
+        digests.add(digest)
 
 
-def choose(what: str, option: str, names: Collection[str], wanted: str | None) -> str | None:
-    """The wanted one, else the only one; None where there is none. Raises InvalidInput rather
-    than guess."""
-    if wanted is not None:
-        if names and wanted not in names:
-            there = ", ".join(sorted(names))
-            raise InvalidInput(what=f"The {what} {wanted!r}", why=f"there are: {there}")
-        return wanted
+def choose(what: str, option: str, names: Collection[str], name: str | None) -> str | None:
+    """The name that was given, else the only one; None where there is none. Raises InvalidInput
+    rather than guess."""
+    if name is not None:
+        if names and name not in names:
+            why = f"there are: {', '.join(sorted(names))}"
+            raise InvalidInput(what=f"The {what} {name!r}", why=why)
+        return name
     if len(names) > 1:
         why = f"there are several: {', '.join(sorted(names))}; name one with {option}"
         raise InvalidInput(what=f"The {what}", why=why)
     return next(iter(names), None)
 
 
-def _of_one(trials: list[ImportedTrial], wanted: str | None) -> list[ImportedTrial]:
-    """Those of one label. A part of a label names it, where no other label has that part."""
+def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[ImportedTrial]:
+    """The trials of one label. A part names a label if no other label has that part."""
     texts = {trial.label: " ".join(trial.label) for trial in trials}
-    if wanted is None:
+    if name is None:
         if len(texts) > 1:
             names = "; ".join(sorted(text or "(not named)" for text in texts.values()))
             why = f"there are those of several: {names}; name one with --only"
             raise InvalidInput(what="A mixture of results", why=why)
         return trials
-    fitting = {label for label, text in texts.items() if wanted in (*label, text)}
+    fitting = {label for label, text in texts.items() if name in (*label, text)}
     if len(fitting) != 1:
         names = "; ".join(sorted(texts[label] or "(not named)" for label in fitting or texts))
-        raise InvalidInput(what=f"--only {wanted!r}", why=f"it names none, or several, of: {names}")
+        raise InvalidInput(what=f"--only {name!r}", why=f"it names none, or several, of: {names}")
     return [trial for trial in trials if trial.label in fitting]
 
 
-def _numbered(trials: Iterable[ImportedTrial]) -> list[tuple[Attempt, ImportedTrial]]:
-    """Numbers within a task: run after run, the earliest first; within a run by the number that
-    the format gave, else by time and name."""
-    by_task: dict[str, defaultdict[str, list[ImportedTrial]]] = {}
+def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, int]]:
+    """Number the attempts at each task: run after run, the earliest first; within a run by the
+    number that the format gave, else by time and name."""
+    by_task: defaultdict[str, defaultdict[str, list[ImportedTrial]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     began: dict[str, str] = {}
-    for trial in trials:
-        by_task.setdefault(trial.result.task, defaultdict(list))[trial.run].append(trial)
+    for trial in sorted(trials, key=lambda trial: (not trial.started, trial.started, trial.name)):
+        by_task[trial.task][trial.run].append(trial)
         if trial.started:
             began[trial.run] = min(trial.started, began.get(trial.run, trial.started))
-    numbered: list[tuple[Attempt, ImportedTrial]] = []
     for runs in by_task.values():
         first = 0
         for run in sorted(runs, key=lambda name: (began.get(name, ""), name)):
-            placed = _placed(runs[run])
-            numbered += [
-                (replace(trial.result, attempt=first + index), trial)
-                for index, trial in placed.items()
-            ]
+            placed: dict[int, ImportedTrial] = {}
+            without_place = []
+            for trial in runs[run]:
+                if trial.index is None or trial.index in placed:
+                    without_place.append(trial)
+                else:
+                    placed[trial.index] = trial
+            placed |= enumerate(without_place, max(placed, default=-1) + 1)
+            for index, trial in placed.items():
+                yield trial, first + index
             first += max(max(placed) + 1, *(trial.size for trial in runs[run]))
-    return numbered
-
-
-def _placed(trials: list[ImportedTrial]) -> dict[int, ImportedTrial]:
-    placed: dict[int, ImportedTrial] = {}
-    without = []
-    for trial in sorted(trials, key=lambda one: (one.started == "", one.started, one.name)):
-        if trial.index is None or trial.index in placed:
-            without.append(trial)
-        else:
-            placed[trial.index] = trial
-    first = max(placed, default=-1) + 1
-    return placed | dict(enumerate(without, first))
 
 
 def short(text: object) -> str:
-    """On one line, and not endless."""
+    """A text on one line, cut off where it is too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
     return line if len(line) <= _TEXT_CHARS_MAX else line[: _TEXT_CHARS_MAX - 1] + "…"
 
 
-def scored(value: Any) -> tuple[float | None, str | None]:
+def scored(value: Any) -> float | str:
     """A score from 0 to 1, or why it is none."""
     if isinstance(value, bool):
-        return float(value), None
+        return float(value)
     number = isinstance(value, (int, float))
     if value in _NO_NUMBERS or (number and not -inf < value < inf):
-        return None, "its score is no finite number"
+        return "its score is no finite number"
     if not number:
-        return None, f"its score cannot be read: {short(repr(value))}"
+        return f"its score cannot be read: {short(repr(value))}"
     if not 0 <= value <= 1:
-        return None, f"its score is {short(value)}, and scores lie between 0 and 1"
-    return float(value), None
+        return f"its score is {short(value)}, and scores lie between 0 and 1"
+    return float(value)

@@ -1,6 +1,61 @@
 """Exclusion: which chosen sessions a shard leaves out, and why.
 
-A file for each kind of reason, with a pure decision in it. A session has one reason, the first in
-this order: consent, copies, contamination, staleness, near_duplicates, caps. Caps come last, so
-that sessions that are left out anyway use up nobody's share. `decision` asks them in this order.
+A session has one reason, the first in this order: consent, copies, contamination, staleness,
+near-duplicates, caps. Caps come last, so that sessions that are left out anyway use up nobody's
+share. `decision` applies them in this order.
 """
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+ExclusionReason = Literal[
+    "consent_denied",
+    "consent_unknown",
+    "copy",
+    "contaminated_task",
+    "contaminated_repo",
+    "contaminated_commit",
+    "contaminated_text",
+    "stale_version",
+    "stale_unknown_version",
+    "stale_age",
+    "near_duplicate",
+    "cap_user",
+    "cap_repo",
+    "cap_sessions",
+    "other_side",
+]
+
+
+class Exclusion(NamedTuple):
+    reason: ExclusionReason
+    #: The task, the original or the session of the chain that explains it.
+    detail: str | None = None
+
+
+#: By session. Sessions that stay are not in it.
+Exclusions = dict[str, Exclusion]
+
+
+def spread_over_chains(
+    exclusions: Mapping[str, Exclusion], chains: Mapping[str, str]
+) -> Exclusions:
+    """Leave out whole chains: sessions of a chain go on with what was said in the others. Where
+    several sessions of a chain are left out, the least session gives the reason for the rest."""
+    causes: dict[str, tuple[str, Exclusion]] = {}
+    for session in sorted(exclusions):
+        causes.setdefault(chains.get(session, session), (session, exclusions[session]))
+    spread = dict(exclusions)
+    for session, chain in chains.items():
+        if chain in causes and session not in exclusions:
+            cause, exclusion = causes[chain]
+            spread[session] = Exclusion(exclusion.reason, f"by {cause}, of the same chain")
+    return spread
+
+
+def first_reasons(mappings: Iterable[Mapping[str, Exclusion]]) -> Exclusions:
+    """One reason for each session: that of the first mapping that names it."""
+    merged: Exclusions = {}
+    for exclusions in mappings:
+        merged = {**exclusions, **merged}
+    return merged

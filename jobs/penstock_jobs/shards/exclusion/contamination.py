@@ -9,14 +9,13 @@ are not compared: "fix the failing test" stands everywhere.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from penstock.checkpoints.suites import SuiteVersion, suite_names, suite_versions
 from penstock.database.engine import Database
@@ -25,11 +24,9 @@ from penstock.lake.buckets import Bucket, read_bucket
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock.toml_document import unknown
-from penstock_jobs.shards.exclusion.reasons import Exclusion, Exclusions, SessionProfile
-from penstock_jobs.shards.exclusion.session_buckets import SessionBuckets
-from penstock_jobs.shards.exclusion.shingles import Hashes, shingles
-
-Places = NDArray[np.int64]
+from penstock_jobs.shards.exclusion import Exclusion, Exclusions
+from penstock_jobs.shards.exclusion.near_duplicates import Hashes, shingles
+from penstock_jobs.shards.session_facts import PinnedSessions, SessionProfile
 
 #: The shortest form in which Git writes a commit.
 _COMMIT_HEX_MIN = 7
@@ -46,12 +43,6 @@ class OverlapBounds:
     overlap_min: float = 0.1
 
 
-class _TaskText(NamedTuple):
-    suite: str
-    task: str
-    runs: int
-
-
 class Contamination:
     """The tasks of some suites, prepared to be recognised. The suites have contents."""
 
@@ -63,8 +54,9 @@ class Contamination:
         self._sessions: dict[str, str] = {}
         self._repos: dict[str, str] = {}
         self._commits: dict[str, list[tuple[str, str]]] = {}
-        self._texts: list[_TaskText] = []
-        runs: list[Hashes] = []
+        #: (suite, task) of each text that is long enough, and how many runs it has.
+        self._texts: list[tuple[str, str]] = []
+        runs_of_texts: list[Hashes] = []
         for suite in sorted(suites, key=lambda suite: suite.suite):
             assert suite.content is not None
             content, name = suite.content, suite.suite
@@ -77,12 +69,17 @@ class Contamination:
                     short = commit[:_COMMIT_HEX_MIN]
                     self._commits.setdefault(short, []).append((commit, name))
             for task, text in sorted(dict(content.texts).items()):
-                text_runs = shingles(text, bounds.words)
-                if len(text_runs):
-                    self._texts.append(_TaskText(name, task, len(text_runs)))
-                    runs.append(text_runs)
-        self._runs, self._starts, self._of = _inverted(runs)
-        self._sizes = np.array([text.runs for text in self._texts], np.int64)
+                runs = shingles(text, bounds.words)
+                if len(runs):
+                    self._texts.append((name, task))
+                    runs_of_texts.append(runs)
+        self._sizes = np.array([len(runs) for runs in runs_of_texts], np.int64)
+        # Each run once, sorted; where its texts begin among the owners; the texts that own it.
+        every_run = np.concatenate([np.empty(0, np.uint64), *runs_of_texts])
+        order = np.argsort(every_run, kind="stable")
+        self._runs, starts = np.unique(every_run[order], return_index=True)
+        self._starts = np.append(starts, len(every_run))
+        self._owners = np.repeat(np.arange(len(runs_of_texts)), self._sizes)[order]
 
     def of(self, profile: SessionProfile, texts: Sequence[str] = ()) -> Exclusion | None:
         """Why the session is left out, if it is. `texts` are what was asked, answered and written
@@ -93,13 +90,12 @@ class Contamination:
             return Exclusion("contaminated_task", f"{profile.task_id} of {suite}")
         if profile.repo is not None and (suite := self._repos.get(plain_repo(profile.repo))):
             return Exclusion("contaminated_repo", f"{profile.repo} of {suite}")
-        if profile.commit is not None and (suite := self._suite_of_commit(profile.commit)):
+        if profile.commit is not None and (suite := self._suite_of_commit(profile.commit.lower())):
             return Exclusion("contaminated_commit", f"{profile.commit} of {suite}")
         return self._overlap(texts)
 
     def _suite_of_commit(self, commit: str) -> str | None:
         """Both sides may write a commit short."""
-        commit = commit.lower()
         if len(commit) < _COMMIT_HEX_MIN:
             return None
         for known, suite in self._commits.get(commit[:_COMMIT_HEX_MIN], ()):
@@ -115,12 +111,12 @@ class Contamination:
         at = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
         counts = np.zeros(len(self._texts), np.int64)
         for place in at[self._runs[at] == runs]:
-            counts[self._of[self._starts[place] : self._starts[place + 1]]] += 1
+            counts[self._owners[self._starts[place] : self._starts[place + 1]]] += 1
         shares = counts / self._sizes
         best = int(np.argmax(shares))
         if shares[best] < self._bounds.overlap_min:
             return None
-        suite, task, _ = self._texts[best]
+        suite, task = self._texts[best]
         detail = f"{task} of {suite}: {shares[best]:.0%} of its runs of {words} words"
         return Exclusion("contaminated_text", detail)
 
@@ -136,38 +132,22 @@ def plain_repo(repo: str) -> str:
     return "/".join(parts[-2:])
 
 
-def _inverted(texts: Sequence[Hashes]) -> tuple[Hashes, Places, Places]:
-    """Each run once, sorted; where its texts begin in the third array; the texts."""
-    if not texts:
-        return np.empty(0, np.uint64), np.zeros(1, np.int64), np.empty(0, np.int64)
-    runs = np.concatenate(texts)
-    order = np.argsort(runs, kind="stable")
-    distinct, starts = np.unique(runs[order], return_index=True)
-    owners = np.repeat(np.arange(len(texts)), [len(text) for text in texts])[order]
-    return distinct, np.append(starts, len(runs)), owners
-
-
-# The suites of a recipe, and the texts of sessions
-
-
 def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[SuiteVersion, ...]:
     """The newest version of each that has a content. Raises InvalidInput where there is none."""
-    return tuple(_find_suite(database, tenant, name) for name in names)
-
-
-def _find_suite(database: Database, tenant: str, name: str) -> SuiteVersion:
-    versions = suite_versions(database, tenant, name)
-    if not versions:
-        why = unknown(name, suite_names(database, tenant))
-        raise InvalidInput(what=f"The suite {name!r}", why=why)
-    with_content = [version for version in versions if version.content is not None]
-    if not with_content:
-        why = (
-            "only results of it were imported, so nobody knows what its tasks say; "
-            "`penstock bench register DIR` takes the suite itself"
-        )
-        raise InvalidInput(what=f"The suite {name!r}", why=why)
-    return with_content[-1]
+    suites = []
+    for name in names:
+        versions = suite_versions(database, tenant, name)
+        with_content = [version for version in versions if version.content is not None]
+        if not with_content:
+            why = (
+                "only results of it were imported, so nobody knows what its tasks say; "
+                "`penstock bench register DIR` takes the suite itself"
+                if versions
+                else unknown(name, suite_names(database, tenant))
+            )
+            raise InvalidInput(what=f"The suite {name!r}", why=why)
+        suites.append(with_content[-1])
+    return tuple(suites)
 
 
 @dataclass(frozen=True)
@@ -180,18 +160,18 @@ class _SearchTask:
 
 
 def find_contaminated(
-    buckets: SessionBuckets,
+    sessions: PinnedSessions,
     profiles: Mapping[str, SessionProfile],
     suites: tuple[SuiteVersion, ...],
     bounds: OverlapBounds,
 ) -> Exclusions:
     def task(bucket: Bucket) -> _SearchTask:
-        own = {one.session_id: profiles[one.session_id] for one in bucket.sessions or ()}
-        return _SearchTask(buckets.lake.settings, bucket, own, suites, bounds)
+        of_bucket = {each.session_id: profiles[each.session_id] for each in bucket.sessions or ()}
+        return _SearchTask(sessions.lake.settings, bucket, of_bucket, suites, bounds)
 
     exclusions: Exclusions = {}
-    for some in buckets.run(search_bucket, profiles, task):
-        exclusions |= some
+    for contaminated in sessions.on_workers(search_bucket, profiles, task):
+        exclusions |= contaminated
     return exclusions
 
 
@@ -200,12 +180,11 @@ def search_bucket(task: _SearchTask) -> Exclusions:
     with Lake(task.settings) as lake:
         texts = _texts(read_bucket(lake, task.bucket, _COLUMNS))
     contamination = _prepared(task.suites, task.bounds)
-    exclusions: Exclusions = {}
-    for session, profile in task.profiles.items():
-        exclusion = contamination.of(profile, texts.get(session, ()))
-        if exclusion is not None:
-            exclusions[session] = exclusion
-    return exclusions
+    exclusions = {
+        session: contamination.of(profile, texts.get(session, ()))
+        for session, profile in task.profiles.items()
+    }
+    return {session: why for session, why in exclusions.items() if why is not None}
 
 
 @lru_cache(maxsize=1)

@@ -20,13 +20,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock_jobs.shards.exclusion.reasons import Exclusion, Exclusions
+from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.session_events import event_name
 from penstock_jobs.shards.session_facts import SessionLinks, SnapshotQueries
 
 WRITTEN = "model_call"
 _MESSAGES = ("user_message", WRITTEN)
 Mask = NDArray[np.bool_]
+
+
+class CopiedEvents(NamedTuple):
+    #: By session: the names of events that another session told first.
+    by_session: Mapping[str, frozenset[str]]
+    #: Sessions whose model wrote nothing of its own.
+    exclusions: Exclusions
+
+
+def find_copies(
+    queries: SnapshotQueries, sessions: Iterable[str], links: SessionLinks
+) -> CopiedEvents:
+    """Where no session repeats another, only the keys of events are read."""
+    named = set(sessions)
+    parents = {session: links.repeats[session] for session in named if session in links.repeats}
+    origins = {links.origin(session) for session in parents}
+    repeating = {session for session in named if links.origin(session) in origins}
+    repeating |= {*parents, *parents.values()}
+    events = queries.possible_copies(named | repeating, repeating)
+    if not events.num_rows:
+        return CopiedEvents({}, {})
+    copies = copied(events, parents)
+    by_session: dict[str, set[str]] = {}
+    for row in events.filter(pa.array(copies)).to_pylist():
+        ts_us = round(row["ts"].timestamp() * 1_000_000)
+        name = event_name(row["event_id"], row["source"], row["source_key"], ts_us, row["seq"])
+        by_session.setdefault(row["session_id"], set()).add(name)
+    frozen = {session: frozenset(names) for session, names in by_session.items()}
+    return CopiedEvents(frozen, only_copies(events, copies))
 
 
 def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
@@ -57,7 +86,11 @@ def only_copies(events: pa.Table, copies: Mask) -> Exclusions:
 def _ranks(events: pa.Table, parents: Mapping[str, str]) -> NDArray[np.int64]:
     """Of two equal events the one with the lower rank is the original: not in a session that
     repeats, then the earlier, then that of the lesser session."""
-    depths = {session: _depth(session, parents) for session in parents}
+    depths: dict[str, int] = {}  # how many sessions each comes after
+    for session in parents:
+        depths[session], ancestor = 0, parents.get(session)
+        while ancestor is not None:
+            depths[session], ancestor = depths[session] + 1, parents.get(ancestor)
     depth = [depths.get(session, 0) for session in events["session_id"].to_pylist()]
     order = pc.sort_indices(
         events.select(["ts", "session_id", "seq"]).append_column("depth", pa.array(depth)),
@@ -71,23 +104,15 @@ def _ranks(events: pa.Table, parents: Mapping[str, str]) -> NDArray[np.int64]:
 def _without_rings(parents: Mapping[str, str]) -> dict[str, str]:
     """Of sessions that repeat each other in a ring, which nobody should send, the least repeats
     none: else all of them would be copies, and none the original."""
-    kept = dict(parents)
+    straight = dict(parents)
     for session in sorted(parents):
-        seen, at = {session}, kept.get(session)
-        while at is not None and at not in seen:
-            seen.add(at)
-            at = kept.get(at)
-        if at == session:
-            del kept[session]
-    return kept
-
-
-def _depth(session: str, parents: Mapping[str, str]) -> int:
-    """How many sessions it comes after."""
-    depth, at = 0, parents.get(session)
-    while at is not None:
-        depth, at = depth + 1, parents.get(at)
-    return depth
+        path, ancestor = {session}, straight.get(session)
+        while ancestor is not None and ancestor not in path:
+            path.add(ancestor)
+            ancestor = straight.get(ancestor)
+        if ancestor == session:
+            del straight[session]
+    return straight
 
 
 def _same_in_another(events: pa.Table, rank: NDArray[np.int64], columns: tuple[str, ...]) -> Mask:
@@ -111,69 +136,30 @@ def _codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _same_history(events: pa.Table, parents: Mapping[str, str]) -> Mask:
-    copies = np.zeros(events.num_rows, bool)
-    wanted = pa.array(sorted({*parents, *parents.values()}), pa.string())
-    said = pc.and_(
-        pc.is_in(events["session_id"], value_set=wanted),
+    involved = pa.array(sorted({*parents, *parents.values()}), pa.string())
+    is_message = pc.and_(
+        pc.is_in(events["session_id"], value_set=involved),
         pc.is_in(events["type"], value_set=pa.array(_MESSAGES)),
     )
-    rows = np.flatnonzero(said.to_numpy(zero_copy_only=False))
-    messages = _in_order(events.take(rows), rows)
+    rows = np.flatnonzero(is_message.to_numpy(zero_copy_only=False))
+    said = events.take(rows).append_column("row", pa.array(rows))
+    said = said.sort_by([(name, "ascending") for name in ("session_id", "ts", "seq", "row")])
+    messages: dict[str, list[tuple[Any, ...]]] = {}
+    names = ("session_id", "row", "type", "message", "written")
+    for session, *message in zip(*(said[name].to_pylist() for name in names), strict=True):
+        messages.setdefault(session, []).append(tuple(message))
+    copies = np.zeros(events.num_rows, bool)
     for session, parent in parents.items():
         pairs = zip(messages.get(session, ()), messages.get(parent, ()), strict=False)
-        repeated = [own for own, theirs in takewhile(_equal, pairs)]
-        copies[[row for row, *_ in repeated]] = True
+        copies[[own[0] for own, _ in takewhile(_are_equal, pairs)]] = True
     return copies
 
 
-def _equal(pair: tuple[tuple[Any, ...], tuple[Any, ...]]) -> bool:
+def _are_equal(pair: tuple[tuple[Any, ...], tuple[Any, ...]]) -> bool:
     """Where both have tokens, these decide too: a call with the same words may be sampled anew."""
-    (_, kind, message, written), (_, other_kind, other, other_written) = pair
-    if kind != other_kind or message != other:
+    (_, kind, message, written), (_, other_kind, other_message, other_written) = pair
+    if kind != other_kind or message != other_message:
         return False
     if written is not None and other_written is not None:
         return bool(written == other_written)
     return message is not None
-
-
-def _in_order(said: pa.Table, rows: NDArray[np.int64]) -> dict[str, list[tuple[Any, ...]]]:
-    said = said.append_column("row", pa.array(rows))
-    said = said.sort_by([(name, "ascending") for name in ("session_id", "ts", "seq", "row")])
-    found: dict[str, list[tuple[Any, ...]]] = {}
-    names = ("session_id", "row", "type", "message", "written")
-    columns = (said[name].to_pylist() for name in names)
-    for session, *message in zip(*columns, strict=True):
-        found.setdefault(session, []).append(tuple(message))
-    return found
-
-
-# In the lake
-
-
-class CopiedEvents(NamedTuple):
-    #: By session: the names of events that another session told first.
-    by_session: Mapping[str, frozenset[str]]
-    #: Sessions whose model wrote nothing of its own.
-    exclusions: Exclusions
-
-
-def find_copies(
-    queries: SnapshotQueries, sessions: Iterable[str], links: SessionLinks
-) -> CopiedEvents:
-    """Where no session repeats another, only the keys of events are read."""
-    named = set(sessions)
-    parents = {one: links.repeats[one] for one in named if one in links.repeats}
-    origins = {links.origin(one) for one in parents}
-    repeating = {one for one in named if links.origin(one) in origins}
-    repeating |= {*parents, *parents.values()}
-    events = queries.possible_copies(named | repeating, repeating)
-    if not events.num_rows:
-        return CopiedEvents({}, {})
-    copies = copied(events, parents)
-    by_session: dict[str, set[str]] = {}
-    for row in events.filter(pa.array(copies)).to_pylist():
-        ts_us = round(row["ts"].timestamp() * 1_000_000)
-        name = event_name(row["event_id"], row["source"], row["source_key"], ts_us, row["seq"])
-        by_session.setdefault(row["session_id"], set()).add(name)
-    frozen = {session: frozenset(names) for session, names in by_session.items()}
-    return CopiedEvents(frozen, only_copies(events, copies))

@@ -14,9 +14,11 @@ below 0.7 none.
 The cluster is by links: what is near to something near is in it. The result depends on the texts,
 the ids and the seed, never on their order."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +26,10 @@ from numpy.typing import NDArray
 from penstock.lake.buckets import Bucket, read_bucket
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
-from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.conversation_reader import read_conversation
-from penstock_jobs.shards.exclusion.reasons import Exclusion, Exclusions
-from penstock_jobs.shards.exclusion.session_buckets import SessionBuckets
-from penstock_jobs.shards.exclusion.shingles import Hashes, mixed, shingles
+from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
-from penstock_jobs.shards.split import linked
+from penstock_jobs.shards.session_facts import PinnedSessions
 
 WORDS = 5
 BANDS, ROWS = 21, 6
@@ -41,22 +40,99 @@ SHINGLES_MIN = 16
 _AT_ONCE = 4096
 #: With how many before it in a band a text is compared, beside the first.
 _WINDOW = 8
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+#: Odd, so that it has an inverse modulo 2⁶⁴.
+_BASE = np.uint64(0xD1342543DE82EF95)
+_INVERSE = np.uint64(pow(int(_BASE), -1, 2**64))
+#: Han, kana and Hangul: each letter is a word.
+_SINGLE = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3))
 
+Hashes = NDArray[np.uint64]
 Signature = NDArray[np.uint32]
 Pairs = NDArray[np.int64]
 
 
+# Texts as sets of hashed runs of words, by numpy alone
+
+
+def shingles(text: str, words: int) -> Hashes:
+    """The runs of so many words that it has, each once, sorted. A shorter text has none. The same
+    text has the same hashes on every machine."""
+    hashes = word_hashes(text)
+    count = len(hashes) - words + 1
+    if count < 1:
+        return np.empty(0, np.uint64)
+    runs = np.zeros(count, np.uint64)
+    for place in range(words):
+        runs = mixed(runs * _BASE + hashes[place : place + count])
+    return np.unique(runs)
+
+
+def word_hashes(text: str) -> Hashes:
+    """One for each word, in order. A word is a run of letters, digits and underscores, in any
+    case; a letter of a script that writes no spaces is a word by itself."""
+    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    # A lone surrogate is no text; it is taken as it stands rather than failing a whole shard.
+    code = np.frombuffer(plain.casefold().encode("utf-32-le", "surrogatepass"), np.uint32)
+    inside = _ASCII_LETTERS[np.minimum(code, 127)]
+    foreign = np.flatnonzero(code > 127)
+    if len(foreign):
+        distinct, at = np.unique(code[foreign], return_inverse=True)
+        inside[foreign] = np.array([_is_letter(point) for point in distinct.tolist()])[at]
+    single = np.zeros(len(code), bool)
+    for low, high in _SINGLE:
+        single |= (code >= low) & (code <= high)
+    single &= inside
+    joined = inside & ~single
+    starts = np.flatnonzero(inside & (single | ~np.concatenate([[False], joined[:-1]])))
+    ends = np.flatnonzero(inside & (single | ~np.concatenate([joined[1:], [False]]))) + 1
+    if not len(starts):
+        return np.empty(0, np.uint64)
+    letters = mixed(code.astype(np.uint64) * _MULTIPLIER + np.uint64(1))
+    weighed = np.cumsum(letters * _powers(_BASE, len(code)), dtype=np.uint64)
+    sums = np.concatenate([np.zeros(1, np.uint64), weighed])
+    backwards = _powers(_INVERSE, len(code))
+    return mixed((sums[ends] - sums[starts]) * backwards[starts])
+
+
+def mixed(values: Hashes) -> Hashes:
+    """Each bit of what comes out depends on all bits of what goes in (splitmix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _is_letter(point: int) -> bool:
+    # Marks belong to the letters that they stand on.
+    return point == ord("_") or unicodedata.category(chr(point))[0] in "LNM"
+
+
+_ASCII_LETTERS = np.array([_is_letter(point) for point in range(128)])
+
+
+def _powers(base: np.uint64, count: int) -> Hashes:
+    factors = np.full(count, base)
+    factors[:1] = 1
+    return np.cumprod(factors, dtype=np.uint64)
+
+
+# Signatures and clusters
+
+
 def signature(texts: Iterable[str], seed: int) -> Signature | None:
     """Of all that the model wrote in a session; none where that is too little to compare."""
-    found = [shingles(text, WORDS) for text in texts]
-    grams = np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+    shingled = [np.empty(0, np.uint64), *(shingles(text, WORDS) for text in texts)]
+    grams = np.unique(np.concatenate(shingled))
     if len(grams) < SHINGLES_MIN:
         return None
-    factors, terms = _permutations(seed)
+    # Multiply and add modulo 2⁶⁴: the upper bits are an order of the hashed shingles.
+    numbers = np.arange(1, 2 * PERMUTATIONS + 1, dtype=np.uint64)
+    start = mixed(np.array([np.uint64(seed % 2**64)]))[0]
+    drawn = mixed(start + numbers * _MULTIPLIER)
+    factors, terms = drawn[:PERMUTATIONS] | np.uint64(1), drawn[PERMUTATIONS:]
     least = np.full(PERMUTATIONS, np.iinfo(np.uint64).max, np.uint64)
-    for start in range(0, len(grams), _AT_ONCE):
-        some = grams[start : start + _AT_ONCE]
-        hashed = factors[:, None] * some[None, :] + terms[:, None]
+    for first in range(0, len(grams), _AT_ONCE):
+        hashed = factors[:, None] * grams[None, first : first + _AT_ONCE] + terms[:, None]
         np.minimum(least, hashed.min(axis=1), out=least)
     return (least >> np.uint64(32)).astype(np.uint32)
 
@@ -74,8 +150,14 @@ def near_duplicates(
         return {}
     rows = np.stack([signatures[place] for place in order])
     _, group = np.unique(np.array([groups[place] for place in order]), return_inverse=True)
-    pairs = _alike(rows, _candidates(rows), group, similarity_min)
-    least = linked(len(order), pairs[:, 0], pairs[:, 1])
+    pairs = _candidates(rows)
+    pairs = pairs[group[pairs[:, 0]] != group[pairs[:, 1]]]
+    alike = np.empty(len(pairs), bool)
+    for start in range(0, len(pairs), _AT_ONCE):
+        piece = pairs[start : start + _AT_ONCE]
+        same = rows[piece[:, 0]] == rows[piece[:, 1]]
+        alike[start : start + _AT_ONCE] = same.mean(axis=1) >= similarity_min
+    least = linked(len(order), pairs[alike, 0], pairs[alike, 1])
     names = [ids[place] for place in order]
     # Of a cluster, all of the group of the one that stays do.
     out = (least != np.arange(len(order))) & (group != group[least])
@@ -85,18 +167,28 @@ def near_duplicates(
     }
 
 
-def _permutations(seed: int) -> tuple[Hashes, Hashes]:
-    """Multiply and add modulo 2⁶⁴: the upper bits are an order of the hashed shingles."""
-    start = np.uint64(seed % 2**64)
-    numbers = np.arange(1, 2 * PERMUTATIONS + 1, dtype=np.uint64)
-    drawn = mixed(mixed(np.array([start]))[0] + numbers * np.uint64(0x9E3779B97F4A7C15))
-    return drawn[:PERMUTATIONS] | np.uint64(1), drawn[PERMUTATIONS:]
+def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
+    """For each of `count` things the least that it is linked with, directly or through others;
+    `starts[i]` and `ends[i]` are linked."""
+    least = np.arange(count)
+    while True:
+        low = np.minimum(least[starts], least[ends])
+        lower = least.copy()
+        for linked_ends in (starts, ends):
+            # Also for the least that it had: so whole trees are moved at once.
+            np.minimum.at(lower, least[linked_ends], low)
+            np.minimum.at(lower, linked_ends, low)
+        while not np.array_equal(lower[lower], lower):
+            lower = lower[lower]
+        if np.array_equal(lower, least):
+            return least
+        least = lower
 
 
 def _candidates(rows: NDArray[np.uint32]) -> Pairs:
     """Pairs of places with an equal band. In a band that many have, each is compared with the
     first and with a few before it, so that a thousand copies are not half a million pairs."""
-    found = [np.empty((0, 2), np.int64)]
+    pairs = [np.empty((0, 2), np.int64)]
     for band in range(BANDS):
         columns = np.ascontiguousarray(rows[:, band * ROWS : (band + 1) * ROWS])
         _, key = np.unique(columns, axis=0, return_inverse=True)
@@ -105,26 +197,11 @@ def _candidates(rows: NDArray[np.uint32]) -> Pairs:
         first = np.searchsorted(sorted_key, sorted_key)
         places = np.arange(len(order))
         for back in range(1, _WINDOW + 1):
-            some = places[places - back >= first]
-            found.append(np.stack([order[some - back], order[some]], axis=1))
-        some = places[places > first]
-        found.append(np.stack([order[first[some]], order[some]], axis=1))
-    return np.unique(np.concatenate(found), axis=0)
-
-
-def _alike(
-    rows: NDArray[np.uint32], pairs: Pairs, group: NDArray[np.int64], similarity_min: float
-) -> Pairs:
-    pairs = pairs[group[pairs[:, 0]] != group[pairs[:, 1]]]
-    kept = np.empty(len(pairs), bool)
-    for start in range(0, len(pairs), _AT_ONCE):
-        some = pairs[start : start + _AT_ONCE]
-        same = rows[some[:, 0]] == rows[some[:, 1]]
-        kept[start : start + _AT_ONCE] = same.mean(axis=1) >= similarity_min
-    return pairs[kept]
-
-
-# Signatures, which workers make
+            later = places[places - back >= first]
+            pairs.append(np.stack([order[later - back], order[later]], axis=1))
+        later = places[places > first]
+        pairs.append(np.stack([order[first[later]], order[later]], axis=1))
+    return np.unique(np.concatenate(pairs), axis=0)
 
 
 @dataclass(frozen=True)
@@ -135,16 +212,15 @@ class _SignatureTask:
 
 
 def find_near_duplicates(
-    buckets: SessionBuckets, groups: Mapping[str, str], *, seed: int, similarity_min: float
+    sessions: PinnedSessions, groups: Mapping[str, str], *, seed: int, similarity_min: float
 ) -> Exclusions:
     """`groups` are those of the sessions."""
     signatures: dict[str, bytes | None] = {}
-    settings = buckets.lake.settings
-    tasks = partial(_SignatureTask, settings, seed=seed)
-    for some in buckets.run(sign_bucket, groups, tasks):
-        signatures |= some
+    make_task = partial(_SignatureTask, sessions.lake.settings, seed=seed)
+    for of_bucket in sessions.on_workers(sign_bucket, groups, make_task):
+        signatures |= of_bucket
     stored = [signatures.get(session) for session in groups]
-    arrays = [None if one is None else np.frombuffer(one, np.uint32) for one in stored]
+    arrays = [None if bits is None else np.frombuffer(bits, np.uint32) for bits in stored]
     return near_duplicates(list(groups), arrays, list(groups.values()), similarity_min)
 
 
@@ -154,14 +230,10 @@ def sign_bucket(task: _SignatureTask) -> dict[str, bytes | None]:
         events = events_by_session(read_bucket(lake, task.bucket, COLUMNS))
     signatures: dict[str, bytes | None] = {}
     for session in events:
-        texts = _written(read_conversation(session, events[session]))
-        signed = signature(texts, task.seed)
-        signatures[session] = None if signed is None else signed.tobytes()
+        messages = read_conversation(session, events[session]).messages
+        written = [message for message in messages if message.call is not None]
+        texts = [message.content for message in written]
+        texts += [call.arguments for message in written for call in message.tool_calls]
+        bits = signature(texts, task.seed)
+        signatures[session] = None if bits is None else bits.tobytes()
     return signatures
-
-
-def _written(conversation: Conversation) -> Iterator[str]:
-    for message in conversation.messages:
-        if message.call is not None:
-            yield message.content
-            yield from (call.arguments for call in message.tool_calls)

@@ -35,15 +35,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.shards.manifest import PartFile
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource
-from penstock_jobs.shards.exporters.dialogue import Dialogue, DialogueMessage, read_dialogue
+from penstock_jobs.shards.exporters.dialogue import DialogueMessage, read_dialogue
 
 _VERSION = "ATIF-v1.8"
 _UNKNOWN = "unknown"
 #: What goes on where the session or context before it ended.
 _CONTINUES = ("compaction", "resume")
-
 _STEP_COLUMNS = ("sample_id", "parent_sample_id", "link_kind", "messages", "tools", "turn_spans")
 _RL = (
     "sample_id", "rollout_id", "group_id", "task_id", "branch_index", "n_branches", "chain_pos",
@@ -64,45 +63,39 @@ _objects = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 class _Trajectory(NamedTuple):
-    steps: list[dict[str, Any]]
-    #: For each step the span that it is of.
-    spans: list[dict[str, Any] | None]
+    #: With the span that each step is of.
+    steps: list[tuple[dict[str, Any], dict[str, Any] | None]]
     tools: list[dict[str, Any]] | None
 
 
 def write(source: ShardSource, output: ExportOutput) -> None:
     for number, part in enumerate(source.manifest.files):
         continued = _continued(source, part)
-        at = 0
-        for table in source.tables(part, _COLUMNS):
-            for row in _rows(table):
-                steps = _read_steps(row)
-                if isinstance(steps, str):
-                    output.leave_out(steps)
-                else:
-                    then = continued.get(row["sample_id"])
-                    name = f"part-{number:05d}/{_name(at)}"
-                    output.file(name, _document(row, steps, None if then is None else _name(then)))
-                    output.rows += 1
-                at += 1
+        rows = (row for table in source.tables(part, _COLUMNS) for row in _rows(table))
+        for at, row in enumerate(rows):
+            trajectory = _read_trajectory(row)
+            if isinstance(trajectory, str):
+                output.left_out[trajectory] += 1
+                continue
+            document = _document(row, trajectory, continued.get(row["sample_id"]))
+            output.file(f"part-{number:05d}/{_name(at)}", document)
+            output.rows += 1
 
 
 def _name(row: int) -> str:
     return f"{row:06d}.json"
 
 
-def _continued(source: ShardSource, part: PartFile) -> dict[str, int]:
-    """Which row goes on where a sample ended, of those that become documents."""
-    found: dict[str, int] = {}
-    at = 0
-    for table in source.tables(part, _STEP_COLUMNS):
-        for row in table.to_pylist():
-            parent = row["parent_sample_id"]
-            going_on = parent is not None and row["link_kind"] in _CONTINUES
-            if going_on and parent not in found and not isinstance(_read_steps(row), str):
-                found[parent] = at
-            at += 1
-    return found
+def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
+    """Which document goes on where a sample ended."""
+    continued: dict[str, str] = {}
+    tables = source.tables(part, _STEP_COLUMNS)
+    for at, row in enumerate(row for table in tables for row in table.to_pylist()):
+        parent = row["parent_sample_id"]
+        goes_on = parent is not None and row["link_kind"] in _CONTINUES
+        if goes_on and parent not in continued and not isinstance(_read_trajectory(row), str):
+            continued[parent] = _name(at)
+    return continued
 
 
 def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
@@ -118,71 +111,60 @@ def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _read_steps(row: dict[str, Any]) -> _Trajectory | str:
+def _read_trajectory(row: dict[str, Any]) -> _Trajectory | str:
     """The steps, or why there can be none."""
-    dialogue = read_dialogue(row["messages"])
-    if not isinstance(dialogue, Dialogue):
-        return dialogue
+    messages = read_dialogue(row["messages"])
+    if isinstance(messages, str):
+        return messages
     try:
         tools = _objects.decode(row["tools"]) if row["tools"] else None
     except msgspec.MsgspecError:
         return "tools_no_list"
-    steps: list[dict[str, Any]] = []
-    spans: list[dict[str, Any] | None] = []
+    steps: list[tuple[dict[str, Any], dict[str, Any] | None]] = []
     sampled = iter([span for span in row["turn_spans"] if span["sampled"]])
-    for message in dialogue.messages:
+    for message in messages:
         if message.role == "tool":
-            if not _observe(steps, message):
+            # The last step has to have called for this result.
+            calls = steps[-1][0].get("tool_calls", ()) if steps else ()
+            if message.tool_call_id not in [call["tool_call_id"] for call in calls]:
                 return "result_without_call"
+            result = {"source_call_id": message.tool_call_id, "content": message.content}
+            steps[-1][0].setdefault("observation", {"results": []})["results"].append(result)
             continue
-        step = _step(message, len(steps) + 1)
-        if step is None:
+        try:
+            step = _step(message, len(steps) + 1)
+        except msgspec.MsgspecError:
             return "arguments_no_object"
-        steps.append(step)
-        spans.append(next(sampled, None) if message.trained else None)
-        if message.trained and spans[-1] is None:
+        span = next(sampled, None) if message.trained else None
+        if message.trained and span is None:
             return "turns_differ"
-    return "turns_differ" if next(sampled, None) else _Trajectory(steps, spans, tools)
+        steps.append((step, span))
+    return "turns_differ" if next(sampled, None) else _Trajectory(steps, tools)
 
 
-def _step(message: DialogueMessage, number: int) -> dict[str, Any] | None:
-    agent = message.role == "assistant"
-    step: dict[str, Any] = {
-        "step_id": number,
-        "source": "agent" if agent else message.role,
-        "message": message.content or "",
-    }
-    if not agent:
-        return step
-    if message.reasoning_content is not None:
-        step["reasoning_content"] = message.reasoning_content
+def _step(message: DialogueMessage, number: int) -> dict[str, Any]:
+    """Raises MsgspecError where the arguments of a tool call are no object."""
+    if message.role != "assistant":
+        return {"step_id": number, "source": message.role, "message": message.content or ""}
+    step = {"step_id": number, "source": "agent", "message": message.content or ""}
+    step |= _present(reasoning_content=message.reasoning_content)
     if not message.trained:
         step["is_copied_context"] = True
-    try:
-        calls = [
+    if message.tool_calls:
+        step["tool_calls"] = [
             {
                 "tool_call_id": call.id,
                 "function_name": call.function.name,
                 "arguments": _object.decode(call.function.arguments),
             }
-            for call in message.tool_calls or ()
+            for call in message.tool_calls
         ]
-    except msgspec.MsgspecError:
-        return None
-    return step | ({"tool_calls": calls} if calls else {})
+    return step
 
 
-def _observe(steps: list[dict[str, Any]], message: DialogueMessage) -> bool:
-    """Whether the last step called for this result, which is added to it."""
-    calls = steps[-1].get("tool_calls", ()) if steps else ()
-    if message.tool_call_id not in [call["tool_call_id"] for call in calls]:
-        return False
-    result = {"source_call_id": message.tool_call_id, "content": message.content}
-    steps[-1].setdefault("observation", {"results": []})["results"].append(result)
-    return True
-
-
-def _document(row: dict[str, Any], trajectory: _Trajectory, then: str | None) -> Iterator[bytes]:
+def _document(
+    row: dict[str, Any], trajectory: _Trajectory, continued_in: str | None
+) -> Iterator[bytes]:
     """In pieces, a step at a time: a step holds the tokens of all before it."""
     agent = {"name": row["source_system"] or _UNKNOWN, "version": _UNKNOWN}
     agent |= _present(model_name=row["model_name"], tool_definitions=trajectory.tools)
@@ -192,12 +174,12 @@ def _document(row: dict[str, Any], trajectory: _Trajectory, then: str | None) ->
         "trajectory_id": row["trajectory_id"],
         "agent": agent,
     }
-    tail = _present(continued_trajectory_ref=then) | {
+    tail = _present(continued_trajectory_ref=continued_in) | {
         "final_metrics": {"total_steps": len(trajectory.steps)},
         "extra": {"rl": _present(**{name: row[name] for name in _RL})},
     }
     yield msgspec.json.encode(head)[:-1] + b',"steps":['
-    for number, (step, span) in enumerate(zip(trajectory.steps, trajectory.spans, strict=True)):
+    for number, (step, span) in enumerate(trajectory.steps):
         shown = step if span is None else step | _of_tokens(row, span)
         yield (b"," if number else b"") + msgspec.json.encode(shown)
     yield b"]," + msgspec.json.encode(tail)[1:] + b"\n"

@@ -1,11 +1,12 @@
 """The messages of a row, in the one form that exported columns of messages have."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
+
+from penstock_jobs.shards.export import ExportOutput
 
 DialogueRefusal = Literal[
     "no_messages", "unknown_message_form", "no_trained_answer", "no_prompt", "untrained_answer"
@@ -38,74 +39,66 @@ class DialogueMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.role == "assistant" and self.weight != 0
 
 
-def _text(name: str) -> pa.Field:
-    return pa.field(name, pa.string())
+def _texts(*names: str) -> dict[str, pa.DataType]:
+    return dict.fromkeys(names, pa.string())
 
 
-_CALL = pa.struct(
-    [
-        _text("id"),
-        _text("type"),
-        pa.field("function", pa.struct([_text("name"), _text("arguments")])),
-    ]
-)
-_FIELDS = [
-    _text("role"),
-    _text("content"),
-    _text("reasoning_content"),
-    pa.field("tool_calls", pa.list_(_CALL)),
-    _text("tool_call_id"),
-    _text("name"),
-]
+_FUNCTION = pa.struct(_texts("name", "arguments"))
+_CALLS = pa.list_(pa.struct(_texts("id", "type") | {"function": _FUNCTION}))
+_FIELDS = _texts("role", "content", "reasoning_content") | {"tool_calls": _CALLS}
+_FIELDS |= _texts("tool_call_id", "name")
 #: A message has all fields; those that do not apply are null.
 MESSAGES = pa.list_(pa.struct(_FIELDS))
-WEIGHTED_MESSAGES = pa.list_(pa.struct([*_FIELDS, pa.field("weight", pa.int8())]))
-
+WEIGHTED_MESSAGES = pa.list_(pa.struct(_FIELDS | {"weight": pa.int8()}))
 _decoder = msgspec.json.Decoder(list[DialogueMessage])
 
 
-@dataclass(frozen=True)
-class Dialogue:
-    messages: list[DialogueMessage]
+class DialogueSplit(NamedTuple):
+    """What the model was asked, and all from its first trained answer on."""
 
-    def split(self, *, all_trained: bool = True) -> "DialogueSplit | DialogueRefusal":
-        """What the model was asked, and all from its first trained answer on. With `all_trained`
-        there must be no other answer in it."""
-        first = next((at for at, one in enumerate(self.messages) if one.trained), None)
-        if first is None:
-            return "no_trained_answer"
-        if first == 0:
-            return "no_prompt"
-        completion = self.messages[first:]
-        if all_trained and has_untrained(completion):
-            return "untrained_answer"
-        return DialogueSplit(self.messages[:first], completion)
-
-
-@dataclass(frozen=True)
-class DialogueSplit:
     prompt: list[DialogueMessage]
     completion: list[DialogueMessage]
 
 
-def read_dialogue(text: str) -> Dialogue | DialogueRefusal:
+def read_dialogue(text: str) -> list[DialogueMessage] | DialogueRefusal:
     try:
-        messages = _decoder.decode(text)
+        return _decoder.decode(text) or "no_messages"
     except msgspec.MsgspecError:
         return "unknown_message_form"
-    return Dialogue(messages) if messages else "no_messages"
 
 
-def read_split(text: str) -> DialogueSplit | DialogueRefusal:
-    dialogue = read_dialogue(text)
-    return dialogue.split() if isinstance(dialogue, Dialogue) else dialogue
+def read_split(text: str, *, all_trained: bool = True) -> DialogueSplit | DialogueRefusal:
+    """With `all_trained` there must be no other answer in the completion."""
+    messages = read_dialogue(text)
+    if isinstance(messages, str):
+        return messages
+    first = next((at for at, message in enumerate(messages) if message.trained), None)
+    if first is None:
+        return "no_trained_answer"
+    if first == 0:
+        return "no_prompt"
+    if all_trained and has_untrained(messages[first:]):
+        return "untrained_answer"
+    return DialogueSplit(messages[:first], messages[first:])
+
+
+def read_dialogues(
+    rows: pa.Table, output: ExportOutput
+) -> Iterator[tuple[dict[str, Any], list[DialogueMessage]]]:
+    """Each row that has messages, with them; the others are left out and counted."""
+    for row in rows.to_pylist():
+        messages = read_dialogue(row["messages"])
+        if isinstance(messages, str):
+            output.left_out[messages] += 1
+        else:
+            yield row, messages
 
 
 def has_untrained(messages: Sequence[DialogueMessage]) -> bool:
     """Whether the model said something in it that is not to be trained."""
-    return any(one.role == "assistant" and not one.trained for one in messages)
+    return any(message.role == "assistant" and not message.trained for message in messages)
 
 
 def plain(messages: Sequence[DialogueMessage]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = msgspec.to_builtins(messages)
-    return found
+    values: list[dict[str, Any]] = msgspec.to_builtins(messages)
+    return values

@@ -21,25 +21,17 @@ Written for OpenAI's chat form of 2026-10: `reasoning_content` is what inference
 import msgspec
 
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
-from penstock_jobs.shards.exporters.dialogue import Dialogue, read_dialogue
+from penstock_jobs.shards.exporters.dialogue import read_dialogues
 
 _COLUMNS = ("split", "messages", "tools", *WEIGHING)
 
 
 def write(source: ShardSource, output: ExportOutput) -> None:
     for file, rows in source.splits(_COLUMNS, output, "not_trained"):
-        for row in rows.to_pylist():
-            dialogue = read_dialogue(row["messages"])
-            if not isinstance(dialogue, Dialogue):
-                output.leave_out(dialogue)
-                continue
-            output.line(f"{file}.jsonl", _line(row))
+        for row, _ in read_dialogues(rows, output):
+            texts = {name: _one_line(row[name]) for name in ("messages", "tools") if row[name]}
+            output.line(f"{file}.jsonl", msgspec.json.encode(texts))
             output.rows += 1
-
-
-def _line(row: dict[str, str]) -> bytes:
-    shown = {name: _one_line(row[name]) for name in ("messages", "tools") if row[name]}
-    return msgspec.json.encode(shown)
 
 
 def _one_line(text: str) -> msgspec.Raw:

@@ -21,17 +21,10 @@ Left out: `not_trained`, `no_messages`, `unknown_message_form`.
 Written for datasets 5.2.
 """
 
-from typing import Any
-
 import pyarrow as pa
 
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
-from penstock_jobs.shards.exporters.dialogue import (
-    WEIGHTED_MESSAGES,
-    Dialogue,
-    plain,
-    read_dialogue,
-)
+from penstock_jobs.shards.exporters.dialogue import WEIGHTED_MESSAGES, plain, read_dialogues
 
 _COLUMNS = ("split", "messages", "tools", *WEIGHING)
 _SCHEMA = pa.schema({"messages": WEIGHTED_MESSAGES, "tools": pa.large_string()})
@@ -39,20 +32,12 @@ _SCHEMA = pa.schema({"messages": WEIGHTED_MESSAGES, "tools": pa.large_string()})
 
 def write(source: ShardSource, output: ExportOutput) -> None:
     for file, rows in source.splits(_COLUMNS, output, "not_trained"):
-        exported = _exported(rows, output)
+        exported = [
+            {"messages": plain(messages), "tools": row["tools"]}
+            for row, messages in read_dialogues(rows, output)
+        ]
         output.table(f"{file}.parquet", pa.Table.from_pylist(exported, _SCHEMA))
         output.rows += len(exported)
-
-
-def _exported(rows: pa.Table, output: ExportOutput) -> list[dict[str, Any]]:
-    exported = []
-    for row in rows.select(["messages", "tools"]).to_pylist():
-        dialogue = read_dialogue(row["messages"])
-        if isinstance(dialogue, Dialogue):
-            exported.append({"messages": plain(dialogue.messages), "tools": row["tools"]})
-        else:
-            output.leave_out(dialogue)
-    return exported
 
 
 EXPORTER = Exporter("messages-parquet", 1, "datasets 5.2", write)

@@ -30,14 +30,14 @@ Written for prime-rl's transport of 2026-10: `list[MicroBatch]`, structs as arra
 that of `MicroBatch` below. Before 2026-08 it had another, which is not written any more.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, kept_rows
 
 STEP_SAMPLES = 128
@@ -71,16 +71,15 @@ class MicroBatch(msgspec.Struct, array_like=True, frozen=True):
     rl_weights: list[float] | None = None
 
 
-@dataclass(frozen=True)
-class _RolloutSample:
+class _RolloutSample(NamedTuple):
     group: str
     env_name: str
-    ids: np.ndarray
-    mask: np.ndarray
-    logprobs: np.ndarray
     temperature: float
     advantage: float
     weight: float
+    ids: np.ndarray
+    mask: np.ndarray
+    logprobs: np.ndarray
 
 
 class _Steps:
@@ -88,8 +87,8 @@ class _Steps:
 
     def __init__(self, output: ExportOutput, micro_batch_tokens: int) -> None:
         self._output = output
-        self._most = micro_batch_tokens
-        self._together: list[_RolloutSample] = []
+        self._tokens_max = micro_batch_tokens
+        self._micro_batch: list[_RolloutSample] = []
         self._done: list[msgspec.Raw] = []
         self._samples = self._tokens = self._step = 0
         self._group: str | None = None
@@ -99,20 +98,20 @@ class _Steps:
         if full and sample.group != self._group:
             self.end()
         self._group = sample.group
-        if _length(self._together) + len(sample.ids) > self._most:
+        if _length(self._micro_batch) + len(sample.ids) > self._tokens_max:
             self._end_micro_batch()
-        self._together.append(sample)
+        self._micro_batch.append(sample)
         self._samples += 1
         self._tokens += len(sample.ids)
 
     def _end_micro_batch(self) -> None:
-        if not self._together:
+        if not self._micro_batch:
             return
-        self._done.append(msgspec.Raw(msgspec.msgpack.encode(_joined(self._together))))
-        counted = self._output.counted
+        self._done.append(msgspec.Raw(msgspec.msgpack.encode(_joined(self._micro_batch))))
+        counted, length = self._output.counted, _length(self._micro_batch)
         counted["micro_batches"] += 1
-        counted["micro_batch_tokens"] = max(counted["micro_batch_tokens"], _length(self._together))
-        self._together = []
+        counted["micro_batch_tokens"] = max(counted["micro_batch_tokens"], length)
+        self._micro_batch = []
 
     def end(self) -> None:
         self._end_micro_batch()
@@ -128,18 +127,12 @@ class _Steps:
 
 
 def write(source: ShardSource, output: ExportOutput) -> None:
-    steps = _Steps(output, _longest(source))
+    longest = (pc.max(table["n_tokens"]).as_py() for table in source.all_tables(("n_tokens",)))
+    steps = _Steps(output, max(longest, default=0))
     for table in source.all_tables(_COLUMNS):
         for sample in _samples(Rows(kept_rows(table, output, *_REASONS))):
             steps.add(sample)
     steps.end()
-
-
-def _longest(source: ShardSource) -> int:
-    longest = 0
-    for table in source.all_tables(("n_tokens",)):
-        longest = max(longest, pc.max(table["n_tokens"]).as_py())
-    return longest
 
 
 def _samples(rows: Rows) -> Iterator[_RolloutSample]:
@@ -148,47 +141,40 @@ def _samples(rows: Rows) -> Iterator[_RolloutSample]:
         rows.numbers(name).tolist() for name in ("temperature", "advantage", "loss_weight")
     )
     groups, sources = (rows.column(name).to_pylist() for name in ("group_id", "source_system"))
-    for at in range(rows.count):
+    for at, group in enumerate(groups):
         inside = slice(int(rows.offsets[at]), int(rows.offsets[at + 1]))
         yield _RolloutSample(
-            group=groups[at],
+            group=group,
             env_name=sources[at] or _UNKNOWN_SOURCE,
-            ids=ids[inside],
-            mask=rows.mask[inside].astype(bool),
-            logprobs=logprobs[inside],
             temperature=temperatures[at],
             advantage=advantages[at],
             weight=weights[at],
+            ids=ids[inside],
+            mask=rows.mask[inside].astype(bool),
+            logprobs=logprobs[inside],
         )
 
 
-def _length(samples: list[_RolloutSample]) -> int:
+def _length(samples: Sequence[_RolloutSample]) -> int:
     return sum(len(sample.ids) for sample in samples)
 
 
-def _joined(samples: list[_RolloutSample]) -> MicroBatch:
+def _joined(samples: Sequence[_RolloutSample]) -> MicroBatch:
     lengths = [len(sample.ids) for sample in samples]
-    masks = [sample.mask for sample in samples]
-    weighed = any(sample.weight != 1 for sample in samples)
+    advantages = [np.where(sample.mask, sample.advantage, 0.0) for sample in samples]
+    sources = [[sample.env_name] * len(sample.ids) for sample in samples]
+    weights = [sample.weight for sample in samples]
     return MicroBatch(
         input_ids=np.concatenate([sample.ids for sample in samples]).tolist(),
-        loss_mask=np.concatenate(masks).tolist(),
-        advantages=np.concatenate(
-            [np.where(sample.mask, sample.advantage, 0.0) for sample in samples]
-        ).tolist(),
+        loss_mask=np.concatenate([sample.mask for sample in samples]).tolist(),
+        advantages=np.concatenate(advantages).tolist(),
         inference_logprobs=np.concatenate([sample.logprobs for sample in samples]).tolist(),
         position_ids=[place for length in lengths for place in range(length)],
         sequence_lengths=lengths,
         temperatures=np.repeat([sample.temperature for sample in samples], lengths).tolist(),
-        env_names=[
-            sample.env_name
-            for sample, length in zip(samples, lengths, strict=True)
-            for _ in range(length)
-        ],
+        env_names=[name for names in sources for name in names],
         seq_lens=lengths,
-        rl_weights=(
-            np.repeat([sample.weight for sample in samples], lengths).tolist() if weighed else None
-        ),
+        rl_weights=np.repeat(weights, lengths).tolist() if set(weights) != {1} else None,
     )
 
 

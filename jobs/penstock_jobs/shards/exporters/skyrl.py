@@ -22,7 +22,7 @@ Written for SkyRL 0.4, whose form has exactly these two columns.
 
 import pyarrow as pa
 
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, whole_lists
 
 _COLUMNS = ("split", "input_ids", "loss_mask", "prompt_len", "n_tokens", *WEIGHING)

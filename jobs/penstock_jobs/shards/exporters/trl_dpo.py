@@ -28,10 +28,12 @@ Written for TRL 1.16.
 """
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.shards.manifest import PartFile
 from penstock_jobs.shards.export import (
     WEIGHING,
     Exporter,
@@ -40,13 +42,7 @@ from penstock_jobs.shards.export import (
     file_stem,
     kept,
 )
-from penstock_jobs.shards.exporters.dialogue import (
-    MESSAGES,
-    DialogueMessage,
-    DialogueSplit,
-    plain,
-    read_split,
-)
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, DialogueMessage, plain, read_split
 
 _COLUMNS = ("group_id", "split", "messages", "tools", "reward", *WEIGHING)
 _SCHEMA = pa.schema(
@@ -63,7 +59,7 @@ class _Rivals:
     split: str
     best: tuple[float, list[DialogueMessage]]
     worst: tuple[float, list[DialogueMessage]]
-    rows: int = 1
+    rows: int = 0
 
     def add(self, reward: float, completion: list[DialogueMessage]) -> None:
         self.rows += 1
@@ -77,70 +73,49 @@ class _Rivals:
         return self.best[0] > self.worst[0] and self.best[1] != self.worst[1]
 
 
-class _Group:
-    """The group that is being read. Holds two answers for each of its prompts."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._rivals: dict[tuple[Any, ...], _Rivals] = {}
-
-    def add(self, row: dict[str, Any], answer: DialogueSplit) -> None:
-        key = (row["split"], row["tools"], repr(answer.prompt))
-        if key in self._rivals:
-            self._rivals[key].add(row["reward"], answer.completion)
-        else:
-            scored = (row["reward"], answer.completion)
-            self._rivals[key] = _Rivals(answer.prompt, row["tools"], row["split"], scored, scored)
-
-    def end(self, output: ExportOutput, number: int) -> None:
-        pairs = 0
-        for rivals in self._rivals.values():
-            if not rivals.differ:
-                output.leave_out("no_pair", rivals.rows)
-                continue
-            pairs += 1
-            output.rows += 2
-            output.leave_out("between", rivals.rows - 2)
-            output.table(f"{file_stem(rivals.split, number)}.parquet", _pair(rivals))
-        output.counted["pairs"] += pairs
-        output.counted["groups_without_pair"] += not pairs
-
-
 def write(source: ShardSource, output: ExportOutput) -> None:
     for number, part in enumerate(source.manifest.files):
-        group: _Group | None = None
-        for table in source.tables(part, _COLUMNS):
-            names = table["group_id"].to_pylist()
-            mask = pa.array(kept(table, output, "not_trained", "no_reward"))
-            rows = table.append_column("kept", mask).to_pylist()
-            for name, row in zip(names, rows, strict=True):
-                if group is None or group.name != name:
-                    if group:
-                        group.end(output, number)
-                    group = _Group(name)
-                if row["kept"]:
-                    _add(group, row, output)
-        if group:
-            group.end(output, number)
+        for _, rows in groupby(_rows(source, part, output), lambda row: row["group_id"]):
+            # Two answers for each prompt of the group are held.
+            rivals: dict[tuple[Any, ...], _Rivals] = {}
+            for row in rows:
+                answer = read_split(row["messages"]) if row["kept"] else None
+                if isinstance(answer, str):
+                    output.left_out[answer] += 1
+                elif answer is not None:
+                    scored = (row["reward"], answer.completion)
+                    key = (row["split"], row["tools"], repr(answer.prompt))
+                    first = _Rivals(answer.prompt, row["tools"], row["split"], scored, scored)
+                    rivals.setdefault(key, first).add(*scored)
+            _write_pairs(list(rivals.values()), output, number)
         output.end_files()
 
 
-def _add(group: _Group, row: dict[str, Any], output: ExportOutput) -> None:
-    answer = read_split(row["messages"])
-    if isinstance(answer, DialogueSplit):
-        group.add(row, answer)
-    else:
-        output.leave_out(answer)
+def _rows(source: ShardSource, part: PartFile, output: ExportOutput) -> Any:
+    for table in source.tables(part, _COLUMNS):
+        mask = pa.array(kept(table, output, "not_trained", "no_reward"))
+        yield from table.append_column("kept", mask).to_pylist()
 
 
-def _pair(rivals: _Rivals) -> pa.Table:
-    pair = {
-        "prompt": plain(rivals.prompt),
-        "chosen": plain(rivals.best[1]),
-        "rejected": plain(rivals.worst[1]),
-        "tools": rivals.tools,
-    }
-    return pa.Table.from_pylist([pair], _SCHEMA)
+def _write_pairs(rivals_of_group: list[_Rivals], output: ExportOutput, number: int) -> None:
+    for rivals in rivals_of_group:
+        if not rivals.differ:
+            output.left_out["no_pair"] += rivals.rows
+            continue
+        output.rows += 2
+        if rivals.rows > 2:
+            output.left_out["between"] += rivals.rows - 2
+        pair = {
+            "prompt": plain(rivals.prompt),
+            "chosen": plain(rivals.best[1]),
+            "rejected": plain(rivals.worst[1]),
+            "tools": rivals.tools,
+        }
+        name = f"{file_stem(rivals.split, number)}.parquet"
+        output.table(name, pa.Table.from_pylist([pair], _SCHEMA))
+    pairs = sum(rivals.differ for rivals in rivals_of_group)
+    output.counted["pairs"] += pairs
+    output.counted["groups_without_pair"] += not pairs
 
 
 EXPORTER = Exporter("trl-dpo", 1, "TRL 1.16", write)

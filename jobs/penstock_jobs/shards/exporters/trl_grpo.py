@@ -27,13 +27,14 @@ examples/trainers/trl_grpo.py puts both back.
 
 import pyarrow as pa
 
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, cut_lists
 
 _COLUMNS = (
     "split", "input_ids", "loss_mask", "rollout_logprobs", "prompt_len", "n_tokens", "advantage",
     *WEIGHING,
 )  # fmt: skip
+_REASONS = ("not_trained", "no_logprobs", "no_advantage", "no_prompt")
 _SCHEMA = pa.schema(
     {
         "prompt_ids": pa.list_(pa.int32()),
@@ -46,23 +47,17 @@ _SCHEMA = pa.schema(
 
 
 def write(source: ShardSource, output: ExportOutput) -> None:
-    reasons = ("not_trained", "no_logprobs", "no_advantage", "no_prompt")
-    for file, table in source.splits(_COLUMNS, output, *reasons):
-        output.table(f"{file}.parquet", _exported(Rows(table)))
+    for file, table in source.splits(_COLUMNS, output, *_REASONS):
+        rows = Rows(table)
+        first = rows.numbers("prompt_len").astype("int64")
+        completion = ("input_ids", "rollout_logprobs", "loss_mask")
+        columns = [
+            cut_lists(rows, "input_ids", 0 * first, first),
+            *(cut_lists(rows, name, first, rows.tokens) for name in completion),
+            rows.column("advantage"),
+        ]
+        output.table(f"{file}.parquet", pa.Table.from_arrays(columns, schema=_SCHEMA))
         output.rows += table.num_rows
-
-
-def _exported(rows: Rows) -> pa.Table:
-    first = rows.numbers("prompt_len").astype("int64")
-    columns = [
-        cut_lists(rows, "input_ids", 0 * first, first),
-        *(
-            cut_lists(rows, name, first, rows.tokens)
-            for name in ("input_ids", "rollout_logprobs", "loss_mask")
-        ),
-        rows.column("advantage"),
-    ]
-    return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
 
 EXPORTER = Exporter("trl-grpo", 1, "TRL 1.16", write)

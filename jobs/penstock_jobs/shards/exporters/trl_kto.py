@@ -21,12 +21,10 @@ not be trained stands behind the first that is, and TRL has no weight for it).
 Written for TRL 1.16.
 """
 
-from typing import Any
-
 import pyarrow as pa
 
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, DialogueSplit, plain, read_split
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, plain, read_split
 
 _COLUMNS = ("split", "messages", "tools", "reward", *WEIGHING)
 _SCHEMA = pa.schema(
@@ -36,24 +34,16 @@ _SCHEMA = pa.schema(
 
 def write(source: ShardSource, output: ExportOutput) -> None:
     for file, rows in source.splits(_COLUMNS, output, "not_trained", "no_reward", "reward_0"):
-        exported = _exported(rows, output)
+        exported = []
+        for row in rows.to_pylist():
+            parts = read_split(row["messages"])
+            if isinstance(parts, str):
+                output.left_out[parts] += 1
+                continue
+            texts = {name: plain(messages) for name, messages in parts._asdict().items()}
+            exported.append(texts | {"label": row["reward"] > 0, "tools": row["tools"]})
         output.table(f"{file}.parquet", pa.Table.from_pylist(exported, _SCHEMA))
         output.rows += len(exported)
-
-
-def _exported(rows: pa.Table, output: ExportOutput) -> list[dict[str, Any]]:
-    exported = []
-    for row in rows.select(["messages", "tools", "reward"]).to_pylist():
-        parts = read_split(row["messages"])
-        if not isinstance(parts, DialogueSplit):
-            output.leave_out(parts)
-            continue
-        prompt, completion = plain(parts.prompt), plain(parts.completion)
-        label = row["reward"] > 0
-        exported.append(
-            {"prompt": prompt, "completion": completion, "label": label, "tools": row["tools"]}
-        )
-    return exported
 
 
 EXPORTER = Exporter("trl-kto", 1, "TRL 1.16", write)

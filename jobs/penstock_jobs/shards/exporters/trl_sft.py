@@ -26,22 +26,13 @@ Left out: `not_trained` (nothing is, or the loss weight is 0).
 Written for TRL 1.16.
 """
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.rows import Rows
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, whole_lists
-from penstock_jobs.shards.exporters.dialogue import (
-    MESSAGES,
-    Dialogue,
-    DialogueMessage,
-    has_untrained,
-    plain,
-    read_dialogue,
-)
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, has_untrained, plain, read_dialogue
 
 _COLUMNS = (
     "split", "token_source", "input_ids", "loss_mask", "n_tokens", "messages", "tools", *WEIGHING,
@@ -54,37 +45,24 @@ _MESSAGES = pa.schema({"messages": MESSAGES, "tools": pa.large_string()})
 
 def write(source: ShardSource, output: ExportOutput) -> None:
     for file, rows in source.splits(_COLUMNS, output, "not_trained"):
-        as_messages, exported = _as_messages(rows)
+        as_messages = np.zeros(rows.num_rows, bool)
+        exported = []
+        rendered = pc.equal(rows["token_source"], "renderer").to_numpy()
+        for at in np.flatnonzero(rendered).tolist():
+            messages = read_dialogue(rows["messages"][at].as_py())
+            if not isinstance(messages, str) and not has_untrained(messages):
+                as_messages[at] = True
+                exported.append({"messages": plain(messages), "tools": rows["tools"][at].as_py()})
         output.table(f"messages/{file}.parquet", pa.Table.from_pylist(exported, _MESSAGES))
         others = rows.filter(pa.array(~as_messages))
         output.table(f"tokens/{file}.parquet", _tokens(Rows(others)))
         output.rows += rows.num_rows
 
 
-def _as_messages(rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Which rows are given as messages, and those."""
-    as_messages = np.zeros(rows.num_rows, bool)
-    exported = []
-    rendered = pc.equal(rows["token_source"], "renderer").to_numpy()
-    for at in np.flatnonzero(rendered).tolist():
-        messages = _fit(rows["messages"][at].as_py())
-        if messages is not None:
-            as_messages[at] = True
-            exported.append({"messages": plain(messages), "tools": rows["tools"][at].as_py()})
-    return as_messages, exported
-
-
-def _fit(text: str) -> list[DialogueMessage] | None:
-    dialogue = read_dialogue(text)
-    if not isinstance(dialogue, Dialogue) or has_untrained(dialogue.messages):
-        return None
-    return dialogue.messages
-
-
 def _tokens(rows: Rows) -> pa.Table:
     ids, mask = whole_lists(rows, "input_ids"), whole_lists(rows, "loss_mask")
-    counted = np.where(mask.values.to_numpy(), ids.values.to_numpy(), np.int32(_IGNORED))
-    labels = pa.ListArray.from_arrays(ids.offsets, pa.array(counted))
+    values = np.where(mask.values.to_numpy(), ids.values.to_numpy(), np.int32(_IGNORED))
+    labels = pa.ListArray.from_arrays(ids.offsets, pa.array(values))
     return pa.Table.from_arrays([ids, labels], schema=_TOKENS)
 
 

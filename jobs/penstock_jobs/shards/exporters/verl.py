@@ -46,7 +46,7 @@ Left out of the rollouts: `not_trained`, `no_logprobs` (rendered text has none),
 Written for verl 0.9, and run with 0.9.1.
 """
 
-from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.settings import MIB
-from penstock.shards.rows import Rows
+from penstock.shards.manifest import PartFile
+from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import (
     WEIGHING,
     Exporter,
@@ -65,7 +66,7 @@ from penstock_jobs.shards.export import (
     file_stem,
     kept_rows,
 )
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, DialogueSplit, plain, read_dialogue
+from penstock_jobs.shards.exporters.dialogue import MESSAGES, plain, read_split
 
 _UNKNOWN_SOURCE = "penstock"
 _ABILITY = "coding"
@@ -74,18 +75,15 @@ _PIECE_BYTES = 16 * MIB
 #: Of a token of the prompt, and of the response.
 _PROMPT_BYTES, _RESPONSE_BYTES = 9, 18
 
-_ASKED = (
+_PROMPT_COLUMNS = (
     "sample_id", "group_id", "task_id", "session_id", "source_system", "split", "messages", "tools",
 )  # fmt: skip
-_ROLLED = (
+_ROLLOUT_COLUMNS = (
     "sample_id", "group_id", "split", "input_ids", "loss_mask", "rollout_logprobs", "prompt_len",
     "n_tokens", "reward", "min_policy_version", "max_policy_version", "temperature", "advantage",
     *WEIGHING,
 )  # fmt: skip
-#: One value a row, in the order of the schema.
-_OF_ROWS = (
-    "group_id", "min_policy_version", "max_policy_version", "temperature", "advantage", "sample_id",
-)  # fmt: skip
+_REASONS = ("not_trained", "no_logprobs", "no_reward", "no_prompt")
 _EXTRA = ("split", "group_id", "session_id", "sample_id", "tools")
 _PROMPTS = pa.schema(
     {
@@ -96,94 +94,63 @@ _PROMPTS = pa.schema(
         "extra_info": pa.struct({"index": pa.int64()} | dict.fromkeys(_EXTRA, pa.string())),
     }
 )
-_ROLLOUTS = pa.schema(
-    {
-        "prompts": pa.list_(pa.int64()),
-        "responses": pa.list_(pa.int64()),
-        "attention_mask": pa.list_(pa.uint8()),
-        "response_mask": pa.list_(pa.uint8()),
-        "rollout_log_probs": pa.list_(pa.float32()),
-        "rm_scores": pa.list_(pa.float32()),
-        "uid": pa.string(),
-        "min_global_steps": pa.int64(),
-        "max_global_steps": pa.int64(),
-        "temperature": pa.float32(),
-        "advantage": pa.float32(),
-        "sample_id": pa.string(),
-    }
+#: Columns with one value a row: the shard's name for it, verl's, and its type.
+_PLAIN = (
+    ("group_id", "uid", pa.string()),
+    ("min_policy_version", "min_global_steps", pa.int64()),
+    ("max_policy_version", "max_global_steps", pa.int64()),
+    ("temperature", "temperature", pa.float32()),
+    ("advantage", "advantage", pa.float32()),
+    ("sample_id", "sample_id", pa.string()),
 )
 
 
 def write(source: ShardSource, output: ExportOutput) -> None:
-    widths = _widths(source)
-    output.counted["prompt_width"], output.counted["response_width"] = widths
+    prompt_width = response_width = 0
+    for table in source.all_tables(("prompt_len", "n_tokens")):
+        lengths = pc.subtract(table["n_tokens"], table["prompt_len"])
+        prompt_width = max(prompt_width, pc.max(table["prompt_len"]).as_py())
+        response_width = max(response_width, pc.max(lengths).as_py())
+    output.counted.update(prompt_width=prompt_width, response_width=response_width)
+    row_bytes = prompt_width * _PROMPT_BYTES + response_width * _RESPONSE_BYTES
+    piece_rows = max(1, _PIECE_BYTES // row_bytes)
     for number, part in enumerate(source.manifest.files):
-        prompts = _Prompts(output, number)
-        for table in source.tables(part, _ASKED):
-            for row in table.to_pylist():
-                prompts.add(row)
-        for table in source.tables(part, _ROLLED):
-            _roll_out(table, output, number, widths)
+        _write_prompts(source, part, output, number)
+        for table in source.tables(part, _ROLLOUT_COLUMNS):
+            for split, rows in by_split(kept_rows(table, output, *_REASONS)):
+                path = f"rollouts/{file_stem(split, number)}.parquet"
+                for start in range(0, rows.num_rows, piece_rows):
+                    piece = Rows(rows[start : start + piece_rows])
+                    output.table(path, _padded(piece, prompt_width, response_width))
+                output.rows += rows.num_rows
         output.end_files()
 
 
-def _widths(source: ShardSource) -> tuple[int, int]:
-    prompt = response = 0
-    for table in source.all_tables(("prompt_len", "n_tokens")):
-        lengths = pc.subtract(table["n_tokens"], table["prompt_len"])
-        prompt = max(prompt, pc.max(table["prompt_len"]).as_py())
-        response = max(response, pc.max(lengths).as_py())
-    return prompt, response
-
-
-class _Prompts:
-    """The prompts of a part. Knows those of the group that is being read."""
-
-    def __init__(self, output: ExportOutput, part: int) -> None:
-        self._output = output
-        self._part = part
-        self._group: str | None = None
-        self._known: set[str] = set()
-
-    def add(self, row: dict[str, Any]) -> None:
-        if row["group_id"] != self._group:
-            self._group, self._known = row["group_id"], set()
-        dialogue = read_dialogue(row["messages"])
-        parts = dialogue if isinstance(dialogue, str) else dialogue.split(all_trained=False)
-        if not isinstance(parts, DialogueSplit):
-            self._output.counted["rows_without_prompt"] += 1
-            return
-        key = repr((row["split"], row["tools"], parts.prompt))
-        if key in self._known:
-            return
-        self._known.add(key)
-        prompt = {
-            "data_source": row["source_system"] or _UNKNOWN_SOURCE,
-            "prompt": plain(parts.prompt),
-            "ability": _ABILITY,
-            "reward_model": {"style": "rule", "ground_truth": row["task_id"] or ""},
-            "extra_info": {"index": self._output.counted["prompts"]}
-            | {name: row[name] for name in _EXTRA},
-        }
-        self._output.counted["prompts"] += 1
-        name = f"prompts/{file_stem(row['split'], self._part)}.parquet"
-        self._output.table(name, pa.Table.from_pylist([prompt], _PROMPTS))
-
-
-def _roll_out(table: pa.Table, output: ExportOutput, part: int, widths: tuple[int, int]) -> None:
-    reasons = ("not_trained", "no_logprobs", "no_reward", "no_prompt")
-    for split, some in by_split(kept_rows(table, output, *reasons)):
-        path = f"rollouts/{file_stem(split, part)}.parquet"
-        for piece in _in_pieces(some, widths):
-            output.table(path, _padded(Rows(piece), *widths))
-        output.rows += some.num_rows
-
-
-def _in_pieces(rows: pa.Table, widths: tuple[int, int]) -> Iterator[pa.Table]:
-    row_bytes = widths[0] * _PROMPT_BYTES + widths[1] * _RESPONSE_BYTES
-    count = max(1, _PIECE_BYTES // row_bytes)
-    for start in range(0, rows.num_rows, count):
-        yield rows[start : start + count]
+def _write_prompts(source: ShardSource, part: PartFile, output: ExportOutput, number: int) -> None:
+    tables = source.tables(part, _PROMPT_COLUMNS)
+    rows = (row for table in tables for row in table.to_pylist())
+    for _, group in groupby(rows, lambda row: row["group_id"]):
+        known: set[str] = set()
+        for row in group:
+            parts = read_split(row["messages"], all_trained=False)
+            if isinstance(parts, str):
+                output.counted["rows_without_prompt"] += 1
+                continue
+            key = repr((row["split"], row["tools"], parts.prompt))
+            if key in known:
+                continue
+            known.add(key)
+            prompt: dict[str, Any] = {
+                "data_source": row["source_system"] or _UNKNOWN_SOURCE,
+                "prompt": plain(parts.prompt),
+                "ability": _ABILITY,
+                "reward_model": {"style": "rule", "ground_truth": row["task_id"] or ""},
+                "extra_info": {"index": output.counted["prompts"]}
+                | {name: row[name] for name in _EXTRA},
+            }
+            output.counted["prompts"] += 1
+            name = f"prompts/{file_stem(row['split'], number)}.parquet"
+            output.table(name, pa.Table.from_pylist([prompt], _PROMPTS))
 
 
 def _padded(rows: Rows, prompt_width: int, response_width: int) -> pa.Table:
@@ -193,29 +160,25 @@ def _padded(rows: Rows, prompt_width: int, response_width: int) -> pa.Table:
     written = np.arange(response_width) < answered[:, None]
     scores = np.zeros(written.shape, np.float32)
     scores[np.arange(rows.count), answered - 1] = rows.numbers("reward")
+    ids, prompt_ids = "input_ids", cut_values(rows, "input_ids", 0 * first, first)
+    logprobs = cut_values(rows, "rollout_logprobs", first, length)
     columns = {
-        "prompts": _laid(read, cut_values(rows, "input_ids", 0 * first, first), np.int64),
-        "responses": _laid(written, cut_values(rows, "input_ids", first, length), np.int64),
-        "attention_mask": np.concatenate([read, written], axis=1).astype(np.uint8),
-        "response_mask": _laid(written, cut_values(rows, "loss_mask", first, length), np.uint8),
-        "rollout_log_probs": _laid(
-            written, cut_values(rows, "rollout_logprobs", first, length), np.float32
-        ),
-        "rm_scores": scores,
+        "prompts": _laid_out(read, prompt_ids, np.int64),
+        "responses": _laid_out(written, cut_values(rows, ids, first, length), np.int64),
+        "attention_mask": _lists(np.concatenate([read, written], axis=1).astype(np.uint8)),
+        "response_mask": _laid_out(written, cut_values(rows, "loss_mask", first, length), np.uint8),
+        "rollout_log_probs": _laid_out(written, logprobs, np.float32),
+        "rm_scores": _lists(scores),
     }
-    arrays = [_lists(one) for one in columns.values()]
-    arrays += [
-        rows.column(name).cast(field.type)
-        for name, field in zip(_OF_ROWS, list(_ROLLOUTS)[len(columns) :], strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=_ROLLOUTS)
+    columns |= {name: rows.column(column).cast(kind) for column, name, kind in _PLAIN}
+    return pa.table(columns)
 
 
-def _laid(where: np.ndarray, values: np.ndarray, kind: type[np.generic]) -> np.ndarray:
+def _laid_out(where: np.ndarray, values: np.ndarray, kind: type[np.generic]) -> pa.ListArray:
     """Values where there is no padding."""
-    laid = np.zeros(where.shape, kind)
-    laid[where] = values
-    return laid
+    laid_out = np.zeros(where.shape, kind)
+    laid_out[where] = values
+    return _lists(laid_out)
 
 
 def _lists(values: np.ndarray) -> pa.ListArray:

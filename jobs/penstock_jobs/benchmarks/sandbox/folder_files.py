@@ -1,0 +1,130 @@
+"""Files of a folder as a value: read from one place, written to another, compared.
+
+Written for trees that programs of others have touched: nothing is followed out of them.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple, Self
+
+#: History in which an answer could be found, and what running programs leaves beside their
+#: sources. Neither is a part of a tree: not copied, not counted as an edit.
+IGNORED = frozenset({
+    ".git", ".hg", ".svn", ".jj",
+    "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store",
+})  # fmt: skip
+
+
+class File(NamedTuple):
+    """A file, or a symbolic link to `content`."""
+
+    path: str
+    content: bytes
+    kind: str = "file"  # file | program | link
+
+    @property
+    def digest(self) -> str:
+        """The digest of its kind and content, whatever its path."""
+        return f"{self.kind}:{sha256(self.content).hexdigest()}"
+
+
+def read_folder(folder: str) -> list[File]:
+    """All files below, by path. Links are not followed; what is neither file nor link has no
+    content. Raises OSError."""
+    return [_read(folder, path) for path in sorted(_paths(folder), key=os.fsencode)]
+
+
+def _paths(folder: str) -> Iterator[str]:
+    """The relative paths of all files below, but those IGNORED. A tree may be of any depth."""
+    folders = [""]
+    while folders:
+        below = folders.pop()
+        with os.scandir(os.path.join(folder, below)) as entries:
+            for entry in entries:
+                if entry.name in IGNORED:
+                    continue
+                path = os.path.join(below, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                else:
+                    yield path
+
+
+def _read(folder: str, path: str) -> File:
+    full = os.path.join(folder, path)
+    mode = os.lstat(full).st_mode
+    if stat.S_ISLNK(mode):
+        return File(path, os.fsencode(os.readlink(full)), "link")
+    if not stat.S_ISREG(mode):
+        return File(path, b"", "special")
+    with open(os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        return File(path, file.read(), "program" if mode & stat.S_IXUSR else "file")
+
+
+@dataclass(frozen=True)
+class FilePrint:
+    """Shows later whether a file is still the same."""
+
+    kind: str
+    size: int
+    digest: str
+
+    @classmethod
+    def of(cls, file: File) -> Self:
+        return cls(file.kind, len(file.content), file.digest)
+
+
+def prints_in(folder: str) -> dict[str, FilePrint]:
+    """The prints of all files below, by path. Raises OSError."""
+    return {path: FilePrint.of(_read(folder, path)) for path in _paths(folder)}
+
+
+def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
+    """The paths of files that changed, are new, or are gone."""
+    try:
+        after = set(_paths(folder))
+    except OSError as error:  # so deep that no path leads there: nobody put that
+        return [str(error.filename)]
+    differ = before.keys() ^ after
+    differ |= {path for path in before.keys() & after if not _same(folder, path, before[path])}
+    return sorted(differ)
+
+
+def _same(folder: str, path: str, before: FilePrint) -> bool:
+    """Reads no more than there was before, whatever a program made of it."""
+    facts = os.lstat(os.path.join(folder, path))
+    if stat.S_ISREG(facts.st_mode) and facts.st_size != before.size:
+        return False
+    return FilePrint.of(_read(folder, path)) == before
+
+
+def write_folder(folder: str, files: Sequence[File]) -> None:
+    """Write files into an empty folder. Raises OSError."""
+    for file in files:
+        full = os.path.join(folder, file.path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        if file.kind == "link":
+            os.symlink(file.content, os.fsencode(full))
+            continue
+        mode = 0o755 if file.kind == "program" else 0o644
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(full, flags, mode), "wb") as out:
+            out.write(file.content)
+
+
+def read_plain(folder: str, name: str, bytes_max: int) -> bytes | None:
+    """Read a plain file that a program left. Links, pipes and larger files give None."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        opened = os.open(os.path.join(folder, name), flags)
+    except OSError:
+        return None
+    facts = os.fstat(opened)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size > bytes_max:
+        os.close(opened)
+        return None
+    with open(opened, "rb") as file:
+        return file.read(bytes_max)

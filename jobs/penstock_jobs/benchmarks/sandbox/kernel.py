@@ -1,0 +1,150 @@
+"""System calls that Python has no function for. Linux only; all raise OSError."""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from functools import cache
+from typing import Any
+
+NEW_NAMESPACE_USER = 0x10000000
+NEW_NAMESPACE_MOUNT = 0x00020000
+#: PIDs, network, IPC, host name and cgroups.
+NEW_NAMESPACES_REST = 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
+
+MOUNT_READ_ONLY, MOUNT_NO_SUID, MOUNT_NO_DEVICES, MOUNT_NO_PROGRAMS = 1, 2, 4, 8
+_REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 32, 4096, 16384, 1 << 18
+_DETACH = 2
+
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_MOUNT_SETATTR = 442  # on all architectures
+
+_SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES = 1, 4, 8
+_SET_NO_NEW_PRIVILEGES, _CAP_AMBIENT, _CAP_AMBIENT_RAISE = 38, 47, 2
+_CAPABILITY_VERSION_3 = 0x20080522
+READ_ANYTHING = 2  # CAP_DAC_READ_SEARCH
+
+_SET_ADDRESS, _GET_FLAGS, _SET_FLAGS, _UP = 0x8916, 0x8913, 0x8914, 0x1
+
+
+@cache
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, action: str) -> None:
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{action}: {os.strerror(number)}")
+
+
+def unshare(namespaces: int) -> None:
+    _check(_libc().unshare(namespaces), "a new namespace")
+
+
+def mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
+) -> None:
+    result = _libc().mount(
+        None if source is None else os.fsencode(source),
+        os.fsencode(target),
+        None if kind is None else kind.encode(),
+        ctypes.c_ulong(flags),
+        None if options is None else options.encode(),
+    )
+    _check(result, f"mounting {target}")
+
+
+def bind(source: str, target: str) -> None:
+    """Show a folder at another place, with all that is mounted below."""
+    mount(source, target, None, _BIND | _RECURSIVE)
+
+
+def resize(target: str, options: str) -> None:
+    """Resize a file system in memory."""
+    mount("tmpfs", target, None, _REMOUNT | MOUNT_NO_SUID | MOUNT_NO_DEVICES, options)
+
+
+def keep_mounts_here() -> None:
+    """Later mounts are not seen in any other namespace."""
+    mount(None, "/", None, _RECURSIVE | _PRIVATE)
+
+
+def restrict_mounts(target: str, flags: int) -> None:
+    """Add flags to a mount and to all below it."""
+    attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
+    result = _libc().syscall(
+        ctypes.c_long(_MOUNT_SETATTR),
+        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_char_p(os.fsencode(target)),
+        ctypes.c_uint(_AT_RECURSIVE),
+        ctypes.c_char_p(attributes),
+        ctypes.c_size_t(len(attributes)),
+    )
+    _check(result, f"restricting the mounts below {target}")
+
+
+def change_root(root: str) -> None:
+    """Afterwards the old root cannot be reached."""
+    os.chdir(root)
+    _check(_libc().pivot_root(b".", b"."), "a new root")
+    _check(_libc().umount2(b".", _DETACH), "leaving the old root")
+    os.chdir("/")
+
+
+def set_host_name(name: str) -> None:
+    _check(_libc().sethostname(name.encode(), ctypes.c_size_t(len(name))), "the host name")
+
+
+def _control(option: int, *values: int) -> None:
+    arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
+    _check(_libc().prctl(option, *arguments), "prctl")
+
+
+def die_with_parent(signal_number: int) -> None:
+    _control(_SET_DEATH_SIGNAL, signal_number)
+
+
+def hide_memory() -> None:
+    """Processes of the same user cannot trace this one, nor read its files below /proc/PID."""
+    _control(_SET_DUMPABLE, 0)
+
+
+def become(user: int, group: int) -> None:
+    """Become a user who may read what root may, and nothing else."""
+    _control(_SET_KEEP_CAPABILITIES, 1)
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    _set_capabilities(1 << READ_ANYTHING)
+    _control(_CAP_AMBIENT, _CAP_AMBIENT_RAISE, READ_ANYTHING)
+
+
+def drop_capabilities() -> None:
+    _set_capabilities(0)
+
+
+def gain_nothing_more() -> None:
+    """Programs with the set-user bit run as this user too."""
+    _control(_SET_NO_NEW_PRIVILEGES, 1)
+
+
+def _set_capabilities(mask: int) -> None:
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    data = struct.pack("=IIIIII", mask, mask, mask, 0, 0, 0)
+    _check(_libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
+
+
+def raise_loopback(addresses: list[str]) -> None:
+    """Start the loopback of this namespace, with further IPv4 addresses."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", 0)
+        answer = fcntl.ioctl(any_socket, _GET_FLAGS, request)
+        flags = struct.unpack("16sh14x", answer)[1]
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh14x", b"lo", flags | _UP))
+        for number, address in enumerate(addresses):
+            packed = socket.inet_aton(address)
+            name = f"lo:{number}".encode()
+            request = struct.pack("16sHH4s8x", name, socket.AF_INET, 0, packed)
+            fcntl.ioctl(any_socket, _SET_ADDRESS, request)

@@ -1,0 +1,190 @@
+"""What a program in a sandbox may reach: addresses, under the names that they have outside.
+
+There each name is an address of the loopback with a listener on the same port: what a program dials
+stays as it is, certificates included. A relay outside accepts from these listeners: a socket stays
+in the network where it was made, whoever accepts from it.
+"""
+
+import asyncio
+import ipaddress
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from penstock.errors import InvalidInput
+from penstock.http.address import HttpAddress
+from penstock.settings import without_secrets
+
+_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
+#: Names get the addresses 127.1.0.1 and so on.
+_NAMES_MAX = 250
+
+
+@dataclass(frozen=True)
+class Forward:
+    #: The address of the listener in the sandbox.
+    listen: str
+    #: Where it leads.
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Forwards:
+    all: tuple[Forward, ...]
+    #: Lines of /etc/hosts.
+    names: dict[str, str]
+    #: Further addresses that the loopback needs.
+    extra: tuple[str, ...]
+
+
+def address_of(url: str) -> str:
+    """HOST:PORT of a serving address. Raises InvalidInput."""
+    address = HttpAddress.of(url, f"The serving address {without_secrets(url)!r}")
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{address.port}"
+
+
+def split(address: str) -> tuple[str, int]:
+    """Host and port. Raises InvalidInput."""
+    host, _, digits = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    port = int(digits) if digits.isascii() and digits.isdecimal() else 0
+    if not 0 < port < 65536 or not (_is_number(host) or _NAME.fullmatch(host)):
+        why = "it has to be HOST:PORT, such as packages.example:443"
+        raise InvalidInput(what=f"The address {address!r}", why=why)
+    return host, port
+
+
+def plan(addresses: Iterable[str]) -> Forwards:
+    """Raises InvalidInput."""
+    forwards: dict[tuple[str, int], Forward] = {}
+    names: dict[str, str] = {}
+    extra: list[str] = []
+    for address in addresses:
+        host, port = split(address)
+        if host == "localhost":
+            listen = "127.0.0.1"
+        elif not _is_number(host):
+            if len(names) >= _NAMES_MAX:
+                why = f"it has over {_NAMES_MAX} names"
+                raise InvalidInput(what="The list of addresses", why=why)
+            listen = names.setdefault(host, f"127.1.0.{len(names) + 1}")
+        elif ":" in host and host != "::1":
+            why = "in a sandbox only ::1 of version 6 can be reached; use a name or version 4"
+            raise InvalidInput(what=f"The address {host}", why=why)
+        else:
+            listen = host
+        number = ipaddress.ip_address(listen)
+        if not (number.is_loopback or number.is_unspecified or listen in extra):
+            extra.append(listen)
+        forwards[listen, port] = Forward(listen, host, port)
+    return Forwards(tuple(forwards.values()), names, tuple(extra))
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+_CHUNK_BYTES = 64 * 1024
+_CONNECT_SECONDS_MAX = 20.0
+#: Connections to one address at a time.
+_CONNECTIONS_MAX = 256
+_PAUSE_SECONDS = 0.1
+
+
+class Relay:
+    """Runs in a thread of its own until it is closed."""
+
+    def __init__(self, forwards: Sequence[Forward], listening: Sequence[socket.socket]) -> None:
+        self._forwards = list(zip(forwards, listening, strict=True))
+        self._reached: set[str] = set()
+        self._refused: set[str] = set()
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._serve, name="relay", daemon=True)
+        self._thread.start()
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """Addresses that were dialled, and never answered."""
+        return tuple(sorted(self._refused - self._reached))
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        async def serve() -> None:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._accept(*pair)) for pair in self._forwards]
+                await self._ended.wait()
+                for task in tasks:
+                    task.cancel()
+
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(serve())
+
+    async def _accept(self, forward: Forward, listening: socket.socket) -> None:
+        listening.setblocking(False)
+        slots = asyncio.Semaphore(_CONNECTIONS_MAX)
+        with listening:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await slots.acquire()
+                    try:
+                        inside, _ = await self._loop.sock_accept(listening)
+                    except OSError:  # no more open files, for now
+                        slots.release()
+                        await asyncio.sleep(_PAUSE_SECONDS)
+                        continue
+                    task = group.create_task(self._carry(forward, inside))
+                    task.add_done_callback(lambda _task: slots.release())
+
+    async def _carry(self, forward: Forward, inside: socket.socket) -> None:
+        with suppress(OSError):  # either end may go at any time
+            near = await asyncio.open_connection(sock=inside)
+            async with _closing(near[1]):
+                far = await self._dial(forward)
+                async with _closing(far[1]):
+                    await asyncio.gather(_pump(near[0], far[1]), _pump(far[0], near[1]))
+
+    async def _dial(self, forward: Forward) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS_MAX):
+                connection = await asyncio.open_connection(forward.host, forward.port)
+        except OSError:  # a time-out is one too
+            self._refused.add(forward.address)
+            raise
+        self._reached.add(forward.address)
+        return connection
+
+
+@asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while piece := await source.read(_CHUNK_BYTES):
+            sink.write(piece)
+            await sink.drain()
+        if sink.can_write_eof():
+            sink.write_eof()

@@ -1,0 +1,301 @@
+"""The process of an isolated sandbox: `python -m penstock_jobs.benchmarks.sandbox.process FD`.
+
+It has namespaces of its own for users and mounts, keeps the sandbox's folders in memory, and
+starts each program in further namespaces that end with it. It obeys the other end of its socket,
+and ends when that end does. It imports the standard library only: it starts once per attempt.
+"""
+
+import json
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from penstock_jobs.benchmarks.sandbox import kernel
+from penstock_jobs.benchmarks.sandbox.folder_files import (
+    FilePrint,
+    changes_in,
+    read_plain,
+    write_folder,
+)
+from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, listeners, make_root
+
+#: A folder that every Linux has, and that no program needs.
+_BASE = "/sys"
+#: What programs may write to, of the size of the sandbox's limits; and what they may only read.
+_SHARED, _GIVEN, _ROOT = f"{_BASE}/shared", f"{_BASE}/given", f"{_BASE}/root"
+_FILES_A_MIB = 256
+_MIB = 1024 * 1024
+
+_POLL_SECONDS = 0.1
+_CONNECTIONS_WAITING_MAX = 128
+#: Where programs run as our own user, this process and the two after it count as theirs.
+_OWN_PROCESSES = 3
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SMALL_BYTES = 64 * _MIB
+
+_LENGTH_BYTES = 8
+_FILES_MAX = 64
+
+
+def main(control: socket.socket) -> None:
+    kernel.die_with_parent(signal.SIGKILL)
+    try:
+        opening = receive_order(control)
+        kernel.unshare(kernel.NEW_NAMESPACE_USER)
+        send_answer(control, {"unshared": True})
+        receive_order(control)  # by then this process has its user again
+        kernel.unshare(kernel.NEW_NAMESPACE_MOUNT)
+        kernel.keep_mounts_here()
+        flags = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEVICES
+        kernel.mount("tmpfs", _BASE, "tmpfs", flags, "mode=0755,size=1m")
+        for place in (_SHARED, _GIVEN):
+            os.mkdir(place)
+            kernel.mount("tmpfs", place, "tmpfs", flags, _size_of(opening["disk_bytes"]))
+        os.mkdir(_ROOT)
+        os.umask(0o022)
+        folders = _SandboxFolders(control, opening)
+        send_answer(control, {"ready": True})
+        while True:
+            name, arguments = receive_order(control)
+            send_answer(control, {"done": getattr(folders, f"do_{name}")(**arguments)})
+    except EOFError:
+        return
+    except OSError as error:
+        send_answer(control, {"failed": str(error)})
+
+
+def _size_of(disk_bytes: int) -> str:
+    files = max(disk_bytes // _MIB, 16) * _FILES_A_MIB
+    return f"mode=0755,size={disk_bytes},nr_inodes={files}"
+
+
+class _SandboxFolders:
+    """Carries out orders: `do_NAME` for each."""
+
+    def __init__(self, control: socket.socket, opening: Mapping[str, Any]) -> None:
+        self._control = control
+        self._opening = opening
+        self._places: dict[str, str] = {}
+        self._prints: dict[str, dict[str, FilePrint]] = {}
+
+    def do_put(self, folder: str, files: Any, writable: bool) -> None:
+        place = self._places[folder] = f"{_SHARED if writable else _GIVEN}/{folder}"
+        os.mkdir(place)
+        write_folder(place, files)
+        self._prints[folder] = {file.path: FilePrint.of(file) for file in files}
+        owner = self._opening["owner"]
+        if writable and owner is not None:
+            os.chown(place, *owner)
+            for below, folders, names in os.walk(place):
+                for name in (*folders, *names):
+                    os.chown(os.path.join(below, name), *owner, follow_symlinks=False)
+
+    def do_run(self, **program: Any) -> None:
+        kernel.resize(_SHARED, _size_of(self._opening["disk_bytes"] + program["disk_bytes_more"]))
+        # Listed here, in the network of the machine.
+        hidden = [*self._opening["hidden"], *listeners()]
+        program |= {**self._opening, "hidden": hidden, "root": _ROOT, "places": self._places}
+        child = os.fork()
+        if child == 0:
+            _separate(self._control, program)
+        os.waitpid(child, 0)  # all that the program started ends with it
+
+    def do_read(self, folder: str, name: str, bytes_max: int) -> str | None:
+        content = read_plain(self._places[folder], name, bytes_max)
+        return None if content is None else content.decode("latin-1")
+
+    def do_changed(self, folder: str) -> list[str]:
+        changes = changes_in(self._places[folder], self._prints[folder])
+        shown = [path.encode(errors="replace").decode() for path in changes]
+        return shown[: self._opening["changes_max"]]
+
+
+def _separate(control: socket.socket, program: Mapping[str, Any]) -> None:
+    """Runs in a process between: a new PID namespace begins with the children of its maker."""
+    kernel.die_with_parent(signal.SIGKILL)
+    try:
+        kernel.unshare(kernel.NEW_NAMESPACE_MOUNT | kernel.NEW_NAMESPACES_REST)
+        tied, end = os.pipe()
+        first = os.fork()
+        if first == 0:
+            os.close(end)
+            _supervise(control, program, tied)
+        os.close(tied)
+        os.waitpid(first, 0)
+    except OSError as error:
+        send_answer(control, {"failed": str(error)})
+    finally:
+        os._exit(0)
+
+
+def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) -> NoReturn:
+    """The first process of a program's namespaces: it makes what the program sees, starts it and
+    watches it. The kernel ends all others with it."""
+    try:
+        kernel.die_with_parent(signal.SIGKILL)
+        if select.select([tied], [], [], 0)[0]:  # the parent was gone before that
+            os._exit(1)
+        kernel.set_host_name("sandbox")
+        kernel.raise_loopback(program["extra"])
+        listening = [
+            socket.create_server(
+                (address, port),
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                backlog=_CONNECTIONS_WAITING_MAX,
+            )
+            for address, port in program["listen"]
+        ]
+        make_root(program)
+        kernel.hide_memory()
+        send_answer(control, {"listening": True}, [server.fileno() for server in listening])
+        for server in listening:
+            server.close()
+        send_answer(control, {"ended": _watch(control, program)})
+    except OSError as error:
+        with suppress(OSError):
+            send_answer(control, {"failed": str(error)})
+    finally:
+        os._exit(0)
+
+
+def _watch(control: socket.socket, program: Mapping[str, Any]) -> dict[str, Any]:
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        _become(program)
+    ended, gone = os.pidfd_open(child), control.fileno()
+    status, cut = None, None
+    while status is None and cut is None:
+        left = began + program["seconds"] - time.monotonic()
+        wait_s = max(min(left, _POLL_SECONDS), 0)
+        # No order comes now: the control is readable when its other end is gone.
+        if gone in select.select([ended, gone], [], [], wait_s)[0]:
+            os._exit(1)
+        status = _reap(child)
+        if status is None and left <= 0:
+            cut = "time"
+        elif status is None and _used_bytes() > program["memory_bytes"]:
+            cut = "memory"
+    return {"status": status, "cut": cut, "seconds": time.monotonic() - began}
+
+
+def _reap(child: int) -> int | None:
+    """Wait for all that have ended. Returns the status of the child, as a shell reports it."""
+    status = None
+    with suppress(ChildProcessError):
+        while True:
+            pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == child:
+                code = os.waitstatus_to_exitcode(wait_status)
+                status = code if code >= 0 else 128 - code
+    return status
+
+
+def _become(program: Mapping[str, Any]) -> NoReturn:
+    """Becomes the program."""
+    try:
+        os.setsid()
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        processes = program["processes"] + (_OWN_PROCESSES if program["owner"] is None else 0)
+        disk_bytes = program["disk_bytes"] + program["disk_bytes_more"]
+        for limited, value in (
+            # Memory that a program may write to: what it only reserves costs nothing.
+            (resource.RLIMIT_DATA, program["memory_bytes"]),
+            (resource.RLIMIT_NPROC, processes),
+            # Of files beside the disk: it is full before.
+            (resource.RLIMIT_FSIZE, 2 * disk_bytes),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            hard = resource.getrlimit(limited)[1]
+            limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limited, (limit, limit))
+        owner = program["owner"]
+        kernel.become(*owner) if owner is not None else kernel.drop_capabilities()
+        kernel.gain_nothing_more()
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.chdir(f"{PLACE}/{program['cwd']}")
+        command = list(program["command"])
+        os.execvpe(command[0], command, dict(program["environment"]))
+    except OSError as error:
+        os.write(2, f"{error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _used_bytes() -> int:
+    """The memory of all processes of this namespace but the first. The quick sum counts shared
+    pages several times: only a small one is believed."""
+    pids = [name for name in os.listdir("/proc") if name.isdecimal() and name != "1"]
+    resident = 0
+    for pid in pids:
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
+            resident += int(file.read().split()[1]) * _PAGE_BYTES
+    if resident < _SMALL_BYTES:
+        return resident
+    proportional = 0  # with its part of the pages that it shares
+    for pid in pids:
+        with suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            pss = next((line for line in file if line.startswith(b"Pss:")), b"Pss: 0")
+            proportional += int(pss.split()[1]) * 1024
+    return proportional
+
+
+# Messages over the Unix socket between a sandbox's two ends, with open files
+
+
+def receive_order(source: socket.socket) -> Any:
+    """Raises EOFError when the other end is gone."""
+    return pickle.loads(receive(source)[0])
+
+
+def send_answer(to: socket.socket, answer: dict[str, Any], files: Sequence[int] = ()) -> None:
+    """JSON, since a program in the sandbox may have taken over this end. Raises OSError."""
+    send(to, json.dumps(answer).encode(), files)
+
+
+def send(to: socket.socket, payload: bytes, files: Sequence[int] = ()) -> None:
+    """Raises OSError."""
+    socket.send_fds(to, [len(payload).to_bytes(_LENGTH_BYTES, "big")], files)
+    to.sendall(payload)
+
+
+def receive(source: socket.socket, bytes_max: int | None = None) -> tuple[bytes, list[int]]:
+    """Raises EOFError when the other end is gone, or sends more."""
+    try:
+        header, files, _, _ = socket.recv_fds(source, _LENGTH_BYTES, _FILES_MAX)
+        header += _exactly(source, _LENGTH_BYTES - len(header)) if header else b""
+        if not header:
+            raise EOFError("the other end is gone")
+        length = int.from_bytes(header, "big")
+        if bytes_max is not None and length > bytes_max:
+            raise EOFError("the other end sends what no sandbox sends")
+        return _exactly(source, length), files
+    except ConnectionError as error:
+        raise EOFError(str(error)) from error
+
+
+def _exactly(source: socket.socket, length: int) -> bytes:
+    payload = bytearray()
+    while len(payload) < length:
+        piece = source.recv(min(length - len(payload), 1 << 20))
+        if not piece:
+            raise EOFError("the other end is gone")
+        payload += piece
+    return bytes(payload)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,402 @@
+"""What a sandbox is; the plain one, and the isolated one of which the other end is `process`.
+
+A sandbox has named folders. Files are put into a folder from outside, programs run one after
+another, and what they left is read from outside.
+"""
+
+import json
+import os
+import pickle
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Literal, Self
+
+from penstock.settings import MIB
+from penstock_jobs.benchmarks.errors import IsolationImpossible, SandboxFailed
+from penstock_jobs.benchmarks.sandbox import network, process
+from penstock_jobs.benchmarks.sandbox.folder_files import (
+    File,
+    FilePrint,
+    changes_in,
+    read_plain,
+    write_folder,
+)
+from penstock_jobs.benchmarks.sandbox.network import Relay
+from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
+
+#: The limit at which a program was ended.
+ProgramCut = Literal["time", "memory"]
+#: So many changed files are named.
+_CHANGES_MAX = 100
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class SandboxLimits:
+    """For all programs in a sandbox together."""
+
+    memory_bytes: int
+    processes: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True)
+class PathRules:
+    """What programs may see of the machine, besides its programs. All paths are absolute."""
+
+    hidden: Sequence[str] = ()
+    #: Readable though they lie in a place that is hidden by itself, such as /tmp.
+    visible: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class SandboxProgram:
+    command: Sequence[str]
+    #: Folders of the sandbox: the working directory, HOME and /tmp.
+    cwd: str
+    home: str
+    scratch: str
+    seconds: float
+    environment: Mapping[str, str] = field(repr=False)
+    #: Further folders that it sees, and whether it may write there.
+    folders: Mapping[str, bool] = field(default_factory=dict)
+    #: HOST:PORT that it may reach; nothing else.
+    addresses: Sequence[str] = ()
+    #: Disk space besides that of the sandbox's limits.
+    disk_bytes_more: int = 0
+
+
+@dataclass(frozen=True)
+class ProgramEnd:
+    #: As a shell reports it: 128 + N for the signal N. None where it was cut off.
+    status: int | None
+    cut: ProgramCut | None
+    seconds: float
+    #: The middle of a long output is left out.
+    output: str
+    #: Addresses that it dialled and that never answered.
+    unreachable: tuple[str, ...] = ()
+
+
+class Sandbox(ABC):
+    """Use as a context manager: afterwards nothing of it is left."""
+
+    @abstractmethod
+    def path(self, folder: str) -> str:
+        """Where programs find a folder."""
+
+    @abstractmethod
+    def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None:
+        """Make a folder with these files in it. Raises SandboxFailed."""
+
+    @abstractmethod
+    def run(self, program: SandboxProgram) -> ProgramEnd:
+        """Until it and all that it started have ended. Raises SandboxFailed, InvalidInput."""
+
+    @abstractmethod
+    def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
+        """A plain file that a program left; None where there is none, or a larger one."""
+
+    @abstractmethod
+    def changed(self, folder: str) -> list[str]:
+        """The paths of files that differ from what was put into the folder."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class Excerpt:
+    """The beginning and the end of an output, whatever its length."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._half = bytes_max // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def add(self, piece: bytes) -> None:
+        self._total += len(piece)
+        space = max(self._half - len(self._head), 0)
+        self._head += piece[:space]
+        self._tail += piece[space:][-self._half :]
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    def text(self) -> str:
+        tail = self._tail[-self._half :]
+        left_out = self._total - len(self._head) - len(tail)
+        middle = f"\n… {left_out} bytes left out …\n".encode() if left_out > 0 else b""
+        return (bytes(self._head) + middle + bytes(tail)).decode(errors="replace")
+
+
+_START_LIMITED = """
+import os, resource, sys
+limit = int(sys.argv[1])
+hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+class PlainSandbox(Sandbox):
+    """A folder. Programs run as the caller does, and see what the caller sees. Time and output are
+    bounded, and the memory of each process. What leaves its process group outlives it."""
+
+    def __init__(self, limits: SandboxLimits, output_bytes_max: int) -> None:
+        self._limits = limits
+        self._output_bytes_max = output_bytes_max
+        self._folder = Path(mkdtemp(prefix="penstock-bench-")).resolve()
+        self._prints: dict[str, dict[str, FilePrint]] = {}
+
+    def path(self, folder: str) -> str:
+        return str(self._folder / folder)
+
+    def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None:
+        try:
+            Path(self.path(folder)).mkdir()
+            write_folder(self.path(folder), files)
+        except OSError as error:
+            raise SandboxFailed(why=str(error)) from error
+        self._prints[folder] = {file.path: FilePrint.of(file) for file in files}
+
+    def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
+        return read_plain(self.path(folder), name, bytes_max)
+
+    def changed(self, folder: str) -> list[str]:
+        return changes_in(self.path(folder), self._prints[folder])[:_CHANGES_MAX]
+
+    def run(self, program: SandboxProgram) -> ProgramEnd:
+        limited = [sys.executable, "-ISc", _START_LIMITED, str(self._limits.memory_bytes)]
+        began = time.monotonic()
+        child = subprocess.Popen(
+            [*limited, *program.command],
+            cwd=self.path(program.cwd),
+            env={**program.environment, "TMPDIR": self.path(program.scratch)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        excerpt = Excerpt(self._output_bytes_max)
+        reading = threading.Thread(target=_read_output, args=[child, excerpt], daemon=True)
+        reading.start()
+        status: int | None = None
+        cut: ProgramCut | None = None
+        try:
+            code = child.wait(program.seconds)
+            status = code if code >= 0 else 128 - code
+        except subprocess.TimeoutExpired:
+            cut = "time"
+        finally:
+            seconds = time.monotonic() - began
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            reading.join(timeout=1.0)  # what left the group may still hold the pipe
+        return ProgramEnd(status, cut, seconds, excerpt.text())
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _read_output(child: subprocess.Popen[bytes], excerpt: Excerpt) -> None:
+    assert child.stdout is not None
+    with child.stdout as output:
+        while piece := os.read(output.fileno(), _READ_BYTES):
+            excerpt.add(piece)
+
+
+# The isolated sandbox
+
+#: Whom programs run as where this process is root; no files are theirs.
+_NOBODY = 65534
+_OPEN_SECONDS_MAX = 30.0
+#: A program that its sandbox does not end within its time is ended from here.
+_GRACE_SECONDS = 30.0
+_ANSWER_BYTES_MAX = 16 * MIB
+
+
+class IsolatedSandbox(Sandbox):
+    """In namespaces of its own. Raises IsolationImpossible."""
+
+    def __init__(self, limits: SandboxLimits, views: PathRules, output_bytes_max: int) -> None:
+        if sys.platform != "linux":
+            raise IsolationImpossible(why=f"it needs Linux, and this is {sys.platform}")
+        self._output_bytes_max = output_bytes_max
+        self._control, theirs = socket.socketpair()
+        self._output, output = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(output, True)
+        with theirs:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", process.__name__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
+                cwd="/",
+                start_new_session=True,
+            )
+        os.close(output)
+        try:
+            self._open(limits, views)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, limits: SandboxLimits, views: PathRules) -> None:
+        root = os.geteuid() == 0
+        self._control.settimeout(_OPEN_SECONDS_MAX)
+        opening = asdict(limits) | {
+            "owner": (_NOBODY, _NOBODY) if root else None,
+            "hidden": hidden_places(views.hidden),
+            "visible": [*own_programs(), *(os.path.realpath(path) for path in views.visible)],
+            "changes_max": _CHANGES_MAX,
+        }
+        try:
+            self._send(opening)
+            self._answer("unshared")
+            # Users have the same numbers on both sides; there are no others.
+            process_folder = Path(f"/proc/{self._child.pid}")
+            nobody = f"{_NOBODY} {_NOBODY} 1\n" if root else ""
+            if not root:
+                (process_folder / "setgroups").write_text("deny")
+            for name, number in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
+                (process_folder / name).write_text(f"{number} {number} 1\n{nobody}")
+            self._send("mapped")
+            self._answer("ready")
+        except (OSError, SandboxFailed) as error:
+            why = error.facts["why"] if isinstance(error, SandboxFailed) else error
+            raise IsolationImpossible(why=why) from error
+
+    def path(self, folder: str) -> str:
+        return f"{PLACE}/{folder}"
+
+    def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None:
+        self._order("put", folder=folder, files=list(files), writable=writable)
+
+    def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
+        content = self._order("read", folder=folder, name=name, bytes_max=bytes_max)
+        return None if content is None else str(content).encode("latin-1")
+
+    def changed(self, folder: str) -> list[str]:
+        paths: list[str] = self._order("changed", folder=folder)
+        return paths
+
+    def run(self, program: SandboxProgram) -> ProgramEnd:
+        forwards = network.plan(program.addresses)
+        facts = asdict(program) | {
+            "listen": [(forward.listen, forward.port) for forward in forwards.all],
+            "names": forwards.names,
+            "extra": list(forwards.extra),
+        }
+        self._send(("run", facts))
+        excerpt = Excerpt(self._output_bytes_max)
+        deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
+        relay: Relay | None = None
+        try:
+            _, sockets = self._await("listening", deadline, excerpt)
+            if sockets:
+                relay = Relay(forwards.all, [socket.socket(fileno=number) for number in sockets])
+            ended = self._await("ended", deadline, excerpt)[0]["ended"]
+            self._await("done", deadline, excerpt)
+        finally:
+            if relay is not None:
+                relay.close()
+            while self._read_output(excerpt):
+                pass  # what was written before the end
+        unreachable = relay.unreachable if relay is not None else ()
+        return ProgramEnd(**ended, output=excerpt.text(), unreachable=unreachable)
+
+    def _await(
+        self, name: str, deadline: float, excerpt: Excerpt
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Wait for an answer and read the program's output meanwhile."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(self._output, selectors.EVENT_READ)
+            while (left := deadline - time.monotonic()) > 0:
+                ready = [key.fileobj for key, _ in selector.select(left)]
+                if self._output in ready and not self._read_output(excerpt):
+                    selector.unregister(self._output)
+                if self._control in ready:
+                    return self._answer(name)
+        raise SandboxFailed(why="it did not end a program within its time")
+
+    def _read_output(self, excerpt: Excerpt) -> bool:
+        with suppress(BlockingIOError):
+            if piece := os.read(self._output, _READ_BYTES):
+                excerpt.add(piece)
+                return True
+        return False
+
+    def _order(self, order: str, /, **arguments: Any) -> Any:
+        self._send((order, arguments))
+        return self._answer("done")[0]["done"]
+
+    def _send(self, order: object) -> None:
+        try:
+            process.send(self._control, pickle.dumps(order))
+        except OSError as error:
+            raise SandboxFailed(why=f"it is gone ({error})") from error
+
+    def _answer(self, name: str) -> tuple[dict[str, Any], list[int]]:
+        """Raises SandboxFailed for any other answer."""
+        try:
+            payload, files = process.receive(self._control, _ANSWER_BYTES_MAX)
+        except (EOFError, TimeoutError) as error:
+            raise SandboxFailed(why=f"it is gone ({error})") from error
+        answer: dict[str, Any] = json.loads(payload)
+        if name not in answer:
+            raise SandboxFailed(why=answer.get("failed", f"it answered {answer}"))
+        return answer, files
+
+    def close(self) -> None:
+        self._control.close()  # ends the process, and whatever runs in it
+        try:
+            self._child.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        os.close(self._output)
+
+
+@cache
+def check_isolation() -> None:
+    """Once a process: open a sandbox and run a program in it. Raises IsolationImpossible."""
+    limits = SandboxLimits(memory_bytes=1 << 30, processes=16, disk_bytes=1 << 20)
+    with IsolatedSandbox(limits, PathRules(), 4096) as sandbox:
+        for folder in ("cwd", "home", "scratch"):
+            sandbox.put(folder, [], writable=True)
+        program = SandboxProgram(
+            ["sh", "-c", "exit 0"], "cwd", "home", "scratch", 20.0, {"PATH": os.defpath},
+            {"cwd": True},
+        )  # fmt: skip
+        try:
+            ended = sandbox.run(program)
+        except SandboxFailed as error:
+            raise IsolationImpossible(why=error.facts["why"]) from error
+    if ended.status != 0:
+        why = f"a program in a sandbox ended with {ended.status or ended.cut}: {ended.output[:500]}"
+        raise IsolationImpossible(why=why)

@@ -1,0 +1,267 @@
+"""The stages that make a candidate of sessions: rewards, shard, train, register."""
+
+from dataclasses import asdict, replace
+from importlib.resources import files
+from pathlib import Path
+
+from penstock.checkpoints.digests import text_digest
+from penstock.checkpoints.registration import find, register
+from penstock.clock import SECOND_US
+from penstock.http.address import HttpAddress
+from penstock.lake.catalog import content_snap, name_snap, pinned
+from penstock.lake.query import OwnQuery
+from penstock.settings import without_secrets
+from penstock.shards.manifest import folder_of
+from penstock_jobs.loop.cycles import database_now, encoded_inputs
+from penstock_jobs.loop.loop_file import CycleStart, token_of
+from penstock_jobs.loop.settings import LoopSettings
+from penstock_jobs.loop.stage import (
+    CycleOver,
+    Stage,
+    StageAnswer,
+    StageContext,
+    StageDone,
+    StageFacts,
+    StageWaits,
+)
+from penstock_jobs.loop.tables import loop_cycle
+from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, Trainer, TrainingTask
+from penstock_jobs.rewards import runs
+from penstock_jobs.shards.build import build_shard
+
+_FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
+_FRESH_VIEWS = frozenset({"outcomes", "sessions"})
+#: An answer of a trainer, and the wait for one by HTTP.
+_ANSWER_BYTES_MAX = 64 * 1024
+_ANSWER_SECONDS_MAX = 60.0
+#: The longest pause until it is asked again, also where it asks for more.
+_PAUSE_SECONDS_MAX = 300.0
+
+
+class RewardsStage(Stage):
+    """Computes the rewards of new sessions, and begins the cycle once there are enough of them.
+
+    Until then it runs again and again; each time it computes only what changed or matured. When
+    the cycle begins, a snapshot fixes which sessions it is about.
+    """
+
+    name = "rewards"
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        cycles, columns = context.claim.cycles, loop_cycle.c
+        is_earlier = columns.number < context.cycle.number
+        begun = cycles.newest(is_earlier, columns.began_at.is_not(None))
+        # The newest that made a checkpoint, promoted or not.
+        trained = cycles.newest(is_earlier, columns.checkpoint.is_not(None))
+        return {
+            "channel": context.loop.channel,
+            "definition": context.loop.load_definition().version,
+            "start": asdict(context.loop.start),
+            "scored_after_us": trained.results()[self.name]["scored_at_us"] if trained else 0,
+            "began_before_us": begun.began_at if begun else None,
+        }
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        lake, loop = context.lake, context.loop
+        definition = loop.load_definition()
+        with context.executor() as executor:
+            report = runs.run(lake, executor, runs.RunRequest(definition))
+        # The channel first: the snap may then hold sessions of its checkpoint that came later, but
+        # never lacks any.
+        checkpoint = context.channel().checkpoint
+        if checkpoint is None:
+            return StageWaits(f"nothing is promoted to {loop.channel} yet")
+        snap = content_snap(lake.database)
+        with pinned(lake.database, snap, renewed=True):
+            facts = {
+                "checkpoint": checkpoint, "version": definition.version,
+                "after_us": inputs["scored_after_us"],
+            }  # fmt: skip
+            query = OwnQuery(_FRESH_SQL.read_text(encoding="utf-8"), _FRESH_VIEWS, facts)
+            [fresh] = lake.query(query, as_of=snap, tenant=context.tenant).arrow().to_pylist()
+            began_us, now_us = inputs["began_before_us"], database_now(lake.database)
+            waits_for = missing_for_start(loop.start, fresh["tokens"], checkpoint, began_us, now_us)
+            if waits_for is not None:
+                return StageWaits(waits_for)
+            name = f"loop-{context.label}-{context.cycle.number:04d}"
+            note = f"what {context.occasion} is about"
+            snapshot = name_snap(lake.database, name, name, snap, note)
+        return StageDone(
+            {
+                "snapshot": snapshot,
+                "scored_at_us": report.as_of_us,
+                **fresh,
+                "computed": report.sessions,
+            },
+            {"parent": checkpoint, "began_at": context.claim.at},
+            f"{fresh['tokens']} fresh scored tokens of {fresh['sessions']} sessions from"
+            f" {checkpoint}",
+        )
+
+
+def missing_for_start(
+    start: CycleStart, tokens: int, checkpoint: str, began_before_us: int | None, now_us: int
+) -> str | None:
+    """What a cycle waits for; None where it begins. `tokens` are the fresh ones, and the cycle
+    before began at `began_before_us`."""
+    reasons = []
+    if start.tokens is not None:
+        if tokens >= start.tokens:
+            return None
+        reasons.append(
+            f"{tokens} of {start.tokens} fresh scored tokens from {checkpoint} are there"
+        )
+    if start.every_s is not None:
+        left_s = 0.0
+        if began_before_us is not None:
+            left_s = start.every_s - (now_us - began_before_us) / SECOND_US
+        if left_s <= 0:
+            return None
+        reasons.append(f"{left_s:.0f} s are left of the schedule")
+    return ", or ".join(reasons)
+
+
+class ShardStage(Stage):
+    """Builds the shard, from the snapshot that the cycle is about."""
+
+    name = "shard"
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        recipe = context.loop.load_recipe()
+        return {
+            "recipe": recipe.canonical,
+            "query": recipe.query,
+            "snapshot": context.results["rewards"]["snapshot"],
+            "parent": context.parent,
+        }
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        loop = context.loop
+        recipe = replace(loop.load_recipe(), as_of=inputs["snapshot"])
+        with context.executor() as executor:
+            manifest = build_shard(context.lake, executor, recipe, tenant=context.tenant).manifest
+        counted_from, counts = manifest.counted_from, manifest.counts
+        if loop.counted == "channel" and counted_from != context.parent:
+            why = (
+                f"as of the snapshot {loop.channel} was at {counted_from}, and is at"
+                f" {context.parent} since: the sessions are not the ones that this cycle is about"
+            )
+            return CycleOver("refused", why)
+        result = {
+            "shard": manifest.id,
+            "samples": counts.samples,
+            "tokens": counts.tokens,
+            "trainable": counts.trainable,
+            "excluded": dict(counts.excluded),
+            "counted_from": counted_from,
+        }
+        summary = f"{counts.samples} samples, {counts.trainable} tokens to train on"
+        return StageDone(result, summary=f"{manifest.id} with {summary}")
+
+
+class TrainStage(Stage):
+    """Lets the trainer make the next checkpoint of the parent and the shard."""
+
+    name = "train"
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        parent = find(context.lake.database, context.tenant, context.parent)
+        shard = context.results["shard"]["shard"]
+        trainer = context.loop.trainer
+        place = {"url": trainer.url} if trainer.command is None else {"command": trainer.command}
+        return place | {
+            "shard": shard,
+            "shard_folder": _address(context.lake.settings.store_url, folder_of(shard)),
+            "parent": parent.name,
+            "parent_uri": parent.uri,
+            "parent_digest": parent.digest,
+            "checkpoint": context.candidate,
+        }
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        facts = {name: value for name, value in inputs.items() if name not in ("url", "command")}
+        facts |= {
+            "lake": without_secrets(context.lake.settings.store_url),
+            "loop": context.loop.name,
+            "cycle": context.cycle.number,
+        }
+        # The key begins with the checkpoint's name, for people who read it.
+        _, digest = encoded_inputs(inputs)
+        suffix = text_digest(f"{context.tenant}\0{digest}").removeprefix("sha256:")
+        task = TrainingTask(
+            key=f"{inputs['checkpoint']}-{suffix}",
+            attempt=context.claim.epoch,
+            limit_s=context.loop.trainer.limit_s,
+            facts=facts,
+        )
+        trained = _open_trainer(context).train(task, context.claim.lost)
+        result = {
+            "uri": trained.uri, "digest": trained.digest, "form": trained.form,
+            "note": trained.note,
+        }  # fmt: skip
+        return StageDone(result, summary=f"{trained.uri}, {trained.digest}")
+
+
+def _open_trainer(context: StageContext) -> Trainer:
+    """Raises InvalidInput."""
+    settings, loop, trainer = context.lake.settings, context.loop, context.loop.trainer
+    if trainer.command is not None:
+        folder = trainer.output or settings.data / "loops" / context.label
+        return CommandTrainer(
+            command=loop.here(trainer.command),
+            directory=loop.directory,
+            folder=folder.absolute() / f"cycle-{context.cycle.number:04d}",
+            data=settings.data,
+            answer_bytes_max=_ANSWER_BYTES_MAX,
+        )
+    assert trainer.url is not None
+    of_loop = settings.room(LoopSettings)
+    return HttpTrainer(
+        address=HttpAddress.of(trainer.url, "The address of the trainer"),
+        token=token_of(trainer.token_env),
+        seconds_max=_ANSWER_SECONDS_MAX,
+        bytes_max=_ANSWER_BYTES_MAX,
+        pace=Pace(
+            of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, of_loop.loop_trainer_silence_seconds
+        ),
+    )
+
+
+def _address(store_url: str, folder: str) -> str:
+    """A path where the store is files of this machine, else an address."""
+    if store_url.startswith("file://"):
+        return str(Path(store_url.removeprefix("file://")) / folder)
+    base, _, options = store_url.partition("?")
+    return f"{base.rstrip('/')}/{folder}" + (f"?{options}" if options else "")
+
+
+class RegisterStage(Stage):
+    """Registers what the trainer made. Files that can be read must have its digest."""
+
+    name = "register"
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        return {
+            **context.results["train"],
+            "name": context.candidate,
+            "parent": context.parent,
+            "shard": context.results["shard"]["shard"],
+        }
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        checkpoint = register(
+            context.lake.database,
+            context.lake.settings,
+            tenant=context.tenant,
+            name=inputs["name"],
+            uri=inputs["uri"],
+            digest=inputs["digest"],
+            actor=context.actor,
+            parent=inputs["parent"],
+            form=inputs["form"],
+            shards=[inputs["shard"]],
+            note=inputs["note"] or context.occasion,
+        )
+        name, checked = checkpoint.name, checkpoint.checked
+        result = {"checkpoint": name, "digest": checkpoint.digest, "checked": checked}
+        return StageDone(result, {"checkpoint": name}, f"{name}, {checked}")

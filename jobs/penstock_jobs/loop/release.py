@@ -1,0 +1,433 @@
+"""The stages that bring the candidate into its channel: bench, gate, promote; and those that look
+at live metrics there: canary, watch. One runner at a time looks."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from penstock.channels.change import Change
+from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
+from penstock.channels.history import channel_changes
+from penstock.channels.judgement import judge
+from penstock.channels.promotion import Promotion, promote, set_policy
+from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
+from penstock.checkpoints.errors import StateRefused
+from penstock.clock import SECOND_US
+from penstock.database.leases import leased
+from penstock.errors import InvalidInput, one_line
+from penstock.gate.errors import GateRefused
+from penstock.gate.policy import CanarySteps, EvidenceRules
+from penstock.lake.settings import LakeSettings
+from penstock_jobs.benchmarks.run import (
+    ChooseAttempts,
+    PlannedAttempt,
+    RunOptions,
+    UntilDecided,
+    register_suite,
+    run_suite,
+)
+from penstock_jobs.benchmarks.suite import read_suite
+from penstock_jobs.canary.live_metrics import COLUMNS
+from penstock_jobs.canary.settings import CanarySettings
+from penstock_jobs.canary.watch import WatchRound, gate, lease_of, step_once, watch_once
+from penstock_jobs.loop.cycles import database_now
+from penstock_jobs.loop.loop_file import BenchSection, LoopFile, environment_of
+from penstock_jobs.loop.stage import (
+    CycleOver,
+    Stage,
+    StageAnswer,
+    StageContext,
+    StageDone,
+    StageFacts,
+    StageWaits,
+)
+from penstock_jobs.rewards import runs
+from penstock_jobs.rewards.definition import (
+    DEFAULT,
+    Definition,
+    find_definition,
+    parse_definition,
+    shipped,
+)
+from penstock_jobs.rewards.due_sessions import definition_known_as
+
+#: The part of the policy's `max_age` after which an attempt is made anew: it would be too old by
+#: the time when the gate is asked.
+_SHARE_OF_AGE = 0.9
+_NOT_NOW = (ChannelPinned, GateRefused, PromotionConflict, StateRefused)
+_REFUSALS = (AlreadyServing, *_NOT_NOW)
+_REASON_CHARS_MAX = 1_000
+_OWNER_CHARS_MAX = 64
+
+
+class BenchStage(Stage):
+    """Lets the agent attempt the suites with the parent and with the candidate, for the gate to
+    compare. Known attempts are not made again, unless they are too old for the gate."""
+
+    name = "bench"
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        suites = [
+            {
+                "suite": suite.name,
+                "version": suite.version,
+                "agent": bench.agent,
+                "serving": bench.serving,
+                "attempts": bench.attempts,
+                "until_decided": bench.until_decided,
+                "isolated": bench.isolation,
+            }
+            for bench in context.loop.bench
+            for suite in (read_suite(bench.suite),)
+        ]
+        checkpoint = context.results["register"]["checkpoint"]
+        return {"suites": suites, "checkpoint": checkpoint, "parent": context.parent}
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        _apply_policy(context)
+        counts: dict[str, dict[str, int]] = {}
+        for bench in context.loop.bench:
+            suite = read_suite(bench.suite).name
+            for checkpoint in (inputs["parent"], inputs["checkpoint"]):
+                until_decided = bench.until_decided and checkpoint == inputs["checkpoint"]
+                attempts = _attempt(context, bench, checkpoint, until_decided=until_decided)
+                counts.setdefault(suite, {})[checkpoint] = attempts
+        summary = "; ".join(
+            f"{suite}: " + ", ".join(f"{count} of {name}" for name, count in of_suite.items())
+            for suite, of_suite in counts.items()
+        )
+        return StageDone({"attempts": counts}, summary=f"attempts at {summary}")
+
+
+def _attempt(
+    context: StageContext, bench: BenchSection, checkpoint: str, *, until_decided: bool
+) -> int:
+    """How many attempts of the checkpoint are there afterwards."""
+    database, suite = context.lake.database, read_suite(bench.suite)
+    register_suite(database, context.tenant, suite)
+    scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
+    if until_decided:
+        choose: ChooseAttempts = UntilDecided(database, scope, context.loop.channel)
+    else:
+        # They are chosen once: attempts that get too old while others are made do not keep the
+        # run going for ever.
+        policy = context.policy()
+        rules = policy.evidence if policy is not None else EvidenceRules()
+        planned = missing_attempts(
+            attempts_of(database, scope),
+            [task.name for task in suite.tasks],
+            bench.attempts or suite.attempts,
+            oldest_accepted_us(rules.max_age_s, database_now(database)),
+        )
+        choose = lambda _known: planned  # noqa: E731
+    options = RunOptions(
+        agent=context.loop.here(bench.agent),
+        serving=bench.serving and bench.serving.replace("{checkpoint}", checkpoint),
+        attempts=bench.attempts,
+        environment=environment_of(bench.pass_env),
+        isolated=bench.isolation,
+        hidden=tuple(map(str, bench.hidden)),
+        visible=tuple(map(str, bench.visible)),
+    )
+    with context.executor() as executor:
+        report = run_suite(
+            context.lake, executor, suite, checkpoint, options, tenant=context.tenant, choose=choose
+        )
+    return report.made + report.known
+
+
+def oldest_accepted_us(max_age_s: int | None, now_us: int) -> int | None:
+    """Attempts from before are too old. None: no attempt is."""
+    if max_age_s is None:
+        return None
+    return now_us - round(_SHARE_OF_AGE * max_age_s * SECOND_US)
+
+
+def missing_attempts(
+    known: Sequence[RecordedAttempt], tasks: Collection[str], attempts: int, oldest_us: int | None
+) -> list[PlannedAttempt]:
+    """Which attempts to make, the tasks with the fewest first.
+
+    An attempt that is too old stays, and others are made beside it under the next numbers. Age
+    alone decides, never a score: nobody gets a second chance for bad luck.
+    """
+    numbers: dict[str, set[int]] = {task: set() for task in tasks}
+    fresh = dict.fromkeys(tasks, 0)
+    for record in known:
+        if record.result.task in numbers:
+            numbers[record.result.task].add(record.result.attempt)
+            fresh[record.result.task] += oldest_us is None or record.scored_at >= oldest_us
+    planned = []
+    for count in range(attempts):
+        for task in tasks:
+            if fresh[task] <= count:
+                number = next(n for n in range(len(numbers[task]) + 1) if n not in numbers[task])
+                numbers[task].add(number)
+                planned.append(PlannedAttempt(number, task))
+    return planned
+
+
+def _apply_policy(context: StageContext) -> None:
+    """Give the channel the policy that the loop file names, if any. The same one is no change."""
+    if context.loop.policy is not None:
+        set_policy(
+            context.lake.database,
+            tenant=context.tenant,
+            channel=context.loop.channel,
+            text=context.loop.policy,
+            reason=f"the policy of the loop {context.loop.name}",
+            actor=context.actor,
+        )
+
+
+class GateStage(Stage):
+    """Asks the gate. Only PASS goes on; all else leaves the channel alone, and says why."""
+
+    name = "gate"
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        _apply_policy(context)
+        return {
+            "checkpoint": context.results["register"]["checkpoint"],
+            "parent": context.parent,
+            "policy": context.channel().policy,
+            "attempts": context.results["bench"]["attempts"],
+            "full": context.loop.canary is None,
+        }
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        database, channel = context.lake.database, context.loop.channel
+        version = context.channel().version
+        checkpoint, full = inputs["checkpoint"], inputs["full"]
+        verdict = judge(database, context.tenant, channel, checkpoint, full=full)
+        reasons = [str(reason) for reason in verdict.document.get("why", [])]
+        result = {
+            "outcome": verdict.outcome,
+            "verdict": verdict.id,
+            "why": reasons,
+            "document": verdict.document,
+            "channel_version": version,
+        }
+        if verdict.outcome == "PASS":
+            return StageDone(result, summary=f"PASS, {verdict.id}")
+        why = f"the gate says {verdict.outcome} of {verdict.checkpoint}: {'; '.join(reasons)}"
+        # ERROR says nothing about the checkpoint: a person has to look at the evidence.
+        return CycleOver("failed" if verdict.outcome == "ERROR" else "refused", why, result)
+
+
+class PromoteStage(Stage):
+    """Points the channel at the candidate, or tries it on a part of the traffic. The gate judges
+    once more, and the channel must still be at the parent."""
+
+    name = "promote"
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        verdict = context.results["gate"]
+        share = None
+        if (canary := context.loop.canary) is not None:
+            share = canary.share
+            if share is None:
+                policy = context.policy()
+                if policy is None:
+                    why = "the channel has no policy"
+                    raise InvalidInput(what="[canary] without a share", why=why)
+                share = (policy.canary or CanarySteps()).steps[0]
+        return {
+            "checkpoint": context.results["register"]["checkpoint"],
+            "parent": context.parent,
+            "verdict": verdict["verdict"],
+            "channel_version": verdict["channel_version"],
+            "share": share,
+        }
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        database, share = context.lake.database, inputs["share"]
+        if (change := _earlier_promotion(context, inputs["channel_version"])) is not None:
+            return _promoted(change)
+        state = context.channel()
+        if state.canary is not None:
+            return CycleOver("refused", f"the canary {state.canary} is tried on {state.name}")
+        promotion = Promotion(
+            tenant=context.tenant,
+            channel=context.loop.channel,
+            checkpoint=inputs["checkpoint"],
+            reason=context.occasion,
+            actor=context.actor,
+            expect=inputs["parent"],
+            expect_version=state.version,
+            share=share,
+        )
+        try:
+            verdict_of = gate(database, context.tenant, share is None)
+            return _promoted(promote(database, promotion, verdict_of))
+        except _REFUSALS as error:
+            # A runner that had this stage before may have been faster by now.
+            if (change := _earlier_promotion(context, inputs["channel_version"])) is not None:
+                return _promoted(change)
+            state = context.channel()
+            same = (state.checkpoint, state.canary) == (inputs["parent"], None)
+            if isinstance(error, PromotionConflict) and same:
+                # Another version with the same checkpoint: a new policy.
+                return StageWaits(one_line(error))
+            return CycleOver("refused", one_line(error))
+
+
+def _earlier_promotion(context: StageContext, version: int) -> Change | None:
+    """The change that a try before this one made, whatever became of it since."""
+    database, channel = context.lake.database, context.loop.channel
+    for change in channel_changes(database, context.tenant, channel, after=version):
+        promoted = change.action in ("promote", "canary")
+        if promoted and context.candidate in (change.checkpoint, change.canary):
+            return change
+    return None
+
+
+def _promoted(change: Change) -> StageDone:
+    part = "" if change.canary is None else f", as a canary on {change.canary_share:g}"
+    summary = f"{change.channel} version {change.version}{part}"
+    return StageDone({"version": change.version, "verdict": change.verdict}, summary=summary)
+
+
+class CanaryStage(Stage):
+    """Gives the canary more traffic, step by step, until it has all, or was taken back."""
+
+    name = "canary"
+
+    def is_part_of(self, loop: LoopFile) -> bool:
+        return loop.canary is not None
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        return {
+            "checkpoint": context.candidate,
+            "parent": context.parent,
+            "version": context.results["promote"]["version"],
+        }
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        if (end := _canary_end(context, inputs)) is not None:
+            return end
+        step = _look(context)
+        if step.did == "looked":
+            channel, actor = context.loop.channel, context.actor
+            try:
+                step = step_once(context.lake, context.tenant, channel, actor=actor)
+            except _NOT_NOW as error:
+                step = WatchRound("refused", one_line(error))
+        if (end := _canary_end(context, inputs)) is not None:
+            return end
+        limit_s = context.loop.canary.limit_s if context.loop.canary is not None else None
+        if limit_s is not None and context.seconds_in_stage() >= limit_s:
+            return _take_back(context, inputs, step.why)
+        return StageWaits(step.why, _look_seconds(context))
+
+
+def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None:
+    """None while the candidate is the canary."""
+    state = context.channel()
+    if state.checkpoint == context.candidate:
+        summary = f"{context.candidate} has all traffic"
+        return StageDone({"version": state.version}, summary=summary)
+    if state.canary == context.candidate:
+        return None
+    return CycleOver("rolled_back", _why_gone(context, inputs["version"]))
+
+
+def _take_back(context: StageContext, inputs: StageFacts, why: str) -> StageAnswer:
+    reason = f"the canary {context.candidate} was not decided in time: {why}"
+    request = Rollback(
+        tenant=context.tenant,
+        channel=context.loop.channel,
+        reason=reason[:_REASON_CHARS_MAX],
+        actor=context.actor,
+        expect_version=context.channel().version,
+    )
+    try:
+        roll_back(context.lake.database, request)
+    except PromotionConflict as error:
+        return StageWaits(one_line(error))
+    return _canary_end(context, inputs) or StageWaits(why)
+
+
+class WatchStage(Stage):
+    """Looks at what was promoted for a while, and takes it back where live metrics say so."""
+
+    name = "watch"
+
+    def is_part_of(self, loop: LoopFile) -> bool:
+        return loop.watch_s is not None
+
+    def inputs(self, context: StageContext) -> StageFacts:
+        before = context.results.get("canary", context.results["promote"])
+        return {
+            "checkpoint": context.candidate,
+            "version": before["version"],
+            "for_s": context.loop.watch_s,
+        }
+
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        why = ""
+        if context.channel().checkpoint == context.candidate:
+            why = _look(context).why
+        state = context.channel()
+        if state.checkpoint != context.candidate:
+            return CycleOver("rolled_back", _why_gone(context, inputs["version"]))
+        left_s = inputs["for_s"] - context.seconds_in_stage()
+        if left_s <= 0:
+            return StageDone({"version": state.version, "last": why}, summary=why)
+        waits = f"{context.candidate} is watched for {left_s:.0f} s more: {why}"
+        return StageWaits(waits, min(left_s, _look_seconds(context)))
+
+
+def _look_seconds(context: StageContext) -> float:
+    return context.lake.settings.room(CanarySettings).canary_look_seconds
+
+
+def _look(context: StageContext) -> WatchRound:
+    """A round of the watcher, which rolls back a checkpoint that is worse.
+
+    Does nothing while a watcher beside the loop looks. First computes the rewards that the metrics
+    need: nobody else may compute them. Raises PromotionConflict, DatabaseUnreachable, and what
+    computing rewards raises.
+    """
+    lake, channel = context.lake, context.loop.channel
+    name = lease_of(context.tenant, channel)
+    owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
+    with leased(lake.database, name, owner, lake.settings.room(LakeSettings).lease_seconds) as mine:
+        if not mine:
+            return WatchRound("nothing", "another watcher is looking at this moment")
+        if definitions := list(_definitions(context)):
+            with context.executor() as executor:
+                for definition in definitions:
+                    runs.run(lake, executor, runs.RunRequest(definition))
+        return watch_once(lake, context.tenant, channel)
+
+
+def _definitions(context: StageContext) -> Iterator[Definition]:
+    """Each definition that a live metric of the policy needs, once. The look complains of unknown
+    ones."""
+    policy = context.policy()
+    names = [
+        metric.definition or DEFAULT
+        for metric in (policy.live if policy is not None else ())
+        if metric.definition or metric.metric not in COLUMNS
+    ]
+    mine = context.loop.load_definition()
+    for name in dict.fromkeys(names):
+        if name in (mine.name, mine.version):
+            yield mine
+            continue
+        try:
+            known = definition_known_as(context.lake.database, name)
+        except InvalidInput:
+            if name in shipped():
+                yield find_definition(name)
+        else:
+            yield parse_definition(known.text, known.name)
+
+
+def _why_gone(context: StageContext, version: int) -> str:
+    """Why a channel is no longer at what the loop promoted, by the first change that took it."""
+    database, channel = context.lake.database, context.loop.channel
+    for change in channel_changes(database, context.tenant, channel, after=version):
+        if context.candidate not in (change.checkpoint, change.canary):
+            return f"{change.action} by {change.actor}: {change.reason}"
+    return "nobody said why"

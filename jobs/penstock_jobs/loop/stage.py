@@ -1,0 +1,130 @@
+"""A stage of a cycle: what it works with, and how it can end.
+
+A stage may be killed anywhere and run again, here or elsewhere, with the same inputs: what it did
+before counts, and is not done twice.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.clock import SECOND_US
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import Executor, open_executor
+from penstock.gate.policy import Policy, parse
+from penstock.lake.lake import Lake
+from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
+from penstock_jobs.loop.loop_file import LoopFile
+
+#: What can be written as JSON.
+StageFacts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StageDone:
+    """The next stage may begin."""
+
+    result: StageFacts
+    #: Columns of the cycle that are known now.
+    of_cycle: StageFacts = field(default_factory=dict)
+    #: In a few words, for people.
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class StageWaits:
+    """Nothing is wrong: the stage runs again after the pause, or after that of the settings."""
+
+    why: str
+    pause_s: float | None = None
+
+
+@dataclass(frozen=True)
+class CycleOver:
+    """The cycle ends here; the later stages are not run."""
+
+    outcome: CycleOutcome
+    why: str
+    result: StageFacts = field(default_factory=dict)
+
+
+StageAnswer = StageDone | StageWaits | CycleOver
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageContext:
+    """What a stage works with."""
+
+    lake: Lake
+    loop: LoopFile
+    tenant: str
+    #: As it was when this stage was claimed.
+    cycle: Cycle
+    claim: StageClaim
+
+    @cached_property
+    def results(self) -> Mapping[str, StageFacts]:
+        """The results of the stages before, by their names."""
+        return self.cycle.results()
+
+    @property
+    def parent(self) -> str:
+        """The checkpoint that served when the cycle began."""
+        assert self.cycle.parent is not None
+        return self.cycle.parent
+
+    @property
+    def candidate(self) -> str:
+        """The name of the checkpoint that the cycle makes."""
+        return f"{self.loop.name}-{self.cycle.number:04d}"
+
+    @property
+    def label(self) -> str:
+        """The loop's name, where names of all tenants stand beside each other."""
+        tenant = "" if self.tenant == TENANT_DEFAULT else f"@{self.tenant}"
+        return f"{self.loop.name}{tenant}"
+
+    @property
+    def actor(self) -> str:
+        return f"loop-{self.loop.name}"
+
+    @property
+    def occasion(self) -> str:
+        """For reasons and notes."""
+        return f"cycle {self.cycle.number} of the loop {self.loop.name}"
+
+    def executor(self) -> AbstractContextManager[Executor]:
+        return open_executor(self.lake.settings)
+
+    def channel(self) -> ChannelState:
+        return channel_state(self.lake.database, self.tenant, self.loop.channel)
+
+    def policy(self) -> Policy | None:
+        """The gate policy of the channel."""
+        text = policy_of(self.lake.database, self.channel())
+        return None if text is None else parse(text, f"the policy of {self.loop.channel}")
+
+    def seconds_in_stage(self) -> float:
+        """Since the first claim of this stage in this cycle."""
+        began = self.cycle.stage(self.claim.stage).started_at or self.claim.at
+        return (database_now(self.lake.database) - began) / SECOND_US
+
+
+class Stage(ABC):
+    #: As it stands in the database.
+    name: ClassVar[str]
+
+    def is_part_of(self, _loop: LoopFile) -> bool:
+        return True
+
+    @abstractmethod
+    def inputs(self, context: StageContext) -> StageFacts:
+        """All that its result depends on. Raises what `run` raises."""
+
+    @abstractmethod
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        """Raises PenstockError: it is tried again where that can help."""

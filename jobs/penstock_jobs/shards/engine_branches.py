@@ -1,0 +1,288 @@
+"""Branches: the token sequences that an inference engine saw, each as long as it went on exactly.
+
+A call whose prompt begins with all tokens of a branch goes on with it. Any other call begins a
+branch of its own, with its prompt as context, and nothing is tokenized again. What the model wrote
+is trained in the branch of its call alone; where other prompts repeat it, it is context. Policy
+versions never go back within a branch: after a rollback of the model a branch forks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.shards.schema import ROLES, TokenSource
+from penstock_jobs.shards.conversation import Conversation, ModelCall
+from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_payload import (
+    ANY,
+    EngineTokens,
+    ExpectedTokens,
+    ExpertRoutes,
+    Floats,
+    Ids,
+    PromptMemory,
+    Runs,
+    read_tokens,
+)
+
+BranchLink = Literal["fork", "compaction"]
+ASSISTANT = ROLES.index("assistant")
+
+
+class TokenSpan(NamedTuple):
+    """Consecutive tokens of one origin. Those that are not sampled are what the model read before
+    it went on; they have the role and the event of the last message among them."""
+
+    start: int
+    end: int
+    turn: int
+    role: int
+    sampled: bool
+    event_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    input_ids: Ids
+    spans: tuple[TokenSpan, ...]
+    #: By number in the conversation: those whose completions are trained here.
+    calls: tuple[int, ...]
+    #: As long as the ids, 0 where nothing is trained. None: nobody said them.
+    rollout_logprobs: Floats | None = None
+    #: Each holds up to the next, and over what was read in between. None: not known of all.
+    version_runs: Runs | None = None
+    #: The one that all calls share.
+    temperature: float | None = None
+    routes: ExpertRoutes | None = None
+    #: The branch before it in the session, and why it did not go on.
+    parent: int | None = None
+    link: BranchLink | None = None
+    token_source: TokenSource = "engine"
+    tokenizer: str | None = None
+    template: str | None = None
+    #: What is wrong with calls that would have been trained here, or with parts of those that are.
+    problems: tuple[str, ...] = ()
+    #: Its last calls are not there.
+    was_cut: bool = False
+
+    @property
+    def loss_mask(self) -> NDArray[np.uint8]:
+        mask = np.zeros(len(self.input_ids), dtype=np.uint8)
+        for span in self.spans:
+            if span.sampled:
+                mask[span.start : span.end] = 1
+        return mask
+
+    @property
+    def n_trainable(self) -> int:
+        return sum(span.end - span.start for span in self.spans if span.sampled)
+
+    @property
+    def prompt_len(self) -> int:
+        return next((span.start for span in self.spans if span.sampled), len(self.input_ids))
+
+
+class EngineBranches(NamedTuple):
+    branches: list[Branch]
+    problems: list[EventProblem]
+    #: Calls that have no ids.
+    text_only: int
+
+
+def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) -> EngineBranches:
+    """Of the calls that the model wrote here for the first time and that carry ids. Where some
+    calls of a session have log-probabilities, those without are read and not trained."""
+    drafts: list[_BranchDraft] = []
+    current: _BranchDraft | None = None
+    memory = PromptMemory()
+    problems: list[EventProblem] = []
+    broken_before: list[str] = []
+    text_only = 0
+    for call in conversation.calls:
+        if call.flags & {"copied", "synthetic"}:
+            continue
+        tokens = read_tokens(call.tokens, expected, memory)
+        if tokens is None:
+            text_only += 1
+        elif isinstance(tokens, str):
+            # The call is not trained: said of the branch that it stands in or before.
+            (broken_before if current is None else current.problems).append(tokens)
+            problems.append(_problem(tokens, call))
+        else:
+            problems += [_problem(kind, call) for kind in tokens.lacks]
+            going_on = (draft for draft in drafts if draft.goes_on_in(tokens))
+            parent, current = current, max(going_on, key=lambda draft: len(draft.ids), default=None)
+            if current is None:
+                current = _BranchDraft(len(drafts), tokens.tokenizer, tokens.template)
+                current.problems, broken_before = broken_before, []
+                if parent is not None:
+                    current.parent = parent.number
+                    current.link = "fork" if parent.context == call.context else "compaction"
+                drafts.append(current)
+            current.add(call, tokens)
+    if any(draft.logprobs for draft in drafts):
+        for draft in drafts:
+            draft.leave_out_bare()
+            problems += [_problem("logprobs_missing", call) for call, _ in draft.bare]
+    return EngineBranches([draft.finished() for draft in drafts], problems, text_only)
+
+
+def _problem(kind: str, call: ModelCall) -> EventProblem:
+    return EventProblem(kind, call.seq, call.event_id, call.call_id)
+
+
+def cut(branch: Branch, max_length: int) -> Branch | None:
+    """Without the last calls, so that it is no longer than that; None if not even the first fits.
+    What stays was sampled under what stands before it, as it was: cutting at the left would leave
+    log-probabilities of a context that is not there."""
+    fitting = [
+        position
+        for position, span in enumerate(branch.spans)
+        if span.sampled and span.end <= max_length
+    ]
+    if not fitting:
+        return None
+    spans = branch.spans[: fitting[-1] + 1]
+    end = spans[-1].end
+    routes, logprobs, runs = branch.routes, branch.rollout_logprobs, branch.version_runs
+    if routes is not None:
+        last = min(routes.start + routes.rows, end)
+        rows, data = last - routes.start, routes.part(routes.start, last)
+        routes = replace(routes, rows=rows, data=data) if rows > 0 else None
+    return replace(
+        branch,
+        input_ids=branch.input_ids[:end],
+        spans=spans,
+        calls=branch.calls[: sum(span.sampled for span in spans)],
+        rollout_logprobs=None if logprobs is None else logprobs[:end],
+        version_runs=None if runs is None else tuple(run for run in runs if run[0] < end),
+        routes=routes,
+        was_cut=True,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _BranchDraft:
+    """A branch that calls may still go on with."""
+
+    number: int
+    tokenizer: str | None
+    template: str | None
+    parent: int | None = None
+    link: BranchLink | None = None
+    #: The last that are known.
+    context: int = 0
+    version: int | None = None
+    ids: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    spans: list[TokenSpan] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    logprobs: list[tuple[int, Floats]] = field(default_factory=list)
+    runs: list[Runs | None] = field(default_factory=list)
+    temperatures: set[float | None] = field(default_factory=set)
+    routes: list[ExpertRoutes | None] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    #: Calls without log-probabilities, and their spans.
+    bare: list[tuple[ModelCall, int]] = field(default_factory=list)
+
+    def goes_on_in(self, tokens: EngineTokens) -> bool:
+        length = len(self.ids)
+        if length > len(tokens.prompt) or tokens.tokenizer != self.tokenizer:
+            return False
+        if self.version is not None and tokens.runs and tokens.runs[0][1] < self.version:
+            return False
+        # The last token alone tells most that do not.
+        same_end = tokens.prompt[length - 1] == self.ids[-1]
+        return bool(same_end) and np.array_equal(tokens.prompt[:length], self.ids)
+
+    def add(self, call: ModelCall, tokens: EngineTokens) -> None:
+        known, read = len(self.ids), len(tokens.prompt)
+        end = read + len(tokens.completion)
+        if read > known:
+            role = ROLES.index(call.after)
+            self.spans.append(TokenSpan(known, read, call.turn, role, False, call.after_seq))
+        self.spans.append(TokenSpan(read, end, call.turn, ASSISTANT, True, call.seq))
+        self.ids = np.concatenate([tokens.prompt, tokens.completion])
+        self.calls.append(call.number)
+        if tokens.logprobs is None:
+            self.bare.append((call, len(self.spans) - 1))
+        else:
+            self.logprobs.append((read, tokens.logprobs))
+        runs = tokens.runs
+        self.version = runs[-1][1] if runs else self.version
+        self.runs.append(runs and tuple((read + start, version) for start, version in runs))
+        self.temperatures.add(call.temperature)
+        self.routes.append(_own_rows(tokens.routes, self.routes))
+        self.problems += tokens.lacks
+        self.context = call.context
+
+    def leave_out_bare(self) -> None:
+        for call, position in self.bare:
+            self.spans[position] = self.spans[position]._replace(sampled=False)
+            self.calls.remove(call.number)
+            self.problems.append("logprobs_missing")
+
+    def finished(self) -> Branch:
+        routes = _joined(self.routes, len(self.ids))
+        if routes is None and any(self.routes):
+            self.problems.append("routes_incomplete")
+        logprobs = np.zeros(len(self.ids), dtype=np.float32) if self.logprobs else None
+        for start, values in self.logprobs:
+            assert logprobs is not None
+            logprobs[start : start + len(values)] = values
+        return Branch(
+            input_ids=self.ids,
+            spans=tuple(self.spans),
+            calls=tuple(self.calls),
+            rollout_logprobs=logprobs,
+            version_runs=_merged(self.runs),
+            temperature=next(iter(self.temperatures)) if len(self.temperatures) == 1 else None,
+            routes=routes,
+            parent=self.parent,
+            link=self.link,
+            tokenizer=self.tokenizer,
+            template=self.template,
+            problems=tuple(dict.fromkeys(self.problems)),
+        )
+
+
+def _merged(runs_of_calls: Sequence[Runs | None]) -> Runs | None:
+    merged: list[tuple[int, int]] = []
+    for runs in runs_of_calls:
+        if runs is None:
+            return None
+        for start, version in runs:
+            if not merged or merged[-1][1] != version:
+                merged.append((start, version))
+    return tuple(merged)
+
+
+def _own_rows(
+    routes: ExpertRoutes | None, earlier: Iterable[ExpertRoutes | None]
+) -> ExpertRoutes | None:
+    """Without the rows of tokens that earlier calls gave: what they were sampled with counts, and
+    a long session would hold its beginning once for each call."""
+    if routes is None:
+        return None
+    covered = max((part.start + part.rows for part in earlier if part), default=routes.start)
+    start = min(max(covered, routes.start), routes.start + routes.rows)
+    rows = routes.start + routes.rows - start
+    return replace(routes, start=start, rows=rows, data=routes.part(start, start + rows))
+
+
+def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:
+    """One run of rows, up to the last token or the one before it; None where there are gaps."""
+    present = [part for part in parts if part is not None and part.rows]
+    if not present:
+        return None
+    first, end = present[0], present[0].start
+    kind = (first.layers, first.topk, first.dtype)
+    for part in present:
+        if part.start != end or (part.layers, part.topk, part.dtype) != kind:
+            return None
+        end += part.rows
+    if end not in (length, length - 1):
+        return None
+    return replace(first, rows=end - first.start, data=b"".join(part.data for part in present))

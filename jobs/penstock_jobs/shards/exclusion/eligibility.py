@@ -1,0 +1,209 @@
+"""Eligibility: consent, staleness and caps, which the profiles of sessions decide. Pure.
+
+Consent is checked again when a shard is built: a user may have taken it back since. The strictest
+consent of a chain holds for all of its sessions, since each goes on with what was said in the
+others.
+
+A session is as stale as the oldest checkpoint that wrote in it, and a chain as its oldest session.
+A session that names no checkpoint, or one that is not in the order, cannot be shown to be fresh. It
+is left out with a reason of its own.
+
+Caps let in at most so many chains of a user and of a repository, and so many sessions in all. The
+seed and the chain's name draw which chains stay, so the order in which sessions came does not
+matter, and nobody under the cap loses a chain.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+import xxhash
+
+from penstock.errors import InvalidInput
+from penstock_jobs.shards.exclusion import (
+    Exclusion,
+    ExclusionReason,
+    Exclusions,
+    spread_over_chains,
+)
+from penstock_jobs.shards.recipe import Consent
+from penstock_jobs.shards.session_facts import SessionProfile
+
+NO_TRAIN = "no_train"
+
+
+def with_repeats(
+    consents: Mapping[str, str], chains: Mapping[str, str], repeats: Mapping[str, str]
+) -> dict[str, str]:
+    """The consents, after a refusal has spread to all sessions that resume or fork the refusing
+    one: they hold what was said there. `repeats` gives the parent of each such session."""
+    denied = {
+        chains.get(session, session) for session, consent in consents.items() if consent == NO_TRAIN
+    }
+    while True:
+        further = {
+            chains.get(session, session)
+            for session, parent in repeats.items()
+            if chains.get(parent, parent) in denied
+        }
+        if further <= denied:
+            break
+        denied |= further
+    return {
+        session: NO_TRAIN
+        if chains.get(session, session) in denied
+        else consents.get(session, "unknown")
+        for session in consents.keys() | chains.keys() | repeats.keys()
+    }
+
+
+def without_consent(
+    consents: Mapping[str, str], chains: Mapping[str, str], demanded: Consent
+) -> Exclusions:
+    """`train` demands that every session of a chain consents; `not_denied` that none refuses.
+    `consents` and `chains` are by session, of whole chains. A missing consent is unknown."""
+    denied: Exclusions = {}
+    unknown: Exclusions = {}
+    for session in consents.keys() | chains.keys():
+        consent = consents.get(session, "unknown")
+        if consent == NO_TRAIN:
+            denied[session] = Exclusion("consent_denied")
+        elif consent != "train" and (consent, demanded) != ("unknown", "not_denied"):
+            unknown[session] = Exclusion("consent_unknown")
+    # A refusal within a chain weighs more than a missing consent.
+    return spread_over_chains(unknown, chains) | spread_over_chains(denied, chains)
+
+
+@dataclass(frozen=True)
+class StalenessBounds:
+    """`behind` says how many versions each checkpoint is behind; newer ones are below 0. None:
+    versions do not matter."""
+
+    behind: Mapping[str, int] | None = None
+    max_versions: int = 0
+    max_age_s: int | None = None
+
+
+class ChannelCheckpoints(NamedTuple):
+    """The checkpoints that a channel has pointed at, the current one last, then its canary."""
+
+    order: tuple[str, ...]
+    current: str
+
+
+def stale(
+    profiles: Iterable[SessionProfile],
+    chains: Mapping[str, str],
+    bounds: StalenessBounds,
+    at_us: int,
+) -> Exclusions:
+    """`at_us` is the time of the snapshot: a shard that is built again from it is the same."""
+    exclusions: Exclusions = {}
+    for profile in profiles:
+        age_us = at_us - profile.last_us
+        exclusion = _behind(profile, bounds)
+        is_old = bounds.max_age_s is not None and age_us > bounds.max_age_s * 1_000_000
+        if exclusion is None and is_old:
+            exclusion = Exclusion("stale_age", f"last heard of {age_us // 1_000_000} s before")
+        if exclusion is not None:
+            exclusions[profile.session_id] = exclusion
+    return spread_over_chains(exclusions, chains)
+
+
+def _behind(profile: SessionProfile, bounds: StalenessBounds) -> Exclusion | None:
+    behind = bounds.behind
+    if behind is None:
+        return None
+    unknown = sorted(name for name in profile.checkpoints if name not in behind)
+    if unknown or not profile.checkpoints:
+        detail = ", ".join(unknown) or "no checkpoint is named"
+        return Exclusion("stale_unknown_version", detail)
+    oldest = max(profile.checkpoints, key=lambda name: (behind[name], name))
+    if behind[oldest] <= bounds.max_versions:
+        return None
+    return Exclusion("stale_version", f"{oldest} is {behind[oldest]} versions behind")
+
+
+def versions_behind(order: Sequence[str], reference: str) -> dict[str, int]:
+    """For checkpoints in the order in which they came. A checkpoint that was served twice, as
+    after a rollback, counts from its last time."""
+    last = {name: place for place, name in enumerate(order)}
+    return {name: last[reference] - place for name, place in last.items()}
+
+
+def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dict[str, int]:
+    """Versions behind a checkpoint, in the order in which these sessions first heard of each.
+    Raises InvalidInput where none was served by it."""
+    first: dict[str, int] = {}
+    for profile in profiles:
+        for name in profile.checkpoints:
+            first[name] = min(first.get(name, profile.first_us), profile.first_us)
+    order = sorted(first, key=lambda name: (first[name], name))
+    if reference not in first:
+        known = ", ".join(order) or "none"
+        why = f"no session of the query was served by it; known: {known}"
+        raise InvalidInput(what=f"The checkpoint {reference!r}", why=why)
+    return versions_behind(order, reference)
+
+
+def channel_checkpoints(channel: str, changes: pa.Table) -> ChannelCheckpoints:
+    """From the channel's changes, the oldest first. Raises InvalidInput where it never pointed at
+    a checkpoint."""
+    rows = changes.to_pylist()
+    pointed = [row["checkpoint"] for row in rows if row["checkpoint"] is not None]
+    if not pointed:
+        why = (
+            "as of the recipe's snapshot nothing had been promoted to it; "
+            "`penstock channels list` shows what there is now"
+        )
+        raise InvalidInput(what=f"The channel {channel!r} of [staleness]", why=why)
+    order = [name for at, name in enumerate(pointed) if not at or pointed[at - 1] != name]
+    canary = rows[-1]["canary"]
+    return ChannelCheckpoints((*order, *([canary] if canary is not None else [])), pointed[-1])
+
+
+@dataclass(frozen=True)
+class Caps:
+    """None: no limit."""
+
+    per_user: int | None = None
+    per_repo: int | None = None
+    sessions: int | None = None
+
+
+def over_caps(profiles: Iterable[SessionProfile], caps: Caps, seed: int) -> Exclusions:
+    """A chain has the user and the repository of its first session. A session without a user or
+    repository is not counted for one."""
+    chains: dict[str, list[SessionProfile]] = {}
+    first_to_last = sorted(
+        profiles, key=lambda each: (each.session_id != each.chain, each.session_id)
+    )
+    for profile in first_to_last:
+        chains.setdefault(profile.chain, []).append(profile)
+    users, repos = Counter[str](), Counter[str]()
+    sessions = 0
+    exclusions: Exclusions = {}
+    for chain in sorted(chains, key=lambda chain: (_lot(seed, chain), chain)):
+        members = chains[chain]
+        user, repo = members[0].user, members[0].repo
+        reason: ExclusionReason | None = None
+        if user is not None and users[user] == caps.per_user:
+            reason = "cap_user"
+        elif repo is not None and repos[repo] == caps.per_repo:
+            reason = "cap_repo"
+        elif caps.sessions is not None and sessions + len(members) > caps.sessions:
+            reason = "cap_sessions"
+        if reason is not None:
+            exclusions |= dict.fromkeys((each.session_id for each in members), Exclusion(reason))
+            continue
+        sessions += len(members)
+        users.update(() if user is None else (user,))
+        repos.update(() if repo is None else (repo,))
+    return exclusions
+
+
+def _lot(seed: int, chain: str) -> int:
+    name = f"caps:{chain}".encode("utf-8", "surrogatepass")
+    return xxhash.xxh3_64_intdigest(name, seed % 2**64)

@@ -1,0 +1,310 @@
+"""Rendering: messages as the tokens that a chat template and a tokenizer make of them.
+
+These are not the tokens that the model wrote. They serve sessions for which no engine gave tokens,
+and are marked. The template's `generation` blocks say what the model wrote; without them, the text
+is rendered up to each of its messages and behind it. A template that writes earlier messages in
+another way later, such as one that drops thoughts, begins a new branch wherever it did so.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.errors import ExtraMissing, InvalidInput
+from penstock.shards.schema import ROLES
+from penstock_jobs.shards.chat_templates import (
+    TEMPLATE_FAILURES,
+    ChatTemplate,
+    template_message,
+)
+from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
+from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
+from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_payload import Ids
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+DEFAULT_TEMPLATE = "chatml.jinja"
+#: What is kept of what a template says when it fails.
+_FAILURE_CHARS_MAX = 200
+_PIECE_CHARS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class RenderingDrift:
+    """Where what is rendered cannot be what the model saw and wrote."""
+
+    #: The template writes earlier messages in another way later, so that branches had to fork.
+    per_turn: bool = False
+    #: Tokens over a border, of what the model wrote and what it did not: they are not trained.
+    border_tokens: int = 0
+
+
+class RenderedBranches(NamedTuple):
+    branches: list[Branch]
+    problems: list[EventProblem]
+    retok_drift: RenderingDrift
+
+
+def open_renderer(
+    tokenizer: Path,
+    template: Path | None = None,
+    *,
+    special_tokens: Mapping[str, str] | None = None,
+    day: date | None = None,
+) -> "Renderer":
+    """From a tokenizer.json, and a file with the template; without one by Penstock's own. Raises
+    InvalidInput, which names the file, and ExtraMissing."""
+    content = _read(tokenizer, "The tokenizer")
+    if template is None:
+        where = f"{DEFAULT_TEMPLATE} of Penstock"
+        text = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_bytes()
+    else:
+        where, text = str(template), _read(template, "The chat template")
+    try:
+        chat = ChatTemplate(text.decode(), where, special_tokens=special_tokens, day=day)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(what=f"The chat template {where}", why=str(error)) from error
+    return Renderer(chat, content, str(tokenizer))
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(what=f"{what} {path}", why=str(error)) from error
+
+
+class Renderer:
+    """Made once a process: opening a tokenizer takes longer than rendering a session."""
+
+    def __init__(self, template: ChatTemplate, tokenizer: bytes, where: str) -> None:
+        """`tokenizer` is the content of a tokenizer.json. Raises InvalidInput, ExtraMissing."""
+        self._template = template
+        self._tokenizer = _open_tokenizer(tokenizer, where)
+        self.template_sha256 = template.sha256
+        self.tokenizer_sha256 = hashlib.sha256(tokenizer).hexdigest()
+        #: Ids from this one on do not exist.
+        self.vocabulary: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        added = list(self._tokenizer.get_added_tokens_decoder().values())
+        self._special = tuple(token.content for token in added if token.special)
+        # Special tokens that begin where their text does, longer ones before their beginnings.
+        texts = [
+            token.content
+            for token in added
+            if token.special and not (token.lstrip or token.normalized or token.single_word)
+        ]
+        texts.sort(key=lambda text: (-len(text), text))
+        self._borders = re.compile("|".join(map(re.escape, texts))) if texts else None
+
+    def render(self, conversation: Conversation) -> RenderedBranches:
+        """Of the messages that the model wrote here for the first time. A context that the template
+        refuses is a problem of its last message; the others are rendered."""
+        tools = None if conversation.tools is None else msgspec.json.decode(conversation.tools)
+        drafts: list[_TextDraft] = []
+        problems: list[EventProblem] = []
+        for number, context in enumerate(conversation.contexts):
+            try:
+                drafts += self._drafts(number, context, tools)
+            except TEMPLATE_FAILURES as error:
+                last = context.messages[-1]
+                detail = " ".join(str(error).split())[:_FAILURE_CHARS_MAX]
+                problems.append(
+                    EventProblem("template_refused", last.seq, last.event_id, detail=detail)
+                )
+        branches = [self._branch(drafts, number) for number in range(len(drafts))]
+        per_turn = any(draft.context == later.context for draft, later in pairwise(drafts))
+        drift = RenderingDrift(per_turn, sum(border for _, border in branches))
+        return RenderedBranches([branch for branch, _ in branches], problems, drift)
+
+    def encode(self, text: str) -> tuple[Ids, Ids, Ids]:
+        """The ids, and where each begins and ends in the text."""
+        ids, extents = [np.empty(0, np.int32)], [np.empty((0, 2), np.int32)]
+        for start, end in self._pieces(text):
+            encoding = self._tokenizer.encode(text[start:end], add_special_tokens=False)
+            ids.append(np.array(encoding.ids, dtype=np.int32))
+            offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+            extents.append(offsets + np.int32(start))
+        all_extents = np.concatenate(extents)
+        return np.concatenate(ids), all_extents[:, 0], all_extents[:, 1]
+
+    def _pieces(self, text: str) -> Iterator[tuple[int, int]]:
+        """Cut before special tokens, over which no other token reaches: what the library makes of
+        a token takes hundreds of bytes, and has not to be there for all of a long text at once."""
+        start = 0
+        while len(text) - start > _PIECE_CHARS and self._borders is not None:
+            border = self._borders.search(text, start + _PIECE_CHARS)
+            if border is None:
+                break
+            yield start, border.start()
+            start = border.start()
+        yield start, len(text)
+
+    def decode(self, ids: Ids) -> str:
+        return self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+
+    def retok_drift(self, ids: Ids) -> int:
+        """Tokens between the first and the last that are others when the text of these is
+        tokenized again: what tokens of an engine would have lost, had they not been kept."""
+        again, _, _ = self.encode(self.decode(ids))
+        if np.array_equal(ids, again):
+            return 0
+        shorter = min(len(ids), len(again))
+        head = _equal(ids[:shorter], again[:shorter])
+        tail = _equal(ids[::-1][: shorter - head], again[::-1][: shorter - head])
+        return max(len(ids), len(again)) - head - tail
+
+    # Text
+
+    def _drafts(self, number: int, context: ChatContext, tools: Any) -> "list[_TextDraft]":
+        written = [at for at, message in enumerate(context.messages) if message.written]
+        if not written:
+            return []
+        messages = context.messages[: written[-1] + 1]
+        forms = [template_message(message) for message in messages]
+        if self._template.marks_generation:
+            text, extents = self._template.render_marked(forms, tools)
+            answers = [at for at, message in enumerate(messages) if message.role == "assistant"]
+            # A block for each message of the model, with all that it thought: templates that drop
+            # that show it in the last messages alone.
+            if len(answers) == len(extents) and all(
+                (messages[at].reasoning or "").strip() in text[start:end]
+                for at, (start, end) in zip(answers, extents, strict=True)
+            ):
+                return [_marked(number, messages, text, dict(zip(answers, extents, strict=True)))]
+        drafts: list[_TextDraft] = []
+        for at in written:
+            text, start = self._up_to(forms, at, tools)
+            # The model writes the token that ends its turn, and no white space behind it.
+            piece = text[start:]
+            stripped = piece.rstrip()
+            end = start + len(stripped if stripped.endswith(self._special) else piece)
+            if end == start:
+                continue  # nothing that this template shows
+            if not drafts or not text[:start].startswith(drafts[-1].text):
+                drafts.append(_TextDraft(number))
+            drafts[-1].add(messages, at, text[:end], start)
+        return drafts
+
+    def _up_to(self, forms: list[dict[str, Any]], at: int, tools: Any) -> tuple[str, int]:
+        """The text up to this message, itself included, and where the model began to write."""
+        text = self._template.render(forms[: at + 1], tools)
+        prompt = self._template.render(forms[:at], tools, prompt=True)
+        if text.startswith(prompt):
+            return text, len(prompt)
+        # What it asks the model with is not what it shows of the answer, as where it opens a
+        # thought that is dropped later: what both have was not written by the model.
+        before = self._template.render(forms[:at], tools)
+        if not text.startswith(before):
+            raise ValueError("what stands before a message depends on the message")
+        low, high = 0, min(len(text), len(prompt))
+        while low < high:
+            middle = (low + high + 1) // 2
+            same = text[:middle] == prompt[:middle]
+            low, high = (middle, high) if same else (low, middle - 1)
+        return text, low
+
+    # Tokens
+
+    def _branch(self, drafts: "Sequence[_TextDraft]", number: int) -> tuple[Branch, int]:
+        draft = drafts[number]
+        ids, starts, ends = self.encode(draft.text)
+        spans: list[TokenSpan] = []
+        calls: list[int] = []
+        border, known = 0, 0
+        for piece in draft.pieces:
+            message, before = piece.message, piece.before
+            first = max(int(np.searchsorted(starts, piece.start, "left")), known)
+            last = max(int(np.searchsorted(ends, piece.end, "right")), first)
+            border += int(first > known and ends[first - 1] > piece.start)
+            border += int(last < len(ids) and starts[last] < piece.end)
+            if first > known:
+                role = ROLES.index(before.role if before else "user")
+                seq = before.seq if before else None
+                spans.append(TokenSpan(known, first, message.turn, role, False, seq))
+            if last > first and message.call is not None:
+                spans.append(TokenSpan(first, last, message.turn, ASSISTANT, True, message.seq))
+                calls.append(message.call)
+            known = last
+        is_fork = number and drafts[number - 1].context == draft.context
+        branch = Branch(
+            input_ids=ids[:known],
+            spans=tuple(spans),
+            calls=tuple(calls),
+            parent=number - 1 if number else None,
+            link=None if not number else "fork" if is_fork else "compaction",
+            token_source="renderer",
+            tokenizer=self.tokenizer_sha256,
+            template=self.template_sha256,
+        )
+        return branch, border
+
+
+class _WrittenPiece(NamedTuple):
+    """What the model wrote in one message, in characters."""
+
+    start: int
+    end: int
+    message: ChatMessage
+    #: The last message that it read.
+    before: ChatMessage | None
+
+
+@dataclass(slots=True)
+class _TextDraft:
+    """A branch, as text."""
+
+    context: int
+    text: str = ""
+    pieces: list[_WrittenPiece] = field(default_factory=list)
+
+    def add(self, messages: Sequence[ChatMessage], at: int, text: str, start: int) -> None:
+        self.text = text
+        before = messages[at - 1] if at else None
+        self.pieces.append(_WrittenPiece(start, len(text), messages[at], before))
+
+
+def _marked(
+    number: int,
+    messages: Sequence[ChatMessage],
+    text: str,
+    extents: Mapping[int, tuple[int, int]],
+) -> _TextDraft:
+    draft = _TextDraft(number)
+    for at, (start, end) in extents.items():
+        if messages[at].written:
+            draft.add(messages, at, text[:end], start)
+    return draft
+
+
+def _equal(ids: Ids, others: Ids) -> int:
+    """How many are equal from the beginning."""
+    unequal = np.flatnonzero(ids != others)
+    return int(unequal[0]) if len(unequal) else len(ids)
+
+
+def _open_tokenizer(content: bytes, where: str) -> "Tokenizer":
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise ExtraMissing(what="Rendering messages as tokens", extra="tokenizers") from error
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises nothing narrower
+        raise InvalidInput(what=f"The tokenizer {where}", why=str(error)) from error
+    # Files come with what suits other uses: nothing is cut or filled up here, and the template
+    # alone says which tokens stand at the ends.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.post_processor = None
+    return tokenizer

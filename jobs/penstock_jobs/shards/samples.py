@@ -1,0 +1,345 @@
+"""Samples: the rows of a shard that sessions become, a row for each branch, as columns.
+
+Rewards, advantages and the split are not filled in here: the plan sets them.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.errors import InvalidInput
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
+from penstock_jobs.shards.chat_templates import encode_message
+from penstock_jobs.shards.conversation import (
+    Conversation,
+    SequenceEnd,
+    order_chain,
+    sequence_end,
+)
+from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
+from penstock_jobs.shards.recipe import Source
+from penstock_jobs.shards.rendered_branches import Renderer
+from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_payload import ExpectedTokens, is_digest
+
+TooLong = Literal["drop", "cut"]
+SampleRefusal = Literal[
+    "no_engine_tokens",  # ids are demanded, and no call has any
+    "broken_tokens",  # all that it has are broken
+    "nothing_written",  # nothing in it was written by the model here for the first time
+    "template_refused",
+    "too_long",
+    "too_many_branches",
+]
+BRANCHES_MAX = 2**15 - 1
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOptions:
+    """`prefer-engine` renders what has no ids that are whole; a session of which some calls have
+    them is of those."""
+
+    source: Source
+    #: In tokens. Longer branches are dropped, or cut behind the last call that fits: at the left
+    #: nothing can be cut, since the model wrote what follows having read it.
+    max_length: int | None = None
+    too_long: TooLong = "drop"
+    #: The digest that the tokens of an engine must not contradict; that of the renderer, else.
+    tokenizer: str | None = None
+    #: Without them the column holds empty lists.
+    messages: bool = True
+
+
+class LeftOutBranches(NamedTuple):
+    """A session, or some branches of it."""
+
+    session_id: str
+    reason: SampleRefusal
+    branches: int
+
+
+class SampleRows:
+    """Takes in chains, and gives the rows that they become."""
+
+    def __init__(self, options: SampleOptions, renderer: Renderer | None = None) -> None:
+        """Raises InvalidInput."""
+        if renderer is None and options.source != "engine":
+            why = f"source is {options.source!r}, and there is no tokenizer to render with"
+            raise InvalidInput(what="The recipe's [tokens]", why=why)
+        self.left_out: list[LeftOutBranches] = []
+        #: By session: what was wrong with events, though the session may have rows.
+        self.problems: list[tuple[str, EventProblem]] = []
+        #: `per_turn`, sessions whose branches the template made fork; `border_tokens`.
+        self.retok_drift: Counter[str] = Counter()
+        self._options = options
+        self._renderer = renderer
+        digest = options.tokenizer or (renderer.tokenizer_sha256 if renderer else None)
+        self._expected = ExpectedTokens(digest, renderer.vocabulary if renderer else None)
+        self._rows: list[dict[str, Any]] = []
+        self._branches: list[Branch] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(branch.input_ids) for branch in self._branches)
+
+    def add_chain(
+        self,
+        conversations: Iterable[Conversation],
+        consents: Mapping[str, str],
+        *,
+        chosen: Collection[str] | None = None,
+        rollout_id: str | None = None,
+    ) -> None:
+        """All sessions of a chain, or one that is in none. Rows come of those that are `chosen`,
+        else of all. The rollout is named by the session that the chain began with, where nothing
+        else is said; so is the group, where no session of the chain names one."""
+        places = order_chain(conversations)
+        if not places:
+            return
+        sessions = [place.conversation for place in places]
+        rollout = rollout_id or sessions[0].session_id
+        shared: dict[str, Any] = {
+            "rollout_id": rollout,
+            "group_id": next((each.group_id for each in sessions if each.group_id), rollout),
+            "task_id": next((each.task_id for each in sessions if each.task_id), None),
+        }
+        before, last_sample = len(self._rows), dict[str, str]()
+        for conversation, chain_pos, parent in places:
+            session = conversation.session_id
+            if chosen is not None and session not in chosen:
+                continue
+            shared["consent"] = consents.get(session, _UNKNOWN)
+            shared["chain_pos"] = chain_pos
+            self._add(conversation, shared, last_sample.get(parent or ""))
+            if len(self._rows) > before and self._rows[-1]["session_id"] == session:
+                last_sample[session] = self._rows[-1]["sample_id"]
+        if len(self._rows) > before:
+            self._rows[-1]["is_last_step"] = True
+
+    def table(self) -> pa.Table:
+        """In the columns of SHARD_ROWS, in the order in which they came. Fields that a row does not
+        have are null."""
+        branches = self._branches
+        of_branches = {
+            "input_ids": _numbers("input_ids", [branch.input_ids for branch in branches]),
+            "loss_mask": _numbers("loss_mask", [branch.loss_mask for branch in branches]),
+            "rollout_logprobs": _numbers(
+                "rollout_logprobs", [branch.rollout_logprobs for branch in branches]
+            ),
+            "policy_version_runs": _records(
+                "policy_version_runs", [branch.version_runs for branch in branches]
+            ),
+            "turn_spans": _records("turn_spans", [branch.spans for branch in branches]),
+            "reward_components": _records("reward_components", [()] * len(branches)),
+        }
+        arrays = [
+            of_branches[field.name]
+            if field.name in of_branches
+            else pa.array([row.get(field.name) for row in self._rows], field.type)
+            for field in SHARD_ROWS
+        ]
+        return pa.Table.from_arrays(arrays, schema=SHARD_ROWS)
+
+    def routes(self) -> pa.Table | None:
+        """In the columns of ROUTE_ROWS, a row for each sample; None if no row has experts."""
+        if all(branch.routes is None for branch in self._branches):
+            return None
+        rows = []
+        for row, branch in zip(self._rows, self._branches, strict=True):
+            rows.append({"sample_id": row["sample_id"]})
+            if (routes := branch.routes) is not None:
+                rows[-1] |= {"routed_experts": routes.data, "layers": routes.layers}
+                rows[-1] |= {"topk": routes.topk, "dtype": routes.dtype, "start": routes.start}
+        return pa.Table.from_pylist(rows, ROUTE_ROWS)
+
+    def _add(self, conversation: Conversation, shared: dict[str, Any], parent: str | None) -> None:
+        session = conversation.session_id
+        branches = self._branches_of(conversation)
+        if isinstance(branches, str):
+            self.left_out.append(LeftOutBranches(session, branches, 0))
+            return
+        fitting = self._fitting(session, branches)
+        if len(fitting) > BRANCHES_MAX:
+            self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
+            return
+        texts = _MessageTexts(conversation)
+        sample_ids: dict[int, str] = {}
+        for index, (number, branch) in enumerate(fitting):
+            # The branch that it forked from, or the next before that of which there is a row.
+            origin = branch.parent
+            while origin is not None and origin not in sample_ids:
+                origin = branches[origin].parent
+            sample_ids[number] = _sample_id(session, index, branch)
+            self._rows.append(
+                {
+                    **shared,
+                    **self._branch_columns(conversation, branch),
+                    "sample_id": sample_ids[number],
+                    "session_id": session,
+                    "branch_index": index,
+                    "n_branches": len(fitting),
+                    "trajectory_id": f"{session}#{index}" if index else session,
+                    "parent_sample_id": parent if origin is None else sample_ids[origin],
+                    "link_kind": branch.link if number else conversation.link,
+                    "messages": texts.of(branch) if self._options.messages else "[]",
+                    "tools": conversation.tools if self._options.messages else None,
+                }
+            )
+            self._branches.append(branch)
+
+    def _branches_of(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
+        session, source = conversation.session_id, self._options.source
+        self.problems += [(session, problem) for problem in conversation.problems]
+        if source != "render":
+            from_engine = engine_branches(conversation, self._expected)
+            self.problems += [(session, problem) for problem in from_engine.problems]
+            if any(branch.calls for branch in from_engine.branches):
+                return from_engine.branches
+            if source == "engine":
+                if from_engine.problems:
+                    return "broken_tokens"
+                written = any(
+                    not call.flags & {"copied", "synthetic"} for call in conversation.calls
+                )
+                return "no_engine_tokens" if written else "nothing_written"
+        assert self._renderer is not None  # the constructor saw to it
+        rendered = self._renderer.render(conversation)
+        self.problems += [(session, problem) for problem in rendered.problems]
+        self.retok_drift["per_turn"] += rendered.retok_drift.per_turn
+        self.retok_drift["border_tokens"] += rendered.retok_drift.border_tokens
+        if any(branch.calls for branch in rendered.branches):
+            return rendered.branches
+        return "template_refused" if rendered.problems else "nothing_written"
+
+    def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
+        """Those that something is trained of, with their numbers among all."""
+        fitting: list[tuple[int, Branch]] = []
+        too_long = 0
+        limit = self._options.max_length
+        for number, whole in enumerate(branches):
+            branch: Branch | None = whole
+            if limit is not None and len(whole.input_ids) > limit:
+                branch = cut(whole, limit) if self._options.too_long == "cut" else None
+                too_long += branch is None
+            if branch is not None and branch.calls:
+                fitting.append((number, branch))
+        if too_long:
+            self.left_out.append(LeftOutBranches(session, "too_long", too_long))
+        return fitting
+
+    def _branch_columns(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:
+        call = conversation.calls[branch.calls[-1]]
+        end = sequence_end(conversation, branch.calls[-1])
+        # Why something that a model said is not trained here or anywhere.
+        mask_reason = "broken_calls" if branch.problems else None
+        if branch.was_cut:
+            end, mask_reason = SequenceEnd("truncated", "max_length"), "max_length"
+        elif any("copied" in each.flags for each in conversation.calls):
+            mask_reason = "copied"
+        # An engine that names no tokenizer, or names it otherwise, is taken at the recipe's word.
+        tokenizer = branch.tokenizer
+        if tokenizer is None or not is_digest(tokenizer):
+            tokenizer = self._expected.tokenizer or tokenizer or _UNKNOWN
+        versions = [version for _, version in branch.version_runs or ()]
+        return {
+            "is_last_step": False,
+            "prompt_len": branch.prompt_len,
+            "n_tokens": len(branch.input_ids),
+            "n_trainable": branch.n_trainable,
+            "min_policy_version": min(versions, default=None),
+            "max_policy_version": max(versions, default=None),
+            "temperature": branch.temperature,
+            "routed_rows": branch.routes.rows if branch.routes else None,
+            "status": end.status,
+            "stop_reason": end.stop_reason,
+            "mask_reason": mask_reason,
+            "error_kind": next(iter(branch.problems), None),
+            "loss_weight": 1.0,
+            "token_source": branch.token_source,
+            "tokenizer_sha256": tokenizer,
+            "template_sha256": branch.template,
+            "model_name": call.model,
+            "checkpoint_id": call.checkpoint,
+            "source_system": call.source,
+            "split": "train",
+            "created_at": call.ts_us,
+        }
+
+
+class _MessageTexts:
+    """The messages of a conversation as JSON, each written once."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._known: dict[tuple[int, int, bool], bytes] = {}
+
+    def of(self, branch: Branch) -> str:
+        """Up to the last that is trained, from where the context of the first began."""
+        calls, last_call = self._conversation.calls, branch.calls[-1]
+        contexts = [calls[number].context for number in branch.calls]
+        trained = frozenset(branch.calls)
+        encoded: list[bytes] = []
+        for context in range(min(contexts), max(contexts) + 1):
+            messages = self._conversation.contexts[context].messages
+            answers = [
+                at
+                for at, message in enumerate(messages)
+                if message.call is not None and message.call <= last_call
+            ]
+            for at in range(answers[-1] + 1 if answers else 0):
+                key = (context, at, messages[at].call in trained)
+                if key not in self._known:
+                    self._known[key] = encode_message(messages[at], trained=key[2])
+                encoded.append(self._known[key])
+        return (b"[" + b",".join(encoded) + b"]").decode()
+
+
+def _sample_id(session: str, index: int, branch: Branch) -> str:
+    digest = hashlib.sha256(f"{session}\0{index}\0".encode())
+    digest.update(branch.input_ids.astype("<i4", copy=False).tobytes())
+    digest.update(branch.loss_mask.tobytes())
+    return digest.hexdigest()
+
+
+# Columns of lists
+
+
+def _numbers(name: str, values: Sequence[NDArray[Any] | None]) -> pa.LargeListArray:
+    kind = SHARD_ROWS.field(name).type
+    present = [value for value in values if value is not None]
+    flat = np.concatenate(present) if present else np.empty(0, kind.value_type.to_pandas_dtype())
+    offsets, nulls = _offsets(values, np.int64)
+    return pa.LargeListArray.from_arrays(
+        offsets, pa.array(flat, kind.value_type), type=kind, mask=nulls
+    )
+
+
+def _records(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) -> pa.ListArray:
+    kind = SHARD_ROWS.field(name).type
+    fields = list(kind.value_type)
+    flat = [record for value in values if value is not None for record in value]
+    columns = zip(*flat, strict=True) if flat else ((),) * len(fields)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    records = pa.StructArray.from_arrays(arrays, fields=fields)
+    offsets, nulls = _offsets(values, np.int32)
+    return pa.ListArray.from_arrays(offsets, records, type=kind, mask=nulls)
+
+
+def _offsets(
+    values: Sequence[Any], kind: type[np.signedinteger[Any]]
+) -> tuple[pa.Array, pa.Array | None]:
+    """Where each value begins and ends, and which values are null, if any is."""
+    lengths = [0 if value is None else len(value) for value in values]
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(kind)
+    nulls = [value is None for value in values]
+    return pa.array(offsets), pa.array(nulls) if any(nulls) else None

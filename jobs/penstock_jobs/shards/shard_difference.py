@@ -1,0 +1,97 @@
+"""What changed from one shard to another: in their manifests, and in their samples."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any
+
+import msgspec
+
+from penstock.shards.files import read_rows
+from penstock.shards.manifest import Manifest
+from penstock.storage import ObjectStore
+
+#: Fields of the manifest that are compared; the others follow from them.
+_FIELDS = ("name", "seed", "snapshot", "rewards", "policy", "tokenizer", "template_sha256",
+           "code_version")  # fmt: skip
+_SESSIONS_SHOWN = 20
+_COLUMNS = ["sample_id", "session_id", "reward", "advantage", "loss_weight", "split"]
+
+
+@dataclass(frozen=True)
+class ManifestChange:
+    what: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class SampleChanges:
+    """By sample: what only one of the two has, what both have, and what both have with another
+    reward, advantage, weight or split."""
+
+    only_before: int
+    only_after: int
+    same: int
+    otherwise: int
+    #: Sessions that only one has; the first few.
+    sessions_only_before: list[str]
+    sessions_only_after: list[str]
+
+
+@dataclass(frozen=True)
+class ShardDifference:
+    changes: list[ManifestChange]
+    #: Of the query, as a diff.
+    query: list[str]
+    samples: SampleChanges
+
+
+def diff_shards(store: ObjectStore, before: Manifest, after: Manifest) -> ShardDifference:
+    """All samples of both are in memory, without their tokens. Raises ShardDamaged."""
+    lines = unified_diff(before.query.splitlines(), after.query.splitlines(), lineterm="", n=1)
+    old, new = _samples(store, before), _samples(store, after)
+    both = old.keys() & new.keys()
+    otherwise = sum(old[sample] != new[sample] for sample in both)
+    old_sessions, new_sessions = ({facts[0] for facts in side.values()} for side in (old, new))
+    samples = SampleChanges(
+        only_before=len(old.keys() - both),
+        only_after=len(new.keys() - both),
+        same=len(both) - otherwise,
+        otherwise=otherwise,
+        sessions_only_before=sorted(old_sessions - new_sessions)[:_SESSIONS_SHOWN],
+        sessions_only_after=sorted(new_sessions - old_sessions)[:_SESSIONS_SHOWN],
+    )
+    return ShardDifference(list(_changes(before, after)), list(lines)[2:], samples)
+
+
+def _changes(before: Manifest, after: Manifest) -> Iterator[ManifestChange]:
+    old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
+    for name in _FIELDS:
+        if old[name] != new[name]:
+            yield ManifestChange(name, old[name], new[name])
+    yield from _in_tables("recipe", _recipe(before), _recipe(after))
+    yield from _in_tables("counts", old["counts"], new["counts"])
+
+
+def _recipe(manifest: Manifest) -> Any:
+    recipe = msgspec.json.decode(manifest.recipe) if manifest.recipe else {}
+    return recipe if isinstance(recipe, dict) else {}
+
+
+def _in_tables(path: str, before: Any, after: Any) -> Iterator[ManifestChange]:
+    """Down to what is not a table any more."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            yield from _in_tables(f"{path}.{key}", before.get(key), after.get(key))
+    elif before != after:
+        yield ManifestChange(path, before, after)
+
+
+def _samples(store: ObjectStore, manifest: Manifest) -> dict[str, tuple[Any, ...]]:
+    samples: dict[str, tuple[Any, ...]] = {}
+    for rows in read_rows(store, manifest, _COLUMNS):
+        columns = (rows[name].to_pylist() for name in _COLUMNS)
+        for sample, *facts in zip(*columns, strict=True):
+            samples[sample] = tuple(facts)
+    return samples

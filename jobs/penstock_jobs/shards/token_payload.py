@@ -1,0 +1,268 @@
+"""What an inference engine reports of a model call: ids, log-probabilities, versions, experts.
+
+It is checked here, once. Tokens that do not hold together are a named problem of that call; other
+calls of the session are not affected.
+"""
+
+import binascii
+from array import array
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw, Struct, UnsetType
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float32]
+Wide = NDArray[np.int64]
+#: (start, version), the starts ascending.
+Runs = tuple[tuple[int, int], ...]
+
+_INT32_END = 2**31
+#: Bytes of a list that has a comma, if it has two ids.
+_COMMA_WITHIN = 32
+_DTYPES = ("uint8", "int16", "uint16", "int32")
+
+
+class _TokensPayload(Struct, gc=False):
+    prompt_ids: Raw | UnsetType = UNSET
+    completion_ids: Raw | UnsetType = UNSET
+    logprobs: list[float] | None = None
+    tokenizer: str | None = None
+    template: str | None = None
+    policy_version_runs: list[tuple[int, Any]] | None = None
+    routed_experts: Raw | UnsetType = UNSET
+
+
+class _RoutesPayload(Struct, gc=False):
+    data: str
+    shape: list[int]
+    dtype: str
+
+
+_decoder = msgspec.json.Decoder(_TokensPayload | None)
+_ids_decoder = msgspec.json.Decoder(list[int] | None)
+_routes_decoder = msgspec.json.Decoder(_RoutesPayload | None)
+
+
+class _Broken(Exception):
+    """A part of the tokens does not hold together; the only argument names what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTokens:
+    """What trained tokens have to be of; none: whatever the engine says."""
+
+    #: The digest of the tokenizer. Only a producer that names its own by digest can contradict.
+    tokenizer: str | None = None
+    #: Ids from this one on do not exist.
+    vocabulary: int | None = None
+
+
+ANY = ExpectedTokens()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertRoutes:
+    """Experts of consecutive tokens, row by row."""
+
+    #: The token that the first row belongs to.
+    start: int
+    rows: int
+    layers: int
+    topk: int
+    dtype: str
+    data: bytes
+
+    def part(self, start: int, end: int) -> bytes:
+        """Of the tokens from `start` up to `end`."""
+        row_bytes = self.layers * self.topk * np.dtype(self.dtype).itemsize
+        return self.data[(start - self.start) * row_bytes : (end - self.start) * row_bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineTokens:
+    prompt: Ids
+    completion: Ids
+    logprobs: Floats | None
+    #: Starts count from the first token of the completion. None: not said, or no numbers.
+    runs: Runs | None
+    routes: ExpertRoutes | None
+    tokenizer: str | None
+    template: str | None
+    #: What is wrong with a part that tokens can be trained without.
+    lacks: tuple[str, ...] = ()
+
+
+class PromptMemory:
+    """The ids of the call before, as they were written. A prompt is nearly always what was there
+    before and a little more: of a session, only that little is decoded, not all of it again with
+    each call."""
+
+    def __init__(self) -> None:
+        self._text = b""
+        self._ids = np.empty(0, dtype=np.int64)
+
+    def decode(self, prompt: bytes, completion: bytes) -> tuple[Wide, Wide]:
+        """Raises msgspec's errors for what is no list of whole numbers, and OverflowError."""
+        written, read = _decoded(completion), self._prompt(prompt)
+        if len(read) and len(written):
+            # Separated as this producer writes lists.
+            comma = b", " if b", " in prompt[:_COMMA_WITHIN] else b","
+            self._text = prompt[:-1] + comma + completion[1:-1]
+            self._ids = np.concatenate([read, written])
+        return read, written
+
+    def _prompt(self, prompt: bytes) -> Wide:
+        size = len(self._text)
+        behind = prompt[size : size + 1]
+        if not size or behind not in (b",", b"]") or not prompt.startswith(self._text):
+            return _decoded(prompt)
+        more = _decoded(b"[" + prompt[size:].removeprefix(b","))
+        if behind == b"," and not len(more):  # a comma with nothing behind it: no list
+            return _decoded(prompt)
+        return np.concatenate([self._ids, more])
+
+
+def _decoded(text: bytes) -> Wide:
+    return np.frombuffer(array("q", _ids_decoder.decode(text) or ()), dtype=np.int64)
+
+
+def read_tokens(
+    raw: Raw | None, expected: ExpectedTokens, memory: PromptMemory | None = None
+) -> EngineTokens | str | None:
+    """None: the call is text alone, as it is where keys are there and their arrays are empty. A
+    text names what is wrong with it. `memory` is that of the calls of one session."""
+    if raw is None:
+        return None
+    try:
+        payload = _decoder.decode(raw)
+        if payload is None:
+            return None
+        lists = (payload.prompt_ids, payload.completion_ids)
+        texts = [b"null" if ids is UNSET else bytes(ids) for ids in lists]
+        prompt, completion = (memory or PromptMemory()).decode(*texts)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "tokens_unreadable"
+    except OverflowError:
+        return "ids_out_of_range"
+    if not len(completion):
+        return None
+    if not len(prompt):
+        return "prompt_ids_missing"
+    try:
+        return _checked(payload, prompt, completion, expected)
+    except _Broken as broken:
+        return str(broken)
+
+
+def is_digest(name: str) -> bool:
+    """A SHA-256, as `ExpectedTokens.tokenizer` is."""
+    return len(name) == 64 and not set(name) - set("0123456789abcdef")
+
+
+def _checked(
+    payload: _TokensPayload, prompt: Wide, completion: Wide, expected: ExpectedTokens
+) -> EngineTokens:
+    end = min(expected.vocabulary or _INT32_END, _INT32_END)
+    for ids in (prompt, completion):
+        if len(ids) and (ids.min() < 0 or ids.max() >= end):
+            raise _Broken("ids_out_of_range")
+    tokenizer = (payload.tokenizer or "").removeprefix("sha256:") or None
+    contradicts = expected.tokenizer is not None and tokenizer != expected.tokenizer
+    if tokenizer is not None and is_digest(tokenizer) and contradicts:
+        raise _Broken("other_tokenizer")
+    logprobs = _logprobs(payload.logprobs, len(completion))
+    runs = _version_runs(payload.policy_version_runs or [], len(completion))
+    lacks = ["versions_not_numbers"] if payload.policy_version_runs and runs is None else []
+    routes = None
+    try:
+        routes = _routes(payload.routed_experts, len(prompt), len(completion))
+    except _Broken as broken:
+        lacks.append(str(broken))
+    return EngineTokens(
+        prompt.astype(np.int32),
+        completion.astype(np.int32),
+        logprobs,
+        runs,
+        routes,
+        tokenizer,
+        template=(payload.template or "").removeprefix("sha256:") or None,
+        lacks=tuple(lacks),
+    )
+
+
+def _logprobs(reported: list[float] | None, length: int) -> Floats | None:
+    if not reported:
+        return None
+    if len(reported) != length:
+        raise _Broken("logprobs_length")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is not finite
+        values = np.array(reported, dtype=np.float64).astype(np.float32)
+    if not np.isfinite(values).all():
+        raise _Broken("logprobs_not_finite")
+    if (values > 0).any():
+        raise _Broken("logprobs_positive")
+    return values
+
+
+def _version_runs(reported: list[tuple[int, Any]], length: int) -> Runs | None:
+    """They begin at the first token, ascend, and none begins behind the last; versions never go
+    back. None where some version is no number."""
+    starts = [start for start, _ in reported]
+    ascending = all(start < later for start, later in pairwise([*starts, length]))
+    if reported and (starts[0] != 0 or not ascending):
+        raise _Broken("version_runs")
+    versions = [_version(value) for _, value in reported]
+    runs: list[tuple[int, int]] = []
+    for start, version in zip(starts, versions, strict=True):
+        if version is None:
+            return None
+        if not runs or runs[-1][1] != version:
+            runs.append((start, version))
+    if any(earlier[1] > later[1] for earlier, later in pairwise(runs)):
+        raise _Broken("version_runs")
+    return tuple(runs) or None
+
+
+def _version(value: Any) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value) if len(value) <= 10 else _INT32_END
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value < _INT32_END else None
+
+
+def _routes(raw: Raw | UnsetType, prompt: int, completion: int) -> ExpertRoutes | None:
+    """Rows for all tokens, or those of the completion; the last token may have none, since it was
+    never fed to the model."""
+    if raw is UNSET:
+        return None
+    try:
+        payload = _routes_decoder.decode(raw)
+        if payload is None:
+            return None
+        data = binascii.a2b_base64(payload.data, strict_mode=True)
+    except (msgspec.MsgspecError, ValueError) as error:  # base64's errors are ValueErrors
+        raise _Broken("routes_unreadable") from error
+    shape, dtype = payload.shape, payload.dtype
+    if dtype not in _DTYPES or len(shape) != 3 or min(shape) < 1:
+        raise _Broken("routes_unreadable")
+    if len(data) != prod(shape) * np.dtype(dtype).itemsize:
+        raise _Broken("routes_length")
+    rows, layers, topk = shape
+    # Experts are numbers from 0, none twice for a token and layer: some engines fill rows that they
+    # do not know with -1 or with zeros.
+    choices = np.sort(np.frombuffer(data, dtype).reshape(-1, topk), axis=1)
+    if (choices[:, 0] < 0).any() or (choices[:, 1:] == choices[:, :-1]).any():
+        raise _Broken("routes_not_experts")
+    length = prompt + completion
+    if rows in (length, length - 1):
+        return ExpertRoutes(0, rows, layers, topk, dtype, data)
+    if rows in (completion, completion - 1):
+        return ExpertRoutes(prompt, rows, layers, topk, dtype, data)
+    raise _Broken("routes_length")

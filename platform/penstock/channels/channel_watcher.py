@@ -1,0 +1,239 @@
+"""Waiting for changes of channels: one thread looks for all that wait in a process."""
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+from sqlalchemy import Connection
+
+from penstock.channels.change_feed import POLL_SECONDS
+from penstock.channels.channel import ChannelState, channel_state_in
+from penstock.channels.errors import ChannelUnknown
+from penstock.channels.notices import Notice, notices_in
+from penstock.channels.tables import channel
+from penstock.database.engine import Database
+from penstock.errors import PenstockError, TooManyRequests
+from penstock.http.errors import CutOff
+
+#: The longest wait of a request for a change: proxies give up a connection that is silent longer.
+_WAIT_SECONDS_MAX = 60.0
+#: How many channels one statement asks for: databases bound a statement's parameters.
+_CHANNELS_A_STATEMENT = 200
+_RETRY_SECONDS = 0.5
+_JOIN_SECONDS_MAX = 10.0
+
+#: Tenant and name.
+ChannelKey = tuple[str, str]
+
+log_line = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class ChannelNews:
+    """A channel at one moment, and the next changes after the version that somebody knew, in
+    order: with very many the first of them."""
+
+    state: ChannelState
+    notices: Sequence[Notice] = ()
+
+
+#: What a waiter gets: the channel, what was wrong, or None when nobody looks any more.
+WatchOutcome = ChannelNews | Exception | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiter:
+    key: ChannelKey
+    #: The version that it knows; None asks for the channel as it is.
+    after: int | None
+    tell: Callable[[WatchOutcome], None]
+
+
+class ChannelWatcher:
+    """Answers waiters from a thread of its own, which asks the database only while somebody
+    waits. Safe to share between threads."""
+
+    def __init__(
+        self, database: Database, *, waiters_max: int, poll_s: float = POLL_SECONDS
+    ) -> None:
+        self._database = database
+        self._poll_s = poll_s
+        self._waiters_max = waiters_max
+        self._waiters: set[_Waiter] = set()
+        self._waiting = 0
+        self._changed = threading.Condition()
+        #: Somebody asks for a channel as it is, and need not wait for the next look.
+        self._urgent = False
+        self._closed = False
+        #: No more than a flag, so that a signal may set it whatever the threads do.
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a change."""
+        return self._waiting
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end_soon(self) -> None:
+        """Let nobody wait from now on: who waits is answered at the next look."""
+        self._ending = True
+
+    def stop(self) -> bool:
+        """Whether it ended; it does as soon as the database has answered."""
+        self.end_soon()
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS_MAX)
+        return not self._thread.is_alive()
+
+    async def channel(self, key: ChannelKey) -> ChannelNews:
+        """A channel as it is now. Raises ChannelUnknown, DatabaseUnreachable, CutOff."""
+        outcome = await self._outcome(key, None, None, None)
+        if isinstance(outcome, ChannelNews):
+            return outcome
+        raise outcome if outcome is not None else CutOff
+
+    async def change(
+        self, key: ChannelKey, after: int, wait_s: float, disconnect: Awaitable[None]
+    ) -> ChannelNews:
+        """A channel as soon as it is at another version than `after`; as it is when the time is
+        over, when this process ends, or when the client is gone. Raises TooManyRequests and what
+        `channel` raises."""
+        leaving = asyncio.ensure_future(disconnect)
+        try:
+            outcome = await self._outcome(key, after, min(wait_s, _WAIT_SECONDS_MAX), leaving)
+        finally:
+            leaving.cancel()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome if outcome is not None else await self.channel(key)
+
+    async def _outcome(
+        self,
+        key: ChannelKey,
+        after: int | None,
+        within_s: float | None,
+        leaving: "asyncio.Future[None] | None",
+    ) -> WatchOutcome:
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[WatchOutcome] = loop.create_future()
+
+        def tell(result: WatchOutcome) -> None:  # once at most
+            with suppress(RuntimeError):  # the loop has ended: nobody waits
+                loop.call_soon_threadsafe(outcome.set_result, result)
+
+        either: set[asyncio.Future[Any]] = {outcome} if leaving is None else {outcome, leaving}
+        with self.telling(key, after, tell):
+            await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        return outcome.result() if outcome.done() else None
+
+    @contextmanager
+    def telling(
+        self, key: ChannelKey, after: int | None, tell: Callable[[WatchOutcome], None]
+    ) -> Iterator[None]:
+        """Within the block `tell` is called, once at most and from another thread: as soon as the
+        channel is at another version than `after`, or at once where that is None. Raises
+        TooManyRequests."""
+        waiter = _Waiter(key, after, tell)
+        with self._changed:
+            if after is not None and self._waiting >= self._waiters_max:
+                why = f"{self._waiters_max} requests wait for changes of channels already"
+                raise TooManyRequests(why=why)
+            self._waiters.add(waiter)
+            self._waiting += after is not None
+            self._urgent = self._urgent or after is None
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            self._forget(waiter)
+
+    def _forget(self, waiter: _Waiter) -> bool:
+        """False when it was told already, or has given up."""
+        with self._changed:
+            known = waiter in self._waiters
+            self._waiters.discard(waiter)
+            self._waiting -= known and waiter.after is not None
+            return known
+
+    def _run(self) -> None:
+        while self._wait_for_work():
+            try:
+                self._look()
+            except Exception as error:
+                # Who waits for a change waits on; who asks how it is hears that nobody knows.
+                unexpected = not isinstance(error, PenstockError)
+                log_line.warning("channels were not seen", why=str(error), exc_info=unexpected)
+                self._tell_all(error, lambda waiter: waiter.after is None)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, _RETRY_SECONDS)
+            if self._ending:
+                self._tell_all(None, lambda waiter: waiter.after is not None)
+        self._tell_all(None, lambda _waiter: True)
+
+    def _wait_for_work(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._urgent or self._closed, self._poll_s)
+            self._changed.wait_for(lambda: self._waiters or self._closed)
+            self._urgent = False
+            return not self._closed
+
+    def _look(self) -> None:
+        by_key: defaultdict[ChannelKey, defaultdict[int | None, list[_Waiter]]]
+        by_key = defaultdict(lambda: defaultdict(list))
+        with self._changed:
+            for waiter in self._waiters:
+                by_key[waiter.key][waiter.after].append(waiter)
+        with self._database.read() as connection:
+            versions = _versions(connection, list(by_key))
+            for key, by_version in by_key.items():
+                for after, waiters in by_version.items():
+                    if after is not None and after == versions.get(key):
+                        continue
+                    outcome = _news_of(connection, key, after)
+                    for waiter in waiters:
+                        self._tell(waiter, outcome)
+
+    def _tell_all(self, outcome: WatchOutcome, which: Callable[[_Waiter], bool]) -> None:
+        with self._changed:
+            waiters = [waiter for waiter in self._waiters if which(waiter)]
+        for waiter in waiters:
+            self._tell(waiter, outcome)
+
+    def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
+        if self._forget(waiter):
+            waiter.tell(outcome)
+
+
+def _versions(connection: Connection, keys: Sequence[ChannelKey]) -> dict[ChannelKey, int]:
+    versions: dict[ChannelKey, int] = {}
+    columns = channel.c
+    for start in range(0, len(keys), _CHANNELS_A_STATEMENT):
+        some = keys[start : start + _CHANNELS_A_STATEMENT]
+        query = sa.select(columns.tenant, columns.name, columns.version)
+        rows = connection.execute(query.where(sa.tuple_(columns.tenant, columns.name).in_(some)))
+        versions |= {(row.tenant, row.name): row.version for row in rows}
+    return versions
+
+
+def _news_of(
+    connection: Connection, key: ChannelKey, after: int | None
+) -> ChannelNews | ChannelUnknown:
+    try:
+        state = channel_state_in(connection, *key)
+    except ChannelUnknown as error:
+        return error
+    if after is None or after >= state.version:
+        return ChannelNews(state)
+    return ChannelNews(state, notices_in(connection, *key, after, up_to=state.version))

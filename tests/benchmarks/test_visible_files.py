@@ -1,0 +1,27 @@
+"""What a command names is seen in a sandbox, however a shell has to be told of it."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from penstock_jobs.benchmarks.sandbox import visible_files
+from penstock_jobs.benchmarks.sandbox.visible_files import named_places
+
+
+@pytest.mark.parametrize("name", ["agent", "an agent", "it's an agent"])
+def test_the_folder_of_a_program_that_a_command_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(visible_files, "_SCRATCH", (f"{tmp_path.resolve()}/",))
+    folder = tmp_path.resolve() / name
+    folder.mkdir()
+    agent = folder / "agent.py"
+    agent.touch()
+    assert named_places(f"exec python3 {shlex.quote(str(agent))}") == [str(folder)]
+    back = f"{shlex.quote(str(folder))}/../{shlex.quote(name)}/agent.py"
+    assert str(folder) in named_places(f"python3 {back}")
+
+
+def test_a_command_that_only_a_shell_understands_is_no_error() -> None:
+    assert named_places("echo 'unclosed") == []
