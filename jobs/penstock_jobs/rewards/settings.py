@@ -1,11 +1,10 @@
 """The settings of rewards and of the model that judges follow-ups."""
 
 from dataclasses import dataclass
-from penstock.lake.settings import LakeSettings
-from penstock.settings import RoomSettings
-from penstock.settings import Settings
-from penstock.settings import setting
 from typing import ClassVar
+
+from penstock.lake.settings import LakeSettings
+from penstock.settings import RoomSettings, Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,21 +22,7 @@ class RewardSettings(RoomSettings):
         "Set it when a language model shall judge.",
         needs="judge_model",
     )
-<<<<<<< ours
-    judge_model: str = setting("", "model that is asked there", "Set it together with judge_url.")
-||||||| base
-    judge_model: str = setting(
-        "",
-        "model that is asked there",
-        "Set it together with judge_url.",
-    )
-=======
-    judge_model: str = setting(
-        "",
-        "model that is asked there",
-        "Set it with judge_url.",
-    )
->>>>>>> theirs
+    judge_model: str = setting("", "model that is asked there", "Set it with judge_url.")
     judge_key: str = setting(
         "",
         "key that is sent there; never shown",

@@ -6,42 +6,30 @@ of prompt, model and content, without any text of a user, so that erasing a sess
 to erase there.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from dataclasses import field
-from functools import cache
-from importlib.resources import files
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
-from penstock.errors import InvalidInput
-from penstock.http.address import HttpAddress
-from penstock.http.client import HttpAnswer
-from penstock.http.client import HttpClient
-from penstock.settings import Settings
-from penstock.settings import without_secrets
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.followups.judge import Judgement
-from penstock_jobs.rewards.followups.judge import Label
-from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.judge import Unjudged
-from penstock_jobs.rewards.settings import RewardSettings
-from penstock_jobs.rewards.tables import judge_answer
-from penstock_jobs.rewards.tables import judge_spending
-from typing import Annotated
-from typing import Any
 import hashlib
 import json
-import msgspec
 import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any
+
+import msgspec
 import sqlalchemy as sa
 import structlog
-import time
 
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.errors import InvalidInput
+from penstock.http.address import HttpAddress
+from penstock.http.client import HttpAnswer, HttpClient
+from penstock.settings import Settings, without_secrets
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.followups.judge import Judgement, Label, Message, Unjudged
+from penstock_jobs.rewards.settings import RewardSettings
+from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
 _log = structlog.get_logger()
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
@@ -209,21 +197,21 @@ class LlmJudge:
         for attempt in range(self._endpoint.attempts_max):
             if not self._budget.take(tokens):
                 raise _Failure("budget", why)
-            heard = self._send(system, user)
-            if heard.status == 200:
-                return self._content(heard.content, tokens)
-            why = heard.why or f"status {heard.status}"
-            if heard.status or not heard.sent:  # else it may have been answered, and paid for
+            answer = self._send(system, user)
+            if answer.status == 200:
+                return self._content(answer.body, tokens)
+            why = answer.problem or f"status {answer.status}"
+            if answer.status or not answer.sent:  # else it may have been answered, and paid for
                 self._budget.settle(tokens, 0)
-            if heard.status and heard.status not in _TRANSIENT:
-                raise _Failure("unreachable", why, hopeless=heard.status in _HOPELESS)
+            if answer.status and answer.status not in _TRANSIENT:
+                raise _Failure("unreachable", why, hopeless=answer.status in _HOPELESS)
             if attempt + 1 < self._endpoint.attempts_max:
                 # As long as the server asks for, else twice as long each time.
-                pause = heard.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
+                pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
                 self._sleep(min(pause, self._endpoint.pause_seconds_max))
         raise _Failure("unreachable", why)
 
-    def _send(self, system: str, user: str) -> Heard:
+    def _send(self, system: str, user: str) -> HttpAnswer:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         request = {
             "model": self._endpoint.model,
@@ -237,8 +225,12 @@ class LlmJudge:
         elif self._address.authorization:
             headers["Authorization"] = self._address.authorization
         body = json.dumps(request).encode()
-        bounds = Bounds(self._endpoint.timeout_seconds, _ANSWER_BYTES_MAX)
-        return Exchange(bounds).ask("POST", self._address, headers, body).if_whole()
+        client = HttpClient(
+            self._address,
+            seconds_max=self._endpoint.timeout_seconds,
+            bytes_max=_ANSWER_BYTES_MAX,
+        )
+        return client.request("POST", headers, body).if_whole()
 
     def _content(self, answer: bytes, tokens: int) -> object:
         try:
@@ -381,175 +373,3 @@ class RunBudget:
         own = judge_spending.c.run == self._run
         with self._database.write() as connection:
             connection.execute(sa.update(judge_spending).where(own).values(tokens=right))
-<<<<<<< ours
-||||||| base
-
-
-def spent(database: Database, run: str) -> Spent:
-    """So far, with what is set aside."""
-    query = sa.select(judge_spending.c.requests, judge_spending.c.tokens)
-    with database.read() as connection:
-        row = connection.execute(query.where(judge_spending.c.run == run)).one_or_none()
-    return Spent(*row) if row else Spent(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelReply:
-    """The content of the answer, or why there is none; `hopeless` when no message will get one."""
-
-    content: object = None
-    failure: Unjudged | None = None
-    why: str = ""
-    hopeless: bool = False
-
-
-class ChatClient:
-    """Sends to `/chat/completions`, and again where that may help."""
-
-    def __init__(
-        self, endpoint: Endpoint, budget: RunBudget, sleep: Callable[[float], None]
-    ) -> None:
-        """Raises InvalidInput."""
-        self._address = endpoint.address().below("chat/completions")
-        self._endpoint = endpoint
-        self._budget = budget
-        self._sleep = sleep
-
-    def ask(self, system: str, user: str) -> ModelReply:
-        question = f"{system}{user}".encode(errors="surrogatepass")
-        tokens = len(question) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
-        why = ""
-        for attempt in range(self._endpoint.attempts_max):
-            if not self._budget.take(tokens):
-                return ModelReply(failure="budget", why=why)
-            heard = self._send(system, user)
-            if heard.status == 200:
-                return self._read(heard.content, tokens)
-            why = heard.why or f"status {heard.status}"
-            if heard.status or not heard.sent:  # else it may have been answered, and paid for
-                self._budget.settle(tokens, 0)
-            if heard.status and heard.status not in _TRANSIENT:
-                hopeless = heard.status in _HOPELESS
-                return ModelReply(failure="unreachable", why=why, hopeless=hopeless)
-            if attempt + 1 < self._endpoint.attempts_max:
-                # As long as the server asks for, else twice as long each time.
-                pause = heard.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
-                self._sleep(min(pause, self._endpoint.pause_seconds_max))
-        return ModelReply(failure="unreachable", why=why)
-
-    def _send(self, system: str, user: str) -> Heard:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        request = {
-            "model": self._endpoint.model,
-            "messages": messages,
-            "max_tokens": self._endpoint.answer_tokens_max,
-            **dict(self._endpoint.parameters),
-        }
-        headers = {"Content-Type": "application/json"}
-        if self._endpoint.key:
-            headers["Authorization"] = f"Bearer {self._endpoint.key}"
-        elif self._address.authorization:
-            headers["Authorization"] = self._address.authorization
-        body = json.dumps(request).encode()
-        bounds = Bounds(self._endpoint.timeout_seconds, _ANSWER_BYTES_MAX)
-        return Exchange(bounds).ask("POST", self._address, headers, body).if_whole()
-
-    def _read(self, answer: bytes, tokens: int) -> ModelReply:
-        try:
-            document = json.loads(answer)
-            content = document["choices"][0]["message"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            return ModelReply(failure="unreadable_answer", why="no chat completion")
-        usage = document.get("usage")
-        total = usage.get("total_tokens") if isinstance(usage, dict) else None
-        if isinstance(total, int) and 0 <= total <= _TOKENS_MAX:
-            self._budget.settle(tokens, total)
-        return ModelReply(content)
-=======
-
-
-def spent(database: Database, run: str) -> Spent:
-    """So far, with what is set aside."""
-    query = sa.select(judge_spending.c.requests, judge_spending.c.tokens)
-    with database.read() as connection:
-        row = connection.execute(query.where(judge_spending.c.run == run)).one_or_none()
-    return Spent(*row) if row else Spent(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelReply:
-    """The content of the answer, or why there is none; `hopeless` when no message will get one."""
-
-    content: object = None
-    failure: Unjudged | None = None
-    why: str = ""
-    hopeless: bool = False
-
-
-class ChatClient:
-    """Sends to `/chat/completions`, and again where that may help."""
-
-    def __init__(
-        self, endpoint: Endpoint, budget: RunBudget, sleep: Callable[[float], None]
-    ) -> None:
-        """Raises InvalidInput."""
-        self._address = endpoint.address().below("chat/completions")
-        self._endpoint = endpoint
-        self._budget = budget
-        self._sleep = sleep
-
-    def ask(self, system: str, user: str) -> ModelReply:
-        question = f"{system}{user}".encode(errors="surrogatepass")
-        tokens = len(question) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
-        why = ""
-        for attempt in range(self._endpoint.attempts_max):
-            if not self._budget.take(tokens):
-                return ModelReply(failure="budget", why=why)
-            answer = self._send(system, user)
-            if answer.status == 200:
-                return self._read(answer.body, tokens)
-            why = answer.problem or f"status {answer.status}"
-            if answer.status or not answer.sent:  # else it may have been answered, and paid for
-                self._budget.settle(tokens, 0)
-            if answer.status and answer.status not in _TRANSIENT:
-                hopeless = answer.status in _HOPELESS
-                return ModelReply(failure="unreachable", why=why, hopeless=hopeless)
-            if attempt + 1 < self._endpoint.attempts_max:
-                # As long as the server asks for, else twice as long each time.
-                pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
-                self._sleep(min(pause, self._endpoint.pause_seconds_max))
-        return ModelReply(failure="unreachable", why=why)
-
-    def _send(self, system: str, user: str) -> HttpAnswer:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        request = {
-            "model": self._endpoint.model,
-            "messages": messages,
-            "max_tokens": self._endpoint.answer_tokens_max,
-            **dict(self._endpoint.parameters),
-        }
-        headers = {"Content-Type": "application/json"}
-        if self._endpoint.key:
-            headers["Authorization"] = f"Bearer {self._endpoint.key}"
-        elif self._address.authorization:
-            headers["Authorization"] = self._address.authorization
-        body = json.dumps(request).encode()
-        client = HttpClient(
-            self._address,
-            seconds_max=self._endpoint.timeout_seconds,
-            bytes_max=_ANSWER_BYTES_MAX,
-        )
-        return client.request("POST", headers, body).if_whole()
-
-    def _read(self, answer: bytes, tokens: int) -> ModelReply:
-        try:
-            document = json.loads(answer)
-            content = document["choices"][0]["message"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            return ModelReply(failure="unreadable_answer", why="no chat completion")
-        usage = document.get("usage")
-        total = usage.get("total_tokens") if isinstance(usage, dict) else None
-        if isinstance(total, int) and 0 <= total <= _TOKENS_MAX:
-            self._budget.settle(tokens, total)
-        return ModelReply(content)
->>>>>>> theirs
