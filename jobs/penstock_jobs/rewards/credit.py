@@ -145,7 +145,10 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
             outcome.reason == no_train.__name__
             or (outcome.kind == "negative_by_rule" and not place.subagent)
         ):
-            worst[place.chain] = min(worst.get(place.chain, outcome), outcome, key=_mildness)
+            worst[place.chain] = min(
+                (worst.get(place.chain, outcome), outcome),
+                key=lambda each: (each.kind != "excluded", each.value or 0.0),
+            )
     shared = []
     for outcome in decided:
         place = places.get(outcome.session_id)
@@ -157,10 +160,6 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
         else:
             shared.append(outcome)
     return shared
-
-
-def _mildness(outcome: Outcome) -> tuple[bool, float]:
-    return outcome.kind != "excluded", 0.0 if outcome.value is None else outcome.value
 
 
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:

@@ -276,9 +276,15 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
     latest = np.full(size, NOT_DUE)
     np.maximum.at(latest, place, due_us)
 
+    # The commonest of the states without a value.
+    numbers = int(state_reason.max(initial=PENDING)) + 1
+    counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
+    counts = counts.reshape(size, numbers)
+    counts[:, : PENDING + 1] = 0
+
     waits = np.bincount(place, state_reason == PENDING, size) > 0
     is_scored = (scored_parts > 0) & ~waits
-    other = np.where(waits, PENDING, _commonest(place, state_reason, size))
+    other = np.where(waits, PENDING, counts.argmax(axis=1))
     combined = (
         np.where(is_scored, np.where(scored_weight != 0, mean, plain), np.nan),
         np.where(is_scored, SCORED, other),
@@ -294,13 +300,3 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
         for part, whole in zip((value, state_reason, weight, due_us), combined, strict=True)
     ]
     return TargetScores(*columns)
-
-
-def _commonest(place: Numbers, state_reason: Numbers, size: int) -> Numbers:
-    """Only states without a value are counted."""
-    numbers = int(state_reason.max(initial=PENDING)) + 1
-    counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
-    counts = counts.reshape(size, numbers)
-    counts[:, : PENDING + 1] = 0
-    commonest: Numbers = counts.argmax(axis=1)
-    return commonest

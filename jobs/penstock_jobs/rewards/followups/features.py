@@ -118,7 +118,13 @@ def take_apart(text: str) -> MessageParts:
     shapes = tuple(shape.is_in(text, lowered) for shape in SHAPES.values())
     prose = _FENCE.sub("\n", text)
     if any(shapes):
-        prose = "\n".join(line for line in prose.splitlines() if not _is_output(line))
+        # A sentence that only mentions an exception stays: it has words before it.
+        prose = "\n".join(
+            line
+            for line in prose.splitlines()
+            if not ((match := _PROGRAM.search(line)) and match.start() < 25)
+            or len(line.split()) >= 40
+        )
     prose = _INLINE.sub(" ` ", prose).strip()
     return MessageParts(prose, 1 - len(prose) / max(len(text), 1), shapes)
 
@@ -126,12 +132,6 @@ def take_apart(text: str) -> MessageParts:
 def _plain(text: str) -> str:
     """Marks that look alike are written in one way."""
     return text if text.isascii() else text.translate(_PLAIN)
-
-
-def _is_output(line: str) -> bool:
-    """A sentence that only mentions an exception has words before it."""
-    match = _PROGRAM.search(line)
-    return match is not None and match.start() < 25 and len(line.split()) < 40
 
 
 # Cues: words that hint at a label
