@@ -188,9 +188,6 @@ def _clip(row: Mapping[str, Any], where: str) -> Bounds:
     return low, high
 
 
-# Combining
-
-
 @dataclass(frozen=True)
 class Standing:
     """A reward of a session, at the horizon that counts."""

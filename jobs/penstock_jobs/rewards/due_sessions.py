@@ -115,9 +115,6 @@ def put_due(
         connection.execute(insert_of(connection)(reward_due).on_conflict_do_nothing(), rows)
 
 
-# What there is to do
-
-
 @dataclass(frozen=True)
 class SessionFilter:
     """A run leaves out all other sessions."""
@@ -155,7 +152,6 @@ def plan_run(
         if backfill:
             changed -= _sessions_in(lake, rewards_at(lake.database, pin.snap, progress.version))
     else:
-        # What an interrupted run has computed, and from which commit.
         done: dict[SessionId, int] = {}
         for file in rewards_at(lake.database, pin.snap, progress.version):
             if file.lake_snap > progress.through_snap:

@@ -24,7 +24,6 @@ from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-#: (state, reason).
 StateReason = tuple[str, str | None]
 
 _INVALID = ("too_expensive", "nothing_written")
@@ -47,9 +46,7 @@ class EditScore(NamedTuple):
         return "invalid" if self.reason in _INVALID else "censored", self.reason
 
 
-#: The value of an edit as it was seen.
 Scorer = Callable[[TrackedEdit, Sighting], EditScore]
-#: How many characters an edit stands for.
 Sizer = Callable[[TrackedEdit], int]
 
 _scored: WeakKeyDictionary[Bucket, dict[tuple[str, EditParameters], pa.Table]]
@@ -117,9 +114,6 @@ def _reward_rows(
         "due_us": pa.array(due_us, mask=state_reason != PENDING),
     }
     return pa.Table.from_arrays([columns[each] for each in REWARD_ROWS.names], schema=REWARD_ROWS)
-
-
-# What there is to score
 
 
 class TargetGroup(NamedTuple):
@@ -222,9 +216,6 @@ def _columns(groups: Sequence[TargetGroup], horizons_s: Sequence[int]) -> dict[s
         for name, column in values.items()
     }
     return columns | {"horizon_s": pa.array(np.tile(np.array(horizons_s, np.int32), count))}
-
-
-# Wholes, for all parts of a bucket at once
 
 
 class StateReasons(NamedTuple):

@@ -128,7 +128,11 @@ def history_events(
     for number, (session, ts_us, commit, files) in enumerate(events, start=_SEQ_FIRST):
         known = [file for file in files if file.blob is None or file.blob in texts]
         if known:
-            entries = [_file_entry(file, texts) for file in known]
+            entries: list[dict[str, object]] = []
+            for path, blob, renamed_from in known:
+                entry = {"deleted": True} if blob is None else {"text": texts[blob]}
+                renamed = {"renamed_from": renamed_from} if blob and renamed_from else {}
+                entries.append({"path": path, **entry, **renamed})
             payload = {"commit": commit, "branch": repository.branch, "files": entries}
             rows.append(
                 {
@@ -142,15 +146,6 @@ def history_events(
             )
     return pa.Table.from_pylist(rows, schema=_EVENTS)
 
-
-def _file_entry(file: ChangedFile, texts: Mapping[str, str]) -> dict[str, object]:
-    if file.blob is None:
-        return {"path": file.path, "deleted": True}
-    renamed = {} if file.renamed_from is None else {"renamed_from": file.renamed_from}
-    return {"path": file.path, "text": texts[file.blob], **renamed}
-
-
-# Following files
 
 #: The branch shows a session some files: session, moment, commit, files.
 _CommitEvent = tuple[str, int, str, tuple[ChangedFile, ...]]
@@ -273,9 +268,6 @@ def _path_matcher(
         return matched
 
     return match
-
-
-# Running git
 
 
 def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[str]]:

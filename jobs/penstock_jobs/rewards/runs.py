@@ -163,9 +163,6 @@ def _with_repository(request: RunRequest) -> Definition:
     return replace(definition, name=f"{definition.name}+git", version=version)
 
 
-# On a worker
-
-
 @dataclass(frozen=True)
 class BucketTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords

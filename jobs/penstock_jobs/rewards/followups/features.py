@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.judge import Message
 
-# A message taken apart
-
 #: Longer messages are judged by their beginning and their end.
 _HEAD_CHARS = 4_000
 _TAIL_CHARS = 2_000
@@ -151,7 +149,6 @@ class Lexicon(NamedTuple):
 
     names: tuple[str, ...]
     phrases: dict[str, tuple[int, ...]]
-    #: Beginnings of words.
     stems: dict[str, tuple[int, ...]]
     #: The cues of each group that may stand anywhere.
     unspaced: list[re.Pattern[str]]
@@ -215,8 +212,6 @@ def _groups_of(word: str) -> frozenset[int]:
     return frozenset(groups)
 
 
-# Rows
-
 CHARACTER_COLUMNS = 1 << 13
 WORD_COLUMNS = 1 << 12
 _CHARACTER_GRAMS = (2, 3, 4, 5)
@@ -229,7 +224,6 @@ WORD_WEIGHT = 0.7
 CUE_WEIGHT = 0.5
 SHAPE_WEIGHT = 1.0
 _WORD = re.compile(r"[\w'’]+")
-#: How many columns `_traits` fills.
 _TRAITS = 24
 
 Triples: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]

@@ -38,7 +38,6 @@ class FollowUp:
     """A message of the user after the agent acted."""
 
     session_id: str
-    #: The turn that the message began.
     turn: int
     message: Message
     #: The last turn before it in which the agent did anything.
@@ -146,9 +145,6 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
     return next((turn.number for turn in reversed(earlier) if turn.edits_any(names)), None)
 
 
-# From tables to turns
-
-
 def session_turns(
     turns: pa.Table, model_calls: pa.Table, edits: pa.Table, events: pa.Table
 ) -> Iterator[SessionTurns]:
@@ -223,9 +219,6 @@ def _test_result(payload: str | None) -> Tests | None:
     if ok is True or fields.get("passed"):
         return "passed"
     return None
-
-
-# Scores
 
 
 def score_follow_ups(

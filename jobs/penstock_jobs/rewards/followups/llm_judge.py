@@ -54,17 +54,13 @@ class Endpoint:
     url: str
     model: str
     key: str = field(default="", repr=False)
-    #: Tries of one request.
     attempts_max: int = 4
-    #: Wait for an answer.
     timeout_seconds: float = 60.0
     #: Longest pause between two tries, also when the server asks for a longer one.
     pause_seconds_max: float = 30.0
-    #: How many tokens the model may write.
     answer_tokens_max: int = 200
     #: Other parameters of the request, such as `seed`.
     parameters: tuple[tuple[str, Any], ...] = (("temperature", 0),)
-    #: Requests under way at the same time.
     inflight_max: int = 8
     #: Characters of a user message that are shown; its middle is left out.
     message_chars_max: int = 8_000
@@ -251,9 +247,6 @@ class _Failure(Exception):
     def __init__(self, kind: Unjudged, why: str, *, hopeless: bool = False) -> None:
         super().__init__(why)
         self.kind, self.why, self.hopeless = kind, why, hopeless
-
-
-# Question and answer
 
 
 @cache

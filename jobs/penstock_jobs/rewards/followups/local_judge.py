@@ -31,7 +31,6 @@ class Model:
     scale: NDArray[np.float32]
     #: Sharpens or flattens all probabilities; does not change which label is the likeliest.
     temperature: float
-    #: Of the examples that it was trained on.
     examples: str
 
     def probabilities(self, rows: FeatureRows) -> Matrix:

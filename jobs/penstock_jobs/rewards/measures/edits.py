@@ -143,9 +143,6 @@ def _ink_at(edit: TrackedEdit, places: set[int]) -> int:
     return sum(not edit.after[at].isspace() for at in places)
 
 
-# As they are published
-
-
 def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """edit_no_revert: whether the text went back to what it was before the edit.
 

@@ -40,8 +40,15 @@ def sim4(a: str, b: str) -> float:
     end = min(Postfix.similarity(a, b), min(len(a), len(b)) - start)
     first = max(start - GRAM + 1, 0)
     last = max(end - GRAM + 1, 0)
-    apart = _apart(_grams(a[first : len(a) - last]), _grams(b[first : len(b) - last]))
-    return (total - apart) / total
+    a_grams, b_grams = _grams(a[first : len(a) - last]), _grams(b[first : len(b) - last])
+    if not (len(a_grams) and len(b_grams)):
+        return (total - len(a_grams) - len(b_grams)) / total
+    both = np.concatenate((a_grams, b_grams))
+    order = both.argsort()
+    both = both[order]
+    begins = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
+    apart = np.abs(np.add.reduceat(np.where(order < len(a_grams), 1, -1), begins)).sum()
+    return (total - int(apart)) / total
 
 
 def four_gram_presence(chunks: Iterable[str], file: str) -> float:
@@ -88,17 +95,6 @@ def _grams(text: str) -> NDArray[np.uint64]:
     units = text.encode(_UTF16, "surrogatepass")
     count = max(len(units) // 2 - GRAM + 1, 0)
     return np.ndarray((count,), np.uint64, units, strides=(2,))
-
-
-def _apart(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> int:
-    """Σ |count in a − count in b|."""
-    if not (len(a) and len(b)):
-        return len(a) + len(b)
-    both = np.concatenate((a, b))
-    order = both.argsort()
-    both = both[order]
-    begins = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
-    return int(np.abs(np.add.reduceat(np.where(order < len(a), 1, -1), begins)).sum())
 
 
 class SearchedFile:
