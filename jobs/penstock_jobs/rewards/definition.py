@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -188,14 +188,14 @@ def _clip(row: Mapping[str, Any], where: str) -> Bounds:
     return low, high
 
 
-@dataclass(frozen=True)
-class Standing:
-    """A reward of a session, at the horizon that counts."""
+class Standing(NamedTuple):
+    """A reward of a session, at the horizon that counts. The fields are columns of REWARD_ROWS."""
 
     state: State
     value: float | None = None
     reason: str | None = None
-    #: As in REWARD_ROWS.
+    #: In the standing of its chain.
+    weight: float = 1.0
     due_us: int | None = None
 
 

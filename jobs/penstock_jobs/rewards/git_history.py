@@ -1,8 +1,7 @@
 """The commits of a Git repository as later states of the edits of a bucket.
 
-The commits of a branch are later states of the files that were edited. Each becomes a `vcs_commit`
-event of the session at the committer's time, but never before its parents', so that all rewards
-read it as they read commits that somebody sent.
+Each commit becomes a `vcs_commit` event of the session at the committer's time, but never before
+its parents', so that all rewards read it as they read commits that somebody sent.
 
 An edit's path is the repository's path that it ends with, the longest one, or the only one that
 ends with it. Where two paths of a session would be the same file, only the one that is spelled
