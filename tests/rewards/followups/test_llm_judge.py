@@ -64,7 +64,7 @@ def judge_at(
 ) -> LlmJudge:
     """With the settings that are named."""
     usual = {"url": server.url, "model": "m", "key": "secret", "inflight_max": 1}
-    settings = {f"judge_{name}": value for name, value in (usual | more).items()}
+    settings: dict[str, Any] = {f"judge_{name}": value for name, value in (usual | more).items()}
     return LlmJudge(
         RewardSettings(**settings),
         AnswerCache(database),
