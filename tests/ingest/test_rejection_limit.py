@@ -1,21 +1,22 @@
 """The fuse alone; then in the running writer, where it must act."""
 
-import json
 from contextlib import closing
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
+from pathlib import Path
+from penstock.http.client import ServiceClient
 from penstock.ingest import partition_writer
 from penstock.ingest.errors import RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
 from penstock.lake.catalog import current
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.simulator.client import Client
-from tests.support.lakes import body_of, hand_lake, make_event
+from tests.support.lakes import body_of
+from tests.support.lakes import hand_lake
+from tests.support.lakes import make_event
 from tests.support.waiting import eventually
+import json
+import pytest
+
 
 BAD = b'{"type": "user_message"}\n'
 
@@ -147,7 +148,7 @@ def test_a_bad_deploy_stops_the_running_writer_until_a_person_raises_the_limit(
         assert sum(lake.stored().values()) == 2
 
 
-def count(client: Client) -> int:
+def count(client: ServiceClient) -> int:
     body = json.dumps({"sql": "select count(*) as n from events"}).encode()
     reply = client.post("/v1/query", body, Content_Type="application/json")
     return int(reply.json()["rows"][0]["n"])
