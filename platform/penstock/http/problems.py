@@ -54,7 +54,7 @@ def on_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Re
 
 def _answer(
     problem: Problem,
-    headers: dict[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
     fields: dict[str, Any] | None = None,
 ) -> Response[bytes]:
     return Response(
