@@ -15,7 +15,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from penstock.errors import InvalidInput
 
-#: Types of the fields of a section: whole numbers from 1 and from 0 on, and a time such as 90s.
+#: Types of the fields of a section: any number, whole numbers from 1 and from 0 on, and a time such
+#: as 90s.
+Number = Annotated[float, "number"]
 Positive = Annotated[int, 1]
 NotNegative = Annotated[int, 0]
 Seconds = Annotated[int, "s"]
@@ -182,10 +184,17 @@ def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory
         return read_section(kind, nested, f"[{key}] of {where}", directory)
     if kind == Seconds:
         return duration_s(section, key, where)
+    if kind == Number:
+        return number(section.get(key), key, where)
     if get_origin(kind) is Annotated:
         return whole(section, key, 0, where, least=arguments[1])
     if get_origin(kind) is Literal:
         return choice(section, key, arguments, None, where)
+    if get_origin(kind) is tuple and arguments[0] == Number:
+        items = section.get(key)
+        if not isinstance(items, list):
+            raise InvalidInput(what=where, why=f"{key} has to be a list, and is {items!r}")
+        return tuple(number(item, key, where) for item in items)
     if get_origin(kind) is tuple:
         items = texts(section, key, where)
         return tuple(directory / item for item in items) if arguments[0] is Path else items

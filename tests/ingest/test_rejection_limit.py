@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.http.client import ServiceClient
 from penstock.ingest import writer
 from penstock.ingest.errors import RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
 from penstock.lake.catalog import current
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.simulator.client import Client
 from tests.support.lakes import body_of, hand_lake, make_event
 from tests.support.waiting import eventually
 
@@ -147,7 +147,7 @@ def test_a_bad_deploy_stops_the_running_writer_until_a_person_raises_the_limit(
         assert sum(lake.stored().values()) == 2
 
 
-def count(client: Client) -> int:
+def count(client: ServiceClient) -> int:
     body = json.dumps({"sql": "select count(*) as n from events"}).encode()
     reply = client.post("/v1/query", body, Content_Type="application/json")
     return int(reply.json()["rows"][0]["n"])
