@@ -1,6 +1,7 @@
 """Errors as `application/problem+json`: what happened, to what, what to do."""
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
