@@ -1,22 +1,21 @@
 """The fuse alone; then in the running writer, where it must act."""
 
+import json
 from contextlib import closing
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pathlib import Path
+
 from penstock.http.client import ServiceClient
 from penstock.ingest import partition_writer
 from penstock.ingest.errors import RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
 from penstock.lake.catalog import current
 from penstock_jobs.demo.server import running_server
-from tests.support.lakes import body_of
-from tests.support.lakes import hand_lake
-from tests.support.lakes import make_event
+from tests.support.lakes import body_of, hand_lake, make_event
 from tests.support.waiting import eventually
-import json
-import pytest
-
 
 BAD = b'{"type": "user_message"}\n'
 

@@ -4,30 +4,25 @@ There are two kinds: a command, and an address that is asked by HTTP. Both get t
 the same names, and may give the same answer.
 """
 
+import os
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from penstock.checkpoints.checkpoint import Form
-from penstock.checkpoints.checkpoint import check_digest
+from threading import Event
+from typing import Protocol
+from urllib.parse import urljoin
+
+import msgspec
+
+from penstock.checkpoints.checkpoint import Form, check_digest
 from penstock.checkpoints.digests import check_uri
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.http.address import HttpAddress
-from penstock.http.client import HttpAnswer
-from penstock.http.client import HttpClient
+from penstock.http.client import HttpAnswer, HttpClient
 from penstock.settings import ENVIRONMENT_PREFIX
-from penstock_jobs.loop.errors import StageLost
-from penstock_jobs.loop.errors import TrainerFailed
-from penstock_jobs.loop.errors import TrainerRefused
-from threading import Event
-from typing import Protocol
-from urllib.parse import urljoin
-import msgspec
-import os
-import time
-
+from penstock_jobs.loop.errors import StageLost, TrainerFailed, TrainerRefused
 
 #: How much of what a trainer said stands in an error.
 _OUTPUT_CHARS_MAX = 2_000
