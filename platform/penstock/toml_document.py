@@ -6,7 +6,7 @@ is refused by name.
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from penstock.errors import InvalidInput
 
-#: Types of the fields of a section: whole numbers from 1 and from 0 on, and a time such as 90s.
+#: Types of the fields of a section: any number, whole numbers from 1 and from 0 on, and a time such
+#: as 90s.
+Number = Annotated[float, "number"]
 Positive = Annotated[int, 1]
 NotNegative = Annotated[int, 0]
 Seconds = Annotated[int, "s"]
@@ -151,16 +153,18 @@ def read_section(
 ) -> Section:
     """A section as a dataclass: the types of its fields say what they may hold, and a field with a
     default may be left out. A field of Seconds ends with `_s`, and its key does not. A float is a
-    share, a path is relative to the directory. The dataclass refuses its values by ValueError."""
+    share, a path is relative to the directory, a dataclass is a table. The dataclass refuses its
+    values by ValueError."""
     hints = get_type_hints(kind, include_extras=True)
     kinds = {name: _without_none(hint) for name, hint in hints.items()}
     keys = {name: name.removesuffix("_s") if kinds[name] == Seconds else name for name in kinds}
     refuse_unknown(section, keys.values(), where)
+    needed = [keys[field.name] for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
+    section = dict.fromkeys(needed) | dict(section)
     values = {
-        field.name: _read(section, keys[field.name], kinds[field.name], where, directory)
-        for field in fields(kind)  # type: ignore[arg-type]
-        if keys[field.name] in section
-        or (field.default is MISSING and field.default_factory is MISSING)
+        name: _read(section, key, kinds[name], where, directory)
+        for name, key in keys.items()
+        if key in section
     }
     try:
         return kind(**values)
@@ -175,12 +179,22 @@ def _without_none(hint: Any) -> Any:
 
 def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory: Path) -> Any:
     arguments = get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        nested = table(section, key, where)
+        return read_section(kind, nested, f"[{key}] of {where}", directory)
     if kind == Seconds:
         return duration_s(section, key, where)
+    if kind == Number:
+        return number(section.get(key), key, where)
     if get_origin(kind) is Annotated:
-        return whole(section, key, section[key], where, least=arguments[1])
+        return whole(section, key, 0, where, least=arguments[1])
     if get_origin(kind) is Literal:
         return choice(section, key, arguments, None, where)
+    if get_origin(kind) is tuple and arguments[0] == Number:
+        items = section.get(key)
+        if not isinstance(items, list):
+            raise InvalidInput(what=where, why=f"{key} has to be a list, and is {items!r}")
+        return tuple(number(item, key, where) for item in items)
     if get_origin(kind) is tuple:
         items = texts(section, key, where)
         return tuple(directory / item for item in items) if arguments[0] is Path else items

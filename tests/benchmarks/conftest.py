@@ -15,8 +15,8 @@ from penstock_jobs.benchmarks.attempt import (
 )
 from penstock_jobs.benchmarks.errors import SandboxFailed
 from penstock_jobs.benchmarks.sandbox.folder_files import File
-from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox
 from penstock_jobs.benchmarks.sandbox.sandbox import (
+    IsolatedSandbox,
     PathRules,
     ProgramEnd,
     SandboxLimits,

@@ -121,7 +121,7 @@ def test_what_nobody_can_name_is_left_out_and_told(tmp_path: Path) -> None:
     harbor_job(tmp_path, 2, failed=["t" * 32 + "__2"])
     found = read(tmp_path)
     assert outcomes(found) == {("b", 0): 1}
-    kind = "a trial that only the job names, and whose task cannot be outcomes, was left out"
+    kind = "a trial that only the job names, and whose task cannot be told, was left out"
     assert found.problems.counts == {kind: 1}
 
 

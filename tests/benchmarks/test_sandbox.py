@@ -16,8 +16,7 @@ import pytest
 
 from penstock_jobs.benchmarks.errors import SandboxFailed
 from penstock_jobs.benchmarks.sandbox.folder_files import File
-from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox
-from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.sandbox import IsolatedSandbox, PathRules
 from tests.benchmarks.conftest import MIB, open_sandbox, run_in
 from tests.support.suite_factory import PYTHON
 
@@ -435,7 +434,7 @@ with open_sandbox(processes=20) as sandbox:
 
 def test_a_sandbox_that_is_gone_says_so(isolation: None) -> None:
     sandbox = open_sandbox()
-    sandbox._process.kill()
+    sandbox._child.kill()
     with pytest.raises(SandboxFailed):
         run_in(sandbox, "true")
     sandbox.close()

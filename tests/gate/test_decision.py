@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.gate.decision import decide
-from penstock.gate.evidence import CheckpointIdentity, SideEvidence
+from penstock.gate.evidence import SideEvidence
 from tests.support.gate_cases import (
     HOUR,
     MINUTE,
@@ -15,6 +15,7 @@ from tests.support.gate_cases import (
     POLICY,
     TASKS,
     Scores,
+    checkpoint,
     even,
     evidence,
     failed,
@@ -201,10 +202,8 @@ def test_without_a_policy_that_can_be_read_nothing_passes() -> None:
 
 def test_who_is_there_already_or_withdrawn_does_not_pass() -> None:
     ours = suite(side(even()), side(even()))
-    assert (
-        decide(evidence(ours, candidate=CheckpointIdentity("old", "sha256:old"))).outcome == "ERROR"
-    )
-    gone = CheckpointIdentity("new", "sha256:new", "withdrawn")
+    assert decide(evidence(ours, candidate=checkpoint("old"))).outcome == "ERROR"
+    gone = checkpoint("new", "withdrawn")
     assert decide(evidence(ours, candidate=gone)).outcome == "ERROR"
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.checkpoints.attempts import Attempt, RecordedAttempt
+from penstock.checkpoints.checkpoint import Checkpoint, State
 from penstock.gate.decision import decide
 from penstock.gate.evidence import (
-    CheckpointIdentity,
     Evidence,
     LiveLook,
     SideEvidence,
@@ -48,6 +48,14 @@ def failed(one: RecordedAttempt, error: str = "the sandbox broke") -> RecordedAt
     return replace(one, result=replace(one.result, score=None, error=error))
 
 
+def checkpoint(name: str, state: State = "registered") -> Checkpoint:
+    return Checkpoint(
+        tenant="default", name=name, digest=f"sha256:{name}", uri=f"https://models.test/{name}",
+        form="whole", parent=None, state=state, checked="not_looked", bytes=None, note="",
+        registered_by="trainer", registered_at=NOW,
+    )  # fmt: skip
+
+
 def suite(candidate: SideEvidence, incumbent: SideEvidence | None, **facts: Any) -> SuiteEvidence:
     told: dict[str, Any] = {"suite": "core", "version": "v1", "tasks": TASKS}
     return SuiteEvidence(**told | facts, candidate=candidate, incumbent=incumbent)
@@ -58,8 +66,8 @@ def evidence(*suites: SuiteEvidence, policy: str = POLICY, **facts: Any) -> Evid
     told: dict[str, Any] = {
         "channel": "production",
         "channel_version": 3,
-        "candidate": CheckpointIdentity("new", "sha256:new"),
-        "incumbent": None if first else CheckpointIdentity("old", "sha256:old"),
+        "candidate": checkpoint("new"),
+        "incumbent": None if first else checkpoint("old"),
         "policy": parse(policy, "the policy"),
         "policy_digest": parse(policy, "the policy").digest,
         "suites": {one.suite: one for one in suites},

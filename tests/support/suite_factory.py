@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from penstock_jobs.benchmarks.errors import IsolationImpossible
-from penstock_jobs.benchmarks.sandbox import isolated
+from penstock_jobs.benchmarks.sandbox import sandbox
 
 #: Passes when `answer` holds 42.
 CHECK = """
@@ -53,7 +53,7 @@ def write(path: Path, text: str) -> None:
 def need_isolation() -> None:
     """For tests that need namespaces."""
     try:
-        isolated.check_isolation()
+        sandbox.check_isolation()
     except IsolationImpossible as error:
         if os.environ.get("CI"):
             pytest.fail(f"with CI set attempts have to be isolated: {error}")

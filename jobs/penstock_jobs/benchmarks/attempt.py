@@ -14,15 +14,16 @@ from penstock.checkpoints.attempts import Attempt
 from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import AgentUnusable, SandboxFailed
 from penstock_jobs.benchmarks.sandbox.folder_files import File
-from penstock_jobs.benchmarks.sandbox.isolated import IsolatedSandbox, check_isolation
 from penstock_jobs.benchmarks.sandbox.network import address_of
 from penstock_jobs.benchmarks.sandbox.sandbox import (
+    IsolatedSandbox,
     PathRules,
     PlainSandbox,
     ProgramEnd,
     Sandbox,
     SandboxLimits,
     SandboxProgram,
+    check_isolation,
 )
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 

@@ -14,7 +14,7 @@ from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json, show_table
-from penstock_jobs.benchmarks.results_cli import compare, results_of, show, show_summary
+from penstock_jobs.benchmarks.results_cli import compare, show, show_summary
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.run import RunOptions
@@ -122,6 +122,7 @@ def _run(
     from penstock.execution import open_executor
     from penstock_jobs.benchmarks.run import UntilDecided, register_suite, run_suite
     from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.summary import results_of
 
     suite = read_suite(suite_folder)
     with open_existing(data) as lake:

@@ -14,7 +14,7 @@ from penstock_jobs.benchmarks.attempt import RunConditions, TreeScore, open_sand
 from penstock_jobs.benchmarks.errors import SandboxFailed
 from penstock_jobs.benchmarks.run import RunOptions, conditions_of
 from penstock_jobs.benchmarks.sandbox.folder_files import File
-from penstock_jobs.benchmarks.sandbox.isolated import check_isolation
+from penstock_jobs.benchmarks.sandbox.sandbox import check_isolation
 from penstock_jobs.benchmarks.suite import (
     BenchmarkTask,
     Suite,

@@ -1,7 +1,7 @@
 """`penstock bench show | compare`: what checkpoints scored, as tables for people."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +13,7 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock.checkpoints.attempts import AttemptScope, BenchmarkRun
-    from penstock.database.engine import Database
-    from penstock_jobs.benchmarks.summary import Summary, TaskMean
+    from penstock_jobs.benchmarks.summary import CheckpointResults, TaskMean
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
 
@@ -23,42 +21,6 @@ _VERSION_CHARS_SHOWN = 19
 _TASKS_SHOWN = 10
 #: The score of a tag with fewer tasks says nothing.
 _TAG_TASKS_MIN = 5
-
-
-@dataclass(frozen=True)
-class CheckpointResults:
-    """The results of a checkpoint at a suite."""
-
-    suite: str
-    suite_version: str
-    checkpoint: str
-    summary: "Summary"
-    #: The runs that results came from.
-    runs: "list[BenchmarkRun]"
-
-    @property
-    def isolated(self) -> bool:
-        """False if a run was not isolated. Of imported results it is not known."""
-        return all(run.conditions.get("isolated") is not False for run in self.runs)
-
-
-def results_of(database: "Database", scope: "AttemptScope") -> CheckpointResults:
-    from penstock.checkpoints.attempts import attempts_of, runs_of
-    from penstock.checkpoints.suites import suite_versions
-    from penstock_jobs.benchmarks.summary import summarise
-
-    versions = suite_versions(database, scope.tenant, scope.suite)
-    tasks = [
-        task
-        for version in versions
-        if version.version == scope.suite_version
-        for task in version.tasks
-    ]
-    attempts = attempts_of(database, scope)
-    sources = {recorded.run for recorded in attempts}
-    runs = [run for run in runs_of(database, scope) if run.id in sources]
-    summary = summarise(tasks, [recorded.result for recorded in attempts])
-    return CheckpointResults(scope.suite, scope.suite_version, scope.checkpoint, summary, runs)
 
 
 def show(
@@ -83,6 +45,7 @@ def show(
         checkpoints_tried,
         versions_tried,
     )
+    from penstock_jobs.benchmarks.summary import results_of
 
     suite = _name_of(suite)
     with open_existing(data) as lake:
@@ -177,7 +140,7 @@ def _name_of(suite: str) -> str:
     return read_suite(Path(suite)).name
 
 
-def show_summary(results: CheckpointResults) -> None:
+def show_summary(results: "CheckpointResults") -> None:
     summary = results.summary
     say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
     if not results.isolated:

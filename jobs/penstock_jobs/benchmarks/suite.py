@@ -5,14 +5,15 @@ shows only when checks run is for `lint`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from penstock import toml_document
 from penstock.errors import InvalidInput
+from penstock.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network
 from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint, prints_in, read_folder
 
@@ -21,8 +22,6 @@ Expect = Literal["edit", "no_edit", "any"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NAME_RULE = "a name is at most 128 of the letters A to Z, digits, dots, dashes and underscores"
 
-_SUITE_KEYS = ("name", "title", "attempts", "limits", "network", "check", "sources")
-_TASK_KEYS = ("prompt", "tags", "expect", "limits", "check")
 _SUITE_ENTRIES = ("suite.toml", "tasks", "check", "README.md")
 _TASK_ENTRIES = (
     "task.toml", "prompt.md", "tree", "check", "solution", "solution.json", "README.md",
@@ -42,11 +41,16 @@ _CHECK_DEFAULT = ("python", "check.py")
 
 @dataclass(frozen=True)
 class TaskLimits:
-    seconds: int = 600
-    check_seconds: int = 120
-    memory_mib: int = 2048
-    processes: int = 128
-    disk_mib: int = 512
+    seconds: Positive = 600
+    check_seconds: Positive = 120
+    memory_mib: Positive = 2048
+    processes: Positive = 128
+    disk_mib: Positive = 512
+
+    def __post_init__(self) -> None:
+        for name, most in _LIMITS_MAX.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} is {getattr(self, name)}, and can be at most {most}")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,40 @@ class Sources:
     sessions: tuple[str, ...] = ()
     repos: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Network:
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Check:
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _SuiteToml:
+    name: str
+    title: str | None = None
+    attempts: Positive = 1
+    limits: TaskLimits = TaskLimits()
+    network: _Network = _Network()
+    check: _Check = _Check()
+    sources: Sources = Sources()
+
+    def __post_init__(self) -> None:
+        if self.attempts > _ATTEMPTS_MAX:
+            raise ValueError(f"attempts is {self.attempts}, and can be at most {_ATTEMPTS_MAX}")
+
+
+@dataclass(frozen=True)
+class _TaskToml:
+    prompt: str | None = None
+    tags: tuple[str, ...] = ()
+    expect: Expect = "edit"
+    limits: TaskLimits = TaskLimits()
+    check: _Check = _Check()
 
 
 @dataclass(frozen=True)
@@ -114,20 +152,15 @@ class Suite:
 def read_suite(folder: Path) -> Suite:
     """Raises InvalidInput."""
     path = folder / "suite.toml"
-    where = str(path)
     if not path.is_file():
         raise _unfit(folder, "there is no suite.toml in it")
-    document = _read_toml(path, _SUITE_KEYS, _SUITE_ENTRIES)
-    name = _plain_name(toml_document.text(document, "name", where), where)
-    network_section, network_where = _section(document, "network", ("allow",), where)
-    allow = toml_document.texts(network_section, "allow", network_where)
-    network.plan(allow)
-    source_names = [source.name for source in fields(Sources)]
-    source_section, source_where = _section(document, "sources", source_names, where)
+    _refuse_entries(folder, _SUITE_ENTRIES)
+    settings = toml_document.read_section(_SuiteToml, _document(path), str(path))
+    name = _plain_name(settings.name, str(path))
+    network.plan(settings.network.allow)
     prints = _prints_of(folder)
-    defaults = _limits(document, TaskLimits(), where), _command(document, _CHECK_DEFAULT, where)
     tasks = tuple(
-        _read_task(task_folder, folder, *defaults, prints)
+        _read_task(task_folder, folder, settings, prints)
         for task_folder in _task_folders(folder / "tasks")
     )
     if not tasks:
@@ -135,15 +168,13 @@ def read_suite(folder: Path) -> Suite:
     _refuse_alike(folder, tasks)
     return Suite(
         name=name,
-        title=toml_document.text_or_none(document, "title", where) or name,
+        title=settings.title or name,
         version=_version(prints, folder),
-        attempts=_whole(document, "attempts", 1, _ATTEMPTS_MAX, where),
-        allow=allow,
+        attempts=settings.attempts,
+        allow=settings.network.allow,
         tasks=tasks,
         folder=folder.resolve(),
-        sources=Sources(
-            *(toml_document.texts(source_section, key, source_where) for key in source_names)
-        ),
+        sources=settings.sources,
     )
 
 
@@ -181,23 +212,16 @@ def _unfit(suite: object, why: str) -> InvalidInput:
     return InvalidInput(what=f"The suite {suite}", why=why)
 
 
-def _read_toml(path: Path, keys: tuple[str, ...], entries: tuple[str, ...]) -> dict[str, Any]:
-    """Refuses any other entry beside the file: a check under a wrong name would not be run."""
-    names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
-    toml_document.refuse_unknown(names, (*entries, "__pycache__"), str(path.parent))
+def _document(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    document = toml_document.parse_toml(toml_document.read_text(path), str(path))
-    toml_document.refuse_unknown(document, keys, str(path))
-    return document
+    return toml_document.parse_toml(toml_document.read_text(path), str(path))
 
 
-def _section(
-    document: Mapping[str, Any], name: str, keys: Iterable[str], where: str
-) -> tuple[Mapping[str, Any], str]:
-    section = toml_document.table(document, name, where)
-    toml_document.refuse_unknown(section, keys, f"[{name}] of {where}")
-    return section, f"[{name}] of {where}"
+def _refuse_entries(folder: Path, known: tuple[str, ...]) -> None:
+    """A folder under a wrong name would be a task without a check, or a check without a task."""
+    names = [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
+    toml_document.refuse_unknown(names, (*known, "__pycache__"), str(folder))
 
 
 def _task_folders(tasks: Path) -> list[Path]:
@@ -210,42 +234,34 @@ def _task_folders(tasks: Path) -> list[Path]:
 
 
 def _read_task(
-    folder: Path,
-    suite: Path,
-    limits: TaskLimits,
-    command: tuple[str, ...],
-    prints: Mapping[Path, FilePrint],
+    folder: Path, suite: Path, defaults: _SuiteToml, prints: Mapping[Path, FilePrint]
 ) -> BenchmarkTask:
     name = _plain_name(folder.name, str(suite))
-    where = str(folder / "task.toml")
-    document = _read_toml(folder / "task.toml", _TASK_KEYS, _TASK_ENTRIES)
+    _refuse_entries(folder, _TASK_ENTRIES)
+    document = _document(folder / "task.toml")
+    settings = toml_document.read_section(_TaskToml, document, str(folder / "task.toml"))
     if not (folder / "tree").is_dir():
         raise _unfit(suite, f"task {name}: there is no folder tree")
-    expect: Expect = toml_document.choice(
-        document, "expect", ("edit", "no_edit", "any"), "edit", where
-    )
     shared = suite / "check"
     check_folder = folder / "check" if (folder / "check").is_dir() else shared
     check: tuple[str, ...] | None = None
     if check_folder.is_dir():
-        check = _command(document, command, where)
-    elif expect != "no_edit":
+        check = settings.check.command or defaults.check.command or _CHECK_DEFAULT
+    elif settings.expect != "no_edit":
         raise _unfit(suite, f"task {name}: there is no folder check, neither here nor in the suite")
     prompt_file, report = folder / "prompt.md", folder / "solution.json"
-    if ("prompt" in document) == prompt_file.is_file():
+    if (settings.prompt is not None) == prompt_file.is_file():
         raise _unfit(folder, "the prompt stands either in task.toml or in prompt.md beside it")
-    if "prompt" in document:
-        prompt = toml_document.text(document, "prompt", where)
-    else:
-        prompt = toml_document.read_text(prompt_file)
+    prompt = settings.prompt or toml_document.read_text(prompt_file)
     if not prompt.strip():
         raise _unfit(folder, "its prompt is empty")
+    limits = {key: getattr(settings.limits, key) for key in document.get("limits", {})}
     return BenchmarkTask(
         name=name,
         prompt=prompt,
-        tags=toml_document.texts(document, "tags", where),
-        expect=expect,
-        limits=_limits(document, limits, where),
+        tags=settings.tags,
+        expect=settings.expect,
+        limits=replace(defaults.limits, **limits),
         check=check,
         folder=folder,
         check_folder=check_folder,
@@ -257,26 +273,6 @@ def _read_task(
             if path.is_relative_to(folder) or path.is_relative_to(shared)
         },
     )
-
-
-def _limits(document: Mapping[str, Any], default: TaskLimits, where: str) -> TaskLimits:
-    limits, where = _section(document, "limits", _LIMITS_MAX, where)
-    named = {
-        key: _whole(limits, key, getattr(default, key), _LIMITS_MAX[key], where) for key in limits
-    }
-    return replace(default, **named)
-
-
-def _whole(document: Mapping[str, Any], key: str, default: int, most: int, where: str) -> int:
-    value = toml_document.whole(document, key, default, where, least=1)
-    if value > most:
-        raise _unfit(where, f"{key} is {value}, and can be at most {most}")
-    return value
-
-
-def _command(document: Mapping[str, Any], default: tuple[str, ...], where: str) -> tuple[str, ...]:
-    check, where = _section(document, "check", ("command",), where)
-    return toml_document.texts(check, "command", where) or default
 
 
 def _plain_name(name: str, where: str) -> str:

@@ -10,8 +10,15 @@ from math import comb, fsum
 from statistics import fmean
 from typing import Any
 
-from penstock.checkpoints.attempts import Attempt, AttemptScope, attempts_of, versions_tried
-from penstock.checkpoints.suites import SuiteTask
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    BenchmarkRun,
+    attempts_of,
+    runs_of,
+    versions_tried,
+)
+from penstock.checkpoints.suites import SuiteTask, suite_versions
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.statistics import compare, estimate
@@ -72,6 +79,37 @@ class Summary:
     retries: int = 0
     tags: dict[str, TaskMean] = field(default_factory=dict)
     tasks: tuple[TaskSummary, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckpointResults:
+    """The results of a checkpoint at a suite."""
+
+    suite: str
+    suite_version: str
+    checkpoint: str
+    summary: Summary
+    #: The runs that results came from.
+    runs: list[BenchmarkRun]
+
+    @property
+    def isolated(self) -> bool:
+        """False if a run was not isolated. Of imported results it is not known."""
+        return all(run.conditions.get("isolated") is not False for run in self.runs)
+
+
+def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
+    versions = suite_versions(database, scope.tenant, scope.suite)
+    tasks = {version.version: version.tasks for version in versions}.get(scope.suite_version, ())
+    attempts = attempts_of(database, scope)
+    sources = {recorded.run for recorded in attempts}
+    return CheckpointResults(
+        scope.suite,
+        scope.suite_version,
+        scope.checkpoint,
+        summarise(tasks, [recorded.result for recorded in attempts]),
+        [run for run in runs_of(database, scope) if run.id in sources],
+    )
 
 
 def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:

@@ -24,8 +24,8 @@ from penstock.channels.errors import (
 )
 from penstock.channels.promotion import Judge, Promotion, promote
 from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX
 from penstock.checkpoints.errors import StateRefused
-from penstock.checkpoints.names import TEXT_CHARS_MAX
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable

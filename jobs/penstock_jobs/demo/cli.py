@@ -101,7 +101,7 @@ def demo(
 def _can_isolate() -> bool:
     """Whether agents can be isolated here. Says so if they cannot."""
     from penstock_jobs.benchmarks.errors import IsolationImpossible
-    from penstock_jobs.benchmarks.sandbox.isolated import check_isolation
+    from penstock_jobs.benchmarks.sandbox.sandbox import check_isolation
 
     try:
         check_isolation()

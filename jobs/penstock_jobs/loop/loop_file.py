@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.checkpoints.checkpoint import check_channel_name, check_name
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.names import check_channel_name, check_name
 from penstock.errors import InvalidInput
 from penstock.gate.policy import parse
 from penstock.http.address import HttpAddress
@@ -172,7 +172,7 @@ class _GateSection:
 
 @dataclass(frozen=True)
 class _WatchSection:
-    for_s: Seconds
+    for_s: Seconds | None = None
 
     def __post_init__(self) -> None:
         if self.for_s is None:

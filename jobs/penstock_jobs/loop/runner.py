@@ -313,15 +313,10 @@ class Runner:
             claim.postpone(answer.why, round(pause_s * SECOND_US))
         else:
             why, retry, failures = one_line(answer), self.loop.retry, claim.failures() + 1
-            may_help = _retry_may_help(answer)
+            # It does not help where the request is wrong, or was refused.
+            refused = answer.exit_status == 2 or answer.http_status in _REFUSED
+            may_help = isinstance(answer, _UNREACHABLE) or not refused
             tries = f"try {failures} of {retry.tries}" if may_help else "not to be tried again"
             self.tell(f"{stage} failed ({tries}): {why}")
             again = may_help and failures < retry.tries
             claim.fail(why, pause_us=pause_us(retry, failures) if again else None)
-
-
-def _retry_may_help(error: PenstockError) -> bool:
-    """It does not help where the request is wrong, or was refused."""
-    if isinstance(error, _UNREACHABLE):
-        return True
-    return error.exit_status != 2 and error.http_status not in _REFUSED

@@ -8,25 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import (
-    choice,
-    duration_s,
-    flag,
+    NotNegative,
+    Positive,
+    Seconds,
     parse_toml,
+    read_section,
     read_text,
     refuse_unknown,
-    share,
     table,
     text,
-    text_or_none,
-    texts,
     whole,
-    whole_or_none,
 )
 from penstock_jobs.rewards.definition import Definition, find_definition, shipped
 
@@ -36,8 +33,6 @@ AdvantageKind = Literal["group", "stratum", "none"]
 Consent = Literal["train", "not_denied"]
 SplitBy = Literal["group", "user", "repo"]
 KeptSide = Literal["both", "train", "eval"]
-
-_FROM_0, _FROM_1 = {"least": 0}, {"least": 1}
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class Tokens:
     tokenizer: str | None = None
     template: str | None = None
     #: Of a sequence, and of a row of packed ones.
-    max_length: int = field(default=32_768, metadata=_FROM_1)
+    max_length: Positive = 32_768
     pack: bool = False
 
 
@@ -62,7 +57,7 @@ class RewardChoice:
     #: The name of a definition that comes with Penstock, or a file relative to the recipe.
     definition: str = "default"
     #: Takes the place of the definition's own horizons.
-    horizon_s: int | None = field(default=None, metadata=_FROM_0)
+    horizon_s: NotNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +81,8 @@ class Staleness:
 
     channel: str | None = None
     checkpoint: str | None = None
-    max_versions: int | None = field(default=None, metadata=_FROM_0)
-    max_age_s: int | None = field(default=None, metadata={"duration": "max_age"})
+    max_versions: NotNegative | None = None
+    max_age_s: Seconds | None = None
 
 
 @dataclass(frozen=True)
@@ -95,14 +90,14 @@ class Exclude:
     suites: tuple[str, ...] = ()
     consent: Consent = "train"
     #: Texts of a suite's tasks are compared by runs of so many words.
-    overlap_words: int = field(default=13, metadata=_FROM_1)
+    overlap_words: Positive = 13
     #: A session with this share of a task's runs, or more, is left out.
     overlap_min: float = 0.1
     near_duplicates: bool = False
     #: Two sessions with this similarity, or more, count as one: their share of common shingles.
     similarity_min: float = 0.8
-    max_per_user: int | None = field(default=None, metadata=_FROM_1)
-    max_per_repo: int | None = field(default=None, metadata=_FROM_1)
+    max_per_user: Positive | None = None
+    max_per_repo: Positive | None = None
 
 
 @dataclass(frozen=True)
@@ -118,9 +113,9 @@ class EvaluationSplit:
 class OutputSizes:
     """Without a size, that of the settings counts."""
 
-    max_sessions: int | None = field(default=None, metadata=_FROM_1)
-    file_bytes: int | None = field(default=None, metadata=_FROM_1)
-    row_group_bytes: int | None = field(default=None, metadata=_FROM_1)
+    max_sessions: Positive | None = None
+    file_bytes: Positive | None = None
+    row_group_bytes: Positive | None = None
 
 
 #: The sections of a recipe, which are fields of `Recipe` too.
@@ -185,10 +180,12 @@ def load_recipe(path: Path) -> Recipe:
     elif "pending" not in tables["reward"]:
         why = 'it does not say what becomes of pending rewards: pending = "wait" or "drop"'
         raise InvalidInput(what=f"{where}, [reward]", why=why)
-    sections = {
-        name: _read_section(_SECTIONS[name], section, f"{where}, [{name}]")
+    sections: dict[str, Any] = {
+        name: read_section(_SECTIONS[name], section, f"{where}, [{name}]")
         for name, section in tables.items()
     }
+    exclude = sections["exclude"]
+    sections["exclude"] = replace(exclude, suites=tuple(sorted(set(exclude.suites))))
     recipe = Recipe(
         name=text(document, "name", where),
         query=query,
@@ -234,35 +231,6 @@ def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
         for term in definition.terms
     )
     return definition if terms == definition.terms else replace(definition, terms=terms)
-
-
-def _read_section(kind: type[Any], section: Mapping[str, Any], where: str) -> Any:
-    """Each field of the class is a key of the section; its type says how the key is read."""
-    entries = {entry.metadata.get("duration", entry.name): entry for entry in fields(kind)}
-    refuse_unknown(section, entries, where)
-    types = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for key, entry in entries.items():
-        expected, least = types[entry.name], entry.metadata.get("least", 0)
-        default: Any = entry.default
-        if "duration" in entry.metadata:
-            value: Any = duration_s(section, key, where)
-        elif expected is bool:
-            value = flag(section, key, default, where)
-        elif expected is int:
-            value = whole(section, key, default, where, least=least)
-        elif expected == int | None:
-            value = whole_or_none(section, key, where, least=least)
-        elif expected is float:
-            value = share(section, key, default, where)
-        elif expected in (str, str | None):
-            value = text_or_none(section, key, where) or default
-        elif expected == tuple[str, ...]:
-            value = tuple(sorted(set(texts(section, key, where))))
-        else:
-            value = choice(section, key, get_args(expected), default, where)
-        values[entry.name] = value
-    return kind(**values)
 
 
 def _read_as_of(value: Any, where: str) -> str:

@@ -167,9 +167,6 @@ class WorkingFile:
                     lines.append(CodeLine.of(text))
         return lines[:count]
 
-    def comment_line(self, sentence: str) -> CodeLine:
-        return CodeLine.of(f"    {self.source.language.comment} {sentence}", comment=True)
-
 
 @dataclass(slots=True, eq=False)
 class FileChange:

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock_jobs.simulator import conversation
 from penstock_jobs.simulator import policy as ids
-from penstock_jobs.simulator.files import FileChange, WorkingFile, ink_of
+from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile, ink_of
 from penstock_jobs.simulator.grammar import Dice, Names
 from penstock_jobs.simulator.policy import Policy, Style, Task
 from penstock_jobs.simulator.truth import (
@@ -236,11 +236,9 @@ class SessionSimulation:
         if len(took) > 2 and dice.chance(0.15):
             wrote = []
         else:
-            comments = round(count * style.comment_share)
-            wrote = [
-                file.comment_line(conversation.thinking(dice, self._names, 1))
-                for _ in range(comments)
-            ]
+            comments, mark = round(count * style.comment_share), file.source.language.comment
+            sentences = [conversation.thinking(dice, self._names, 1) for _ in range(comments)]
+            wrote = [CodeLine.of(f"    {mark} {text}", comment=True) for text in sentences]
             wrote += file.new_lines(dice, count - comments)
         own = {line for change in self._changes for line in change.wrote}
         for line in took:

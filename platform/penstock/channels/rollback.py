@@ -11,33 +11,24 @@ import sqlalchemy as sa
 
 from penstock.channels.change import Change
 from penstock.channels.channel_transaction import (
-    ANY,
-    Expected,
+    ChannelRequest,
     HeldChannel,
     hold_channel,
     refuse_unexpected,
 )
 from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
 from penstock.channels.tables import channel_change
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.names import check_name, check_reason
+from penstock.checkpoints.checkpoint import Checkpoint, check_name, check_reason
 from penstock.checkpoints.registration import ancestors, find_in
 from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollback:
-    """`to` names the checkpoint to go back to. At another version of the channel than
-    `expect_version` nothing is done."""
+class Rollback(ChannelRequest):
+    """`to` names the checkpoint to go back to."""
 
-    tenant: str
-    channel: str
-    reason: str
-    actor: str
     to: str | None = None
-    expect: Expected = ANY
-    expect_version: int | None = None
 
 
 def roll_back(database: Database, rollback: Rollback) -> Change:
@@ -46,7 +37,7 @@ def roll_back(database: Database, rollback: Rollback) -> Change:
     StateRefused, PromotionConflict, CheckpointUnknown, InvalidInput."""
     actor, reason = check_name("Who does it", rollback.actor), check_reason(rollback.reason)
     with hold_channel(database, rollback.tenant, rollback.channel) as held:
-        refuse_unexpected(held.name, held.before, rollback.expect, rollback.expect_version)
+        refuse_unexpected(rollback, held.before)
         target = _target(held, rollback.to)
         change = held.next_change("rollback", actor=actor, reason=reason)
         change = replace(change.pointed_at(target.name, target.digest), pinned=True)

@@ -1,14 +1,21 @@
-"""What a checkpoint is: a model version, the state it is in, and the states that may follow."""
+"""What a checkpoint is: a model version, its state, and the states that may follow. And what people
+write of checkpoints and channels, checked before it is kept: names, digests, reasons."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from penstock.checkpoints.digests import FilesCheck
 from penstock.checkpoints.errors import StateRefused
+from penstock.errors import InvalidInput
 
 Form = Literal["whole", "delta"]
 State = Literal["registered", "serving", "retired", "rolled_back", "withdrawn"]
 STATES: tuple[State, ...] = get_args(State)
+NAME_CHARS_MAX = 128
+TEXT_CHARS_MAX = 4_000
+_DIGEST = "sha256:"
+#: `--expect none`.
+_RESERVED = ("none",)
 
 #: From a state to those that may follow it.
 EDGES: dict[State, frozenset[State]] = {
@@ -52,3 +59,52 @@ def check_edge(name: str, state: State, next_state: State) -> None:
     if next_state not in EDGES[state]:
         why = _REASONS.get(state, f"from there it becomes {' or '.join(sorted(EDGES[state]))}")
         raise StateRefused(name=name, state=state, wanted=next_state, why=why)
+
+
+def check_name(what: str, name: str) -> str:
+    """Of a checkpoint or a channel, or of who did something. Raises InvalidInput."""
+    if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
+        why = f"it is a printable text of at most {NAME_CHARS_MAX} characters, not {name[:200]!r}"
+        raise InvalidInput(what=what, why=why)
+    if name in _RESERVED:
+        raise InvalidInput(what=f"{what} {name!r}", why="commands say so where there is none")
+    if name.startswith(_DIGEST):
+        raise InvalidInput(what=f"{what} {name!r}", why="only a digest begins so")
+    return name
+
+
+def check_channel_name(name: str) -> str:
+    """It stands in addresses, as /v1/channels/NAME. Raises InvalidInput."""
+    check_name("The name of a channel", name)
+    if "/" in name or name in (".", ".."):
+        why = "it stands in addresses, and there it would lead elsewhere"
+        raise InvalidInput(what=f"The name of a channel {name!r}", why=why)
+    return name
+
+
+def check_text(what: str, text: str) -> str:
+    """Lines of printable text. Raises InvalidInput."""
+    if len(text) > TEXT_CHARS_MAX:
+        raise InvalidInput(what=what, why=f"it is longer than {TEXT_CHARS_MAX} characters")
+    if not all(line.isprintable() for line in text.replace("\t", " ").split("\n")):
+        raise InvalidInput(what=what, why="it holds characters that cannot be shown")
+    return text.strip()
+
+
+def check_reason(text: str) -> str:
+    """Raises InvalidInput."""
+    reason = check_text("The reason", text)
+    if not reason:
+        why = "it is empty, and is kept with the change: say why, with --reason"
+        raise InvalidInput(what="The reason", why=why)
+    return reason
+
+
+def check_digest(digest: str) -> str:
+    """`sha256:` and 64 hexadecimal digits; in lower case. Raises InvalidInput."""
+    lower = digest.lower()
+    digits = lower.removeprefix(_DIGEST)
+    if not lower.startswith(_DIGEST) or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
+        why = "a digest is `sha256:` and 64 hexadecimal digits"
+        raise InvalidInput(what=f"The digest {digest[:200]!r}", why=why)
+    return lower

@@ -8,7 +8,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints import digests
-from penstock.checkpoints.checkpoint import Checkpoint, Form, State, check_edge
+from penstock.checkpoints.checkpoint import (
+    Checkpoint,
+    Form,
+    State,
+    check_digest,
+    check_edge,
+    check_name,
+    check_reason,
+    check_text,
+)
 from penstock.checkpoints.digests import FilesCheck, ReadProgress
 from penstock.checkpoints.errors import (
     CheckpointConflict,
@@ -17,7 +26,6 @@ from penstock.checkpoints.errors import (
     LineageBroken,
     StateRefused,
 )
-from penstock.checkpoints.names import check_digest, check_name, check_reason, check_text
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput

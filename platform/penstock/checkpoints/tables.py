@@ -1,16 +1,22 @@
 """The tables of checkpoints: model versions, their states, suites, and what they scored."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, Text
 
 from penstock.database.tables import Number, metadata
 
+
+def _names(*names: str, **options: Any) -> list[Column[str]]:
+    return [Column(name, String(128), **options) for name in names]
+
+
 #: A model version. One digest has one name.
 checkpoint = Table(
     "checkpoint",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("name", String(128), primary_key=True),
+    *_names("tenant", "name", primary_key=True),
     Column("digest", String(80), nullable=False),
     Column("uri", Text, nullable=False),
     #: `whole`, or `delta` on the parent.
@@ -30,8 +36,7 @@ checkpoint = Table(
 checkpoint_shard = Table(
     "checkpoint_shard",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("checkpoint", String(128), primary_key=True),
+    *_names("tenant", "checkpoint", primary_key=True),
     Column("shard", String(80), primary_key=True),
     Index("ix_checkpoint_shard_shard", "tenant", "shard"),
 )
@@ -41,8 +46,7 @@ checkpoint_move = Table(
     "checkpoint_move",
     metadata,
     Column("id", Number, primary_key=True),
-    Column("tenant", String(128), nullable=False),
-    Column("checkpoint", String(128), nullable=False),
+    *_names("tenant", "checkpoint", nullable=False),
     Column("from_state", String(16)),
     Column("to_state", String(16), nullable=False),
     Column("actor", String(128), nullable=False),
@@ -55,8 +59,7 @@ checkpoint_move = Table(
 suite_version = Table(
     "suite_version",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("suite", String(128), primary_key=True),
+    *_names("tenant", "suite", primary_key=True),
     Column("version", String(80), primary_key=True),
     #: Its tasks with their tags, as JSON.
     Column("tasks", Text, nullable=False),
@@ -70,8 +73,7 @@ benchmark_run = Table(
     "benchmark_run",
     metadata,
     Column("id", String(64), primary_key=True),
-    Column("tenant", String(128), nullable=False),
-    Column("suite", String(128), nullable=False),
+    *_names("tenant", "suite", nullable=False),
     Column("suite_version", String(80), nullable=False),
     Column("checkpoint", String(128), nullable=False),
     #: `run`, or the format of an import.
@@ -91,8 +93,7 @@ benchmark_run = Table(
 benchmark_attempt = Table(
     "benchmark_attempt",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("suite", String(128), primary_key=True),
+    *_names("tenant", "suite", primary_key=True),
     Column("suite_version", String(80), primary_key=True),
     Column("checkpoint", String(128), primary_key=True),
     Column("task", String(255), primary_key=True),
@@ -102,13 +103,9 @@ benchmark_attempt = Table(
     Column("status", String(16), nullable=False),
     Column("score", Float),
     Column("error", Text),
-    Column("completion_tokens", BigInteger),
-    Column("prompt_tokens", BigInteger),
-    Column("cost_usd", Float),
-    Column("latency_s", Float),
-    Column("steps", BigInteger),
-    Column("tool_calls", BigInteger),
-    Column("invalid_tool_calls", BigInteger),
+    *(Column(name, BigInteger) for name in ("completion_tokens", "prompt_tokens")),
+    *(Column(name, Float) for name in ("cost_usd", "latency_s")),
+    *(Column(name, BigInteger) for name in ("steps", "tool_calls", "invalid_tool_calls")),
     #: Whether it changed a file, and whether it asked the user something.
     Column("edited", Boolean),
     Column("asked", Boolean),

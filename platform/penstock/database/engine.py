@@ -13,7 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from penstock.database import postgresql, sqlite
 from penstock.database.errors import DatabaseUnreachable
-from penstock.database.settings import DatabaseLimits
+from penstock.database.settings import DatabaseLimits, DatabaseSettings
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, without_secrets
 
@@ -44,7 +44,12 @@ class Database:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        return cls(settings.database_url, DatabaseLimits.of(settings))
+        room = settings.room(DatabaseSettings)
+        limits = DatabaseLimits(
+            statement_seconds_max=room.database_statement_seconds_max,
+            connections_max=room.database_connections_max,
+        )
+        return cls(settings.database_url, limits)
 
     @contextmanager
     def write(self, *, one_state: bool = False) -> Iterator[Connection]:

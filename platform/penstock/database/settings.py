@@ -1,9 +1,9 @@
 """The settings of the metadata database, and the limits that follow from them."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from penstock.settings import RoomSettings, Settings, setting
+from penstock.settings import RoomSettings, setting
 
 _KEPT_OPEN = 5
 
@@ -42,19 +42,11 @@ class DatabaseLimits:
     connect_seconds_max: float = 10.0
     connections_max: int = DatabaseSettings.database_connections_max
 
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        room = settings.room(DatabaseSettings)
-        return cls(
-            statement_seconds_max=room.database_statement_seconds_max,
-            connections_max=room.database_connections_max,
-        )
-
     def pool(self) -> dict[str, float]:
         """Arguments of an engine: a few connections stay open, the others are closed after use."""
-        kept = min(self.connections_max, _KEPT_OPEN)
+        idle = min(self.connections_max, _KEPT_OPEN)
         return {
-            "pool_size": kept,
-            "max_overflow": self.connections_max - kept,
+            "pool_size": idle,
+            "max_overflow": self.connections_max - idle,
             "pool_timeout": self.connect_seconds_max,
         }

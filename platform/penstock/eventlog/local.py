@@ -77,7 +77,7 @@ class LocalEventLog:
             opened.pop_all()
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
-        blocks = {number: encode_block(some) for number, some in values.items() if some}
+        blocks = {number: encode_block(batch) for number, batch in values.items() if batch}
         with self._locked():
             self._refuse_when_full(sum(map(len, blocks.values())))
             try:

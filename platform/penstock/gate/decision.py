@@ -3,15 +3,36 @@
 ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than the policy allows.
 INCONCLUSIVE: neither. PASS: all that the policy demands is shown. No number ever replaces missing
 data.
+
+A guard relative to the incumbent is a limit on a mean over tasks as well: `candidate − (1 + limit)
+× incumbent` is at most 0. So no ratio of two uncertain numbers has to be bounded, and tasks stay
+paired.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.gate.evidence import CheckpointIdentity, Evidence, SideEvidence, SuiteEvidence
-from penstock.gate.policy import Policy
-from penstock.gate.requirements import judge_guard, judge_requirement
-from penstock.gate.results import SuiteResults, is_from_the_future, suite_results
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
+from penstock.gate.policy import SHARES, TASKS_LEAST, Guard, Policy, Requirement
+from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
+from penstock.gate.results import (
+    Amounts,
+    MetricValues,
+    SuiteResults,
+    is_from_the_future,
+    metric_values,
+    suite_results,
+    task_values,
+)
+from penstock.gate.statistics import (
+    Comparison,
+    Estimate,
+    Values,
+    compare_values,
+    estimate,
+    reach_of,
+)
 from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
 
 
@@ -83,7 +104,7 @@ def _document(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _named(checkpoint: CheckpointIdentity) -> dict[str, str]:
+def _named(checkpoint: Checkpoint) -> dict[str, str]:
     return {"name": checkpoint.name, "digest": checkpoint.digest}
 
 
@@ -208,3 +229,198 @@ def _verdict(
 ) -> Verdict:
     document |= {"outcome": outcome, "why": why}
     return Verdict(outcome, evidence.channel, evidence.candidate.name, document)
+
+
+# Requirements and guards
+
+
+def judge_requirement(required: Requirement, results: SuiteResults, alpha: float) -> PartVerdict:
+    """`alpha` is the requirement's own, or what a correction leaves of it."""
+    facts = asdict(required) | {"alpha": alpha, "alpha_asked": required.alpha}
+    values = metric_values(results, required.metric, required.attempts)
+    if not values.gaps:
+        sides = {"candidate": values.candidate, "incumbent": values.incumbent}
+        counts = {name: [*map(len, side.values())] for name, side in sides.items() if side}
+        facts["tasks"] = len(values.candidate)
+        facts["attempts_found"] = {name: [min(each), max(each)] for name, each in counts.items()}
+    if unusable := _unusable(values):
+        return PartVerdict(*unusable, facts)
+    findings = [*_against_limit(required, values.candidate, alpha, facts)]
+    if values.incumbent is not None and required.margin is not None:
+        findings.append(
+            _against_incumbent(required, values.candidate, values.incumbent, alpha, facts)
+        )
+    if not findings:
+        return PartVerdict("PASS", "there is no incumbent to compare with", facts, idle=True)
+    outcome = worst_of([each for each, _ in findings])
+    if outcome == "PASS" and facts["tasks"] < required.min_tasks:
+        why = f"{facts['tasks']} tasks have results; {required.min_tasks} are needed"
+        return PartVerdict("INCONCLUSIVE", why, facts)
+    return PartVerdict(outcome, "; ".join(why for _, why in findings), facts)
+
+
+def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
+    values = metric_values(results, guard.metric, 1)
+    strict = replace(guard, alpha=results.level(guard.alpha))
+    facts = asdict(strict) | {"alpha_asked": guard.alpha}
+    if unusable := _unusable(values):
+        return PartVerdict(*unusable, facts)
+    measured = measure_guard(strict, values.candidate, values.incumbent)
+    return replace(measured, facts=facts | measured.facts)
+
+
+def _unusable(values: MetricValues) -> tuple[Outcome, str] | None:
+    if values.gaps:
+        outcomes, reasons = zip(*values.gaps, strict=True)
+        return worst_of(outcomes), "; ".join(reasons)
+    if len(values.candidate) < TASKS_LEAST:
+        why = f"{len(values.candidate)} tasks are too few: at least {TASKS_LEAST} are needed"
+        return "INCONCLUSIVE", why
+    return None
+
+
+def _against_incumbent(
+    required: Requirement,
+    candidate: Amounts,
+    incumbent: Amounts,
+    alpha: float,
+    facts: dict[str, Any],
+) -> tuple[Outcome, str]:
+    margin, tasks = required.margin or 0.0, sorted(candidate)
+    (our_mean, ours), (their_mean, theirs) = (
+        task_values(side, tasks) for side in (candidate, incumbent)
+    )
+    scale = _metric_scale(required, (our_mean + their_mean) / 2)
+    compared = compare_values(
+        ours, theirs, margin=margin, alpha=alpha, direction=required.direction, scale=scale
+    )
+    facts |= asdict(compared) | {"alpha": alpha}
+    if compared.lower >= -margin:
+        return "PASS", f"at most {max(-compared.lower, 0):.4g} worse; {margin:g} is allowed"
+    if compared.upper < -margin:
+        return "FAIL", f"at least {-compared.upper:.4g} worse; {margin:g} is allowed"
+    spread = None
+    if required.metric != "invalid_tool_calls":
+        plain = (
+            {task: [amount for amount, _ in each] for task, each in side.items()}
+            for side in (candidate, incumbent)
+        )
+        spread = spread_of(*plain)
+    facts["decides"] = needs = _needs(compared, spread, scale or 1.0)
+    if needs["tasks"] is None:
+        advice = "no number of tasks would decide soon: the difference lies at the margin"
+    else:
+        advice = f"if that stays so, {needs['tasks']} tasks decide"
+        if needs["attempts"] is not None:
+            advice += f", or {needs['attempts']} attempts at each of these"
+    return "INCONCLUSIVE", f"it may be {-compared.lower:.4g} worse; {advice}"
+
+
+def _against_limit(
+    required: Requirement, candidate: Amounts, alpha: float, facts: dict[str, Any]
+) -> list[tuple[Outcome, str]]:
+    """Its own mean, beside a limit."""
+    lower_is_better = required.direction == "min"
+    limit = required.maximum if lower_is_better else required.minimum
+    if limit is None:
+        return []
+    mean, ours = task_values(candidate, sorted(candidate))
+    sign = -1.0 if lower_is_better else 1.0
+    values = sign * ours
+    ends = sorted((0.0, sign))
+    scale = _metric_scale(required, limit)
+    if scale is not None:
+        reach = reach_of(values, scale)
+        ends = [float(values.mean()) - reach, float(values.mean()) + reach]
+    estimated = estimate(values, worst=ends[0], best=ends[1], limit=sign * limit, alpha=alpha)
+    own = {"mean": mean, "lower": estimated.lower, "upper": estimated.upper, "p": estimated.p}
+    if lower_is_better:
+        own |= {"lower": -estimated.upper, "upper": -estimated.lower}
+    facts["candidate_mean"], facts["own"] = mean, own
+    sure = own["upper"] if lower_is_better else own["lower"]
+    word, name = ("at most", "maximum") if lower_is_better else ("at least", "minimum")
+    if estimated.upper < sign * limit:
+        why = f"its {required.metric} of {mean:.4g} is shown to miss the {name} {limit:g}"
+        return [("FAIL", why)]
+    outcome: Outcome = "PASS" if estimated.lower >= sign * limit else "INCONCLUSIVE"
+    return [(outcome, f"it is shown to be {word} {sure:.4g}, and the {name} is {limit:g}")]
+
+
+def _metric_scale(required: Requirement, mean: float) -> float | None:
+    """None between 0 and 1. A ratio of sums is linear in tasks only around itself, and may leave
+    that span."""
+    if required.metric == "invalid_tool_calls":
+        return 1.0
+    return None if required.metric in SHARES else abs(mean)
+
+
+def _needs(compared: Comparison, spread: Spread | None, scale: float) -> dict[str, int | None]:
+    """How many tasks or attempts would decide, four times in five, if things are as they seem."""
+    deviation = compared.standard_error * compared.tasks**0.5 / scale
+    margin, difference = compared.margin / scale, compared.difference / scale
+    if difference < -margin:  # then it is the FAIL that would be shown
+        margin, difference = -margin, -difference
+    assumed = {"margin": margin, "alpha": compared.alpha, "difference": difference}
+    tasks = tasks_for(deviation, **assumed)
+    attempts = None
+    if spread is not None:
+        of_unit = Spread(between=spread.between / scale**2, within=spread.within / scale**2)
+        attempts = attempts_for(of_unit, compared.tasks, **assumed)
+    return {"tasks": max(tasks, compared.tasks + 1) if tasks else None, "attempts": attempts}
+
+
+def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -> PartVerdict:
+    """Both have the same tasks, at least two. Without an incumbent a relative limit holds.
+
+    In the facts `value` lies between `lower` and `upper`; each is wrong in alpha of all cases. It
+    is the relative change towards the worse, where the limit is relative to an incumbent that is
+    not 0.
+    """
+    tasks = sorted(candidate)
+    mean, ours = task_values(candidate, tasks)
+    facts: dict[str, Any] = dict.fromkeys(("incumbent_mean", "value", "lower", "upper", "p"))
+    facts |= {"tasks": len(tasks), "candidate_mean": mean}
+    if guard.kind in {"max", "min"}:
+        sign = 1.0 if guard.kind == "max" else -1.0
+        excess = _excess(guard, sign * (ours - guard.limit), scale=guard.limit)
+        ends = [guard.limit + sign * excess.lower, guard.limit + sign * excess.upper]
+        facts |= {"value": mean, "lower": min(ends), "upper": max(ends), "p": excess.p_worse}
+        outcome, shown = _guard_outcome(excess)
+        word = "at most" if sign > 0 else "at least"
+        why = f"it is {mean:.3g}, and {word} {guard.limit:g} is allowed: {shown}"
+        return PartVerdict(outcome, why, facts)
+    if incumbent is None:
+        return PartVerdict("PASS", "there is no incumbent to compare with", facts)
+    before, theirs = task_values(incumbent, tasks)
+    facts["incumbent_mean"] = before
+    if before == 0 and guard.slack == 0:
+        if guard.kind == "max_decrease":
+            return PartVerdict("PASS", "the incumbent's is 0, which cannot decrease", facts)
+        why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
+        return PartVerdict("INCONCLUSIVE", why, facts)
+    if guard.kind == "max_increase":
+        over = ours - (1 + guard.limit) * theirs - guard.slack
+    else:
+        over = (1 - guard.limit) * theirs - guard.slack - ours
+    excess = _excess(guard, over, scale=before)
+    facts["p"] = excess.p_worse
+    if before:
+        limit = guard.limit + guard.slack / before
+        ends_of = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}
+        facts |= {name: limit + end / before for name, end in ends_of.items()}
+    return PartVerdict(*_guard_outcome(excess), facts)
+
+
+def _excess(guard: Guard, over: Values, *, scale: float) -> Estimate:
+    """By how much the limit is exceeded."""
+    reach = reach_of(over, 1.0 if guard.metric in SHARES else abs(scale))
+    mean = float(over.mean())
+    return estimate(over, worst=mean - reach, best=mean + reach, limit=0.0, alpha=guard.alpha)
+
+
+def _guard_outcome(excess: Estimate) -> tuple[Outcome, str]:
+    if excess.upper <= 0:
+        return "PASS", "it holds"
+    if excess.lower > 0:
+        return "FAIL", "it is breached"
+    return "INCONCLUSIVE", "neither that it holds nor that it is breached is shown"

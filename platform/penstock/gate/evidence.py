@@ -17,6 +17,7 @@ from penstock.checkpoints.attempts import (
     read_attempts,
     result_values,
 )
+from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find_in
 from penstock.checkpoints.suites import SuiteVersion, read_versions
@@ -42,13 +43,6 @@ class GatedChannel:
     canary: str | None = None
     #: The version at which the present canary began.
     canary_since: int = 0
-
-
-@dataclass(frozen=True)
-class CheckpointIdentity:
-    name: str
-    digest: str
-    state: str = "registered"
 
 
 @dataclass(frozen=True, order=True)
@@ -109,8 +103,8 @@ class LiveLook:
 class Evidence:
     channel: str
     channel_version: int
-    candidate: CheckpointIdentity
-    incumbent: CheckpointIdentity | None
+    candidate: Checkpoint
+    incumbent: Checkpoint | None
     policy: Policy | None
     policy_digest: str | None = None
     #: Why the policy cannot be used.
@@ -133,10 +127,9 @@ def gather_evidence(
 ) -> Evidence:
     """Read all that a verdict on a checkpoint rests on, in the transaction that read the channel.
     Raises CheckpointUnknown."""
-    tenant, incumbent = channel.tenant, None
-    candidate = _identity(connection, tenant, checkpoint)
-    if channel.checkpoint:
-        incumbent = _identity(connection, tenant, channel.checkpoint)
+    tenant = channel.tenant
+    candidate = find_in(connection, tenant, checkpoint)
+    incumbent = find_in(connection, tenant, channel.checkpoint) if channel.checkpoint else None
     policy, problem = _read_policy(connection, channel)
     # A canary with more than the last of its steps is no canary any more.
     steps = (policy.canary if policy and policy.canary else CanarySteps()).steps
@@ -168,11 +161,6 @@ def gather_evidence(
         at=now or 0,
         code=code,
     )
-
-
-def _identity(connection: Connection, tenant: str, name: str) -> CheckpointIdentity:
-    checkpoint = find_in(connection, tenant, name)
-    return CheckpointIdentity(checkpoint.name, checkpoint.digest, checkpoint.state)
 
 
 def _read_policy(connection: Connection, channel: GatedChannel) -> tuple[Policy | None, str | None]:

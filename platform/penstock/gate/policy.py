@@ -2,24 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from penstock.checkpoints.digests import text_digest
 from penstock.errors import InvalidInput
 from penstock.toml_document import (
+    NotNegative,
+    Number,
+    Positive,
+    Seconds,
     choice,
-    duration_s,
-    flag,
     number,
     parse_toml,
+    read_section,
     refuse_unknown,
-    share,
     table,
     text,
-    text_or_none,
     unknown,
-    whole,
-    whole_or_none,
 )
 
 #: What a suite's attempts are compared by; `invalid_tool_calls` is their share of all tool calls.
@@ -58,13 +57,13 @@ class Requirement:
     suite: str
     metric: Metric = "score"
     direction: Direction = "max"
-    minimum: float | None = None
-    maximum: float | None = None
-    margin: float | None = None
-    alpha: float = 0.05
-    min_tasks: int = 30
+    minimum: Number | None = None
+    maximum: Number | None = None
+    margin: Number | None = None
+    alpha: Number = 0.05
+    min_tasks: Annotated[int, TASKS_LEAST] = 30
     #: How many attempts each task needs on both sides.
-    attempts: int = 1
+    attempts: Positive = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +74,9 @@ class Guard:
     suite: str
     metric: Metric
     kind: LimitKind
-    limit: float
-    slack: float = 0.0
-    alpha: float = 0.05
+    limit: Number
+    slack: Number = 0.0
+    alpha: Number = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,32 +85,32 @@ class LiveRequirement:
 
     metric: str
     direction: Direction = "max"
-    margin: float
-    alpha: float = 0.05
+    margin: Number
+    alpha: Number = 0.05
     #: How many sessions with a value each checkpoint needs; with fewer nothing passes.
-    min_sessions: int = 100
+    min_sessions: Positive = 100
     #: Of a reward: its definition and its horizon; None means those of the definition itself.
     definition: str | None = None
-    horizon_s: int | None = None
+    horizon_s: NotNegative | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySteps:
     """The shares of traffic that a canary gets, and how long it keeps each at least."""
 
-    steps: tuple[float, ...] = (0.05, 0.25, 0.5)
-    min_age_s: int = 1_800
+    steps: tuple[Number, ...] = (0.05, 0.25, 0.5)
+    min_age_s: Seconds = 1_800
     #: Whether the watcher raises the share by itself.
     auto_step: bool = False
     #: How long a new current checkpoint is watched, beside the one before.
-    watch_s: int = 86_400
+    watch_s: Seconds = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceRules:
     """How old an attempt may be, and which share of the attempts may be errors."""
 
-    max_age_s: int | None = None
+    max_age_s: Seconds | None = None
     max_error_share: float = 0.05
 
 
@@ -159,8 +158,10 @@ def parse(content: str, where: str) -> Policy:
         require=require,
         guards=_entries(document, "guard", where, _guard),
         live=_entries(document, "live", where, _live_requirement),
-        canary=_canary_steps(document["canary"], where) if "canary" in document else None,
-        evidence=_evidence_rules(table(document, "evidence", where), f"[evidence] of {where}"),
+        canary=_canary_steps(document, where) if "canary" in document else None,
+        evidence=read_section(
+            EvidenceRules, table(document, "evidence", where), f"[evidence] of {where}"
+        ),
         combine=choice(gate, "combine", get_args(Combine), "all", f"[gate] of {where}"),
         versions={name: text(suites, name, f"[suites] of {where}") for name in suites},
     )
@@ -181,37 +182,29 @@ def _entries(
 
 
 def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
-    refuse_unknown(entry, (field.name for field in fields(Requirement)), where)
     metric = _metric(entry, where, "score")
     # Nobody wants more costs; where it is a matter of taste the policy says so.
-    better: Direction = "max" if metric in {"score", "edited", "asked"} else "min"
-    direction: Direction = choice(entry, "direction", get_args(Direction), better, where)
+    better = "max" if metric in {"score", "edited", "asked"} else "min"
+    required = read_section(Requirement, {"direction": better, **entry}, where)
     most = 1 if metric in SHARES else None
-    absolute, other = ("minimum", "maximum") if direction == "max" else ("maximum", "minimum")
+    for key in ("minimum", "maximum", "margin"):
+        _limit(entry, key, where, most=most)
+    _check_alpha(required.alpha, where)
+    absolute, other = "minimum", "maximum"
+    if required.direction == "min":
+        absolute, other = other, absolute
+    why = ""
     if other in entry:
-        why = f"with direction {direction!r} the limit is its {absolute}, not its {other}"
-        raise InvalidInput(what=where, why=why)
-    margin = _limit(entry, "margin", where, most=most)
-    if margin is None and absolute not in entry:
-        raise InvalidInput(what=where, why=f"it needs a margin, a {absolute} or both")
-    if margin == 0:
+        why = f"with direction {required.direction!r} the limit is its {absolute}, not its {other}"
+    elif required.margin is None and absolute not in entry:
+        why = f"it needs a margin, a {absolute} or both"
+    elif required.margin == 0:
         why = "a margin of 0 asks to show that it is better; write the least loss that matters"
-        raise InvalidInput(what=where, why=why)
-    minimum, maximum = (_limit(entry, key, where, most=most) for key in ("minimum", "maximum"))
-    if (most and margin == 1) or minimum == 0 or (most and maximum == 1):
+    elif required.minimum == 0 or (most and 1 in (required.margin, required.maximum)):
         why = "a margin of 1, a minimum of 0 or a maximum of 1 would let anything pass"
+    if why:
         raise InvalidInput(what=where, why=why)
-    return Requirement(
-        suite=text(entry, "suite", where),
-        metric=metric,
-        direction=direction,
-        minimum=minimum,
-        maximum=maximum,
-        margin=margin,
-        alpha=_alpha(entry, where),
-        min_tasks=whole(entry, "min_tasks", 30, where, least=TASKS_LEAST),
-        attempts=whole(entry, "attempts", 1, where, least=1),
-    )
+    return required
 
 
 def _guard(entry: Mapping[str, Any], where: str) -> Guard:
@@ -222,64 +215,34 @@ def _guard(entry: Mapping[str, Any], where: str) -> Guard:
     kind = kinds[0]
     if "slack" in entry and kind in {"max", "min"}:
         raise InvalidInput(what=where, why=f"slack has no meaning beside {kind}")
-    limit = _limit(entry, kind, where) or 0.0
-    if kind == "max_decrease" and limit > 1:
+    limit = _limit(entry, kind, where)
+    if kind == "max_decrease" and limit is not None and limit > 1:
         raise InvalidInput(what=where, why=f"max_decrease is a share, and is {limit!r}")
-    return Guard(
-        suite=text(entry, "suite", where),
-        metric=_metric(entry, where, None),
-        kind=kind,
-        limit=limit,
-        slack=_limit(entry, "slack", where) or 0.0,
-        alpha=_alpha(entry, where),
-    )
+    _limit(entry, "slack", where)
+    _metric(entry, where, None)
+    section = {key: value for key, value in entry.items() if key != kind}
+    guard = read_section(Guard, section | {"kind": kind, "limit": limit}, where)
+    _check_alpha(guard.alpha, where)
+    return guard
 
 
 def _live_requirement(entry: Mapping[str, Any], where: str) -> LiveRequirement:
     refuse_unknown(entry, (field.name for field in fields(LiveRequirement)), where)
-    margin = _limit(entry, "margin", where)
-    if not margin:
+    if not _limit(entry, "margin", where):
         raise InvalidInput(what=where, why="it needs a margin over 0")
-    metric = text(entry, "metric", where)
-    better: Direction = "min" if metric in LESS_IS_BETTER else "max"
-    return LiveRequirement(
-        metric=metric,
-        direction=choice(entry, "direction", get_args(Direction), better, where),
-        margin=margin,
-        alpha=_alpha(entry, where),
-        min_sessions=whole(entry, "min_sessions", 100, where, least=1),
-        definition=text_or_none(entry, "definition", where),
-        horizon_s=whole_or_none(entry, "horizon_s", where, least=0),
-    )
+    better = "min" if text(entry, "metric", where) in LESS_IS_BETTER else "max"
+    required = read_section(LiveRequirement, {"direction": better, **entry}, where)
+    _check_alpha(required.alpha, where)
+    return required
 
 
-def _canary_steps(entry: Any, where: str) -> CanarySteps:
-    where = f"[canary] of {where}"
-    if not isinstance(entry, dict):
-        raise InvalidInput(what=where, why="it is written as a table")
-    refuse_unknown(entry, ("steps", "min_age", "auto_step", "watch"), where)
-    steps = entry.get("steps", list(CanarySteps.steps))
-    if not isinstance(steps, list) or not steps:
-        raise InvalidInput(what=where, why=f"steps has to be a list of shares, and is {steps!r}")
-    shares = tuple(number(step, "steps", where) for step in steps)
-    if sorted(set(shares)) != list(shares) or not 0 < shares[0] <= shares[-1] < 1:
-        why = f"steps have to grow, between 0 and 1, and are {steps!r}"
-        raise InvalidInput(what=where, why=why)
-    age, watch = duration_s(entry, "min_age", where), duration_s(entry, "watch", where)
-    return CanarySteps(
-        steps=shares,
-        min_age_s=CanarySteps.min_age_s if age is None else age,
-        auto_step=flag(entry, "auto_step", CanarySteps.auto_step, where),
-        watch_s=CanarySteps.watch_s if watch is None else watch,
-    )
-
-
-def _evidence_rules(entry: Mapping[str, Any], where: str) -> EvidenceRules:
-    refuse_unknown(entry, ("max_age", "max_error_share"), where)
-    return EvidenceRules(
-        max_age_s=duration_s(entry, "max_age", where),
-        max_error_share=share(entry, "max_error_share", EvidenceRules.max_error_share, where),
-    )
+def _canary_steps(document: Mapping[str, Any], where: str) -> CanarySteps:
+    canary = read_section(CanarySteps, table(document, "canary", where), f"[canary] of {where}")
+    steps = canary.steps
+    if not steps or sorted(set(steps)) != list(steps) or not 0 < steps[0] <= steps[-1] < 1:
+        why = f"steps have to grow, between 0 and 1, and are {list(steps)!r}"
+        raise InvalidInput(what=f"[canary] of {where}", why=why)
+    return canary
 
 
 def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Metric:
@@ -292,11 +255,9 @@ def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Met
     raise InvalidInput(what=f"{name!r} in {where}", why=unknown(str(name), METRICS))
 
 
-def _alpha(entry: Mapping[str, Any], where: str) -> float:
-    alpha = number(entry.get("alpha", 0.05), "alpha", where)
+def _check_alpha(alpha: float, where: str) -> None:
     if not 0.0001 <= alpha <= 0.25:
         raise InvalidInput(what=where, why=f"alpha lies from 0.0001 to 0.25, and is {alpha!r}")
-    return alpha
 
 
 def _limit(

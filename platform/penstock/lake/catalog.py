@@ -244,8 +244,8 @@ def _resolve(connection: Connection, as_of: str | int | None) -> tuple[int, int 
     if isinstance(as_of, int):
         named = sa.exists().where(snapshot.c.snap == as_of)
         held = sa.exists().where(reader_lease.c.snap == as_of, reader_lease.c.until >= now_us())
-        kept = as_of >= head.readable_from or connection.scalar(sa.select(named | held))
-        if as_of > head.snap or not kept:
+        readable = as_of >= head.readable_from or connection.scalar(sa.select(named | held))
+        if as_of > head.snap or not readable:
             raise HistoryRemoved(when=f"snap {as_of}")
         return as_of, _committed_at(connection, as_of)
     if not as_of.isprintable():  # no name, and not every database could be asked for it

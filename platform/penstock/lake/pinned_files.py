@@ -50,24 +50,24 @@ class FileTails:
     change, and names are never used twice."""
 
     bytes_max: int
-    _kept: OrderedDict[str, FileTail] = field(default_factory=OrderedDict)
+    _tails: OrderedDict[str, FileTail] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, name: str) -> FileTail | None:
         with self._lock:
-            tail = self._kept.get(name)
+            tail = self._tails.get(name)
             if tail is not None:
-                self._kept.move_to_end(name)
+                self._tails.move_to_end(name)
             return tail
 
     def put(self, name: str, tail: FileTail) -> None:
         with self._lock:
-            if name not in self._kept:
-                self._kept[name] = tail
+            if name not in self._tails:
+                self._tails[name] = tail
                 self._bytes += len(tail.content)
-            while self._bytes > self.bytes_max and self._kept:
-                _, dropped = self._kept.popitem(last=False)
+            while self._bytes > self.bytes_max and self._tails:
+                _, dropped = self._tails.popitem(last=False)
                 self._bytes -= len(dropped.content)
 
 
@@ -134,7 +134,7 @@ class PinnedFiles:
         if length >= _SPAN_BYTES:
             return self._fetch(name, start, length)
         with self._lock:
-            span = next((kept for kept in self._spans if kept.holds(name, start, length)), None)
+            span = next((span for span in self._spans if span.holds(name, start, length)), None)
             missing = span is None
             if span is None:
                 first = max(0, start + length // 2 - _SPAN_BYTES // 2)  # columns come in any order
@@ -158,7 +158,7 @@ class PinnedFiles:
     @contextmanager
     def _source(self, name: str) -> Iterator[pa.NativeFile]:
         with self._lock:
-            idle = next((kept for kept in self._idle if kept[0] == name), None)
+            idle = next((source for source in self._idle if source[0] == name), None)
             if idle is not None:
                 self._idle.remove(idle)
         try:

@@ -17,7 +17,13 @@ from penstock.directories import make_directory
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import Manifest, PartFile, RoutesFile, folder_of, write_manifest
+from penstock.shards.manifest import (
+    Manifest,
+    PartFile,
+    ShardFile,
+    folder_of,
+    write_manifest,
+)
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore, ObjectStore
 
@@ -52,7 +58,7 @@ def reporting_damage(path: str) -> Iterator[None]:
 def open_part(
     store: ObjectStore,
     path: str,
-    part: PartFile | RoutesFile,
+    part: ShardFile,
     index: pq.FileMetaData | None = None,
 ) -> Iterator[pq.ParquetFile]:
     """A file of a shard, to be read with the checksums of its pages. Raises ShardDamaged, also
@@ -71,7 +77,7 @@ def open_part(
 
 
 def read_part(
-    store: ObjectStore, path: str, part: PartFile | RoutesFile, columns: Sequence[str] | None = None
+    store: ObjectStore, path: str, part: ShardFile, columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
     """The rows of a file in order, a row group at a time. Raises ShardDamaged."""
     with open_part(store, path, part) as file:
@@ -83,7 +89,7 @@ def read_part(
             yield file.read_row_group(number, columns=columns)
 
 
-def check_digest(store: ObjectStore, path: str, part: PartFile | RoutesFile) -> None:
+def check_digest(store: ObjectStore, path: str, part: ShardFile) -> None:
     """Read the whole file. Raises ShardDamaged when its checksum is not the manifest's."""
     with reporting_damage(path), store.open(path) as source:
         digest = hashlib.sha256()
@@ -93,7 +99,7 @@ def check_digest(store: ObjectStore, path: str, part: PartFile | RoutesFile) -> 
 
 
 def copy_part(
-    source: ObjectStore, path: str, target: ObjectStore, to: str, part: PartFile | RoutesFile
+    source: ObjectStore, path: str, target: ObjectStore, to: str, part: ShardFile
 ) -> None:
     """Nothing appears at `to` unless it has the checksum of the manifest. Raises ShardDamaged."""
     with reporting_damage(path), source.open(path) as file, target.create(to) as copy:
@@ -103,13 +109,13 @@ def copy_part(
         _compare(path, sink.digest.hexdigest(), part)
 
 
-def _compare(path: str, sha256: str, part: PartFile | RoutesFile) -> None:
+def _compare(path: str, sha256: str, part: ShardFile) -> None:
     if sha256 != part.sha256:
         why = f"its checksum is {sha256}, and the manifest says {part.sha256}"
         raise ShardDamaged(path=path, why=why)
 
 
-def files_of(manifest: Manifest) -> Iterator[PartFile | RoutesFile]:
+def files_of(manifest: Manifest) -> Iterator[ShardFile]:
     for part in manifest.files:
         yield part
         if part.routes:
@@ -146,9 +152,7 @@ class LocalCopies:
         self._bytes_max = bytes_max
         self._copies = FileStore(directory)
 
-    def find(
-        self, store: ObjectStore, path: str, part: PartFile | RoutesFile
-    ) -> tuple[ObjectStore, str]:
+    def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
         """Where the copy is; it is made when there is none. Raises ShardDamaged, and what the
         store raises."""
         name = part.sha256 + _SUFFIX
@@ -160,7 +164,7 @@ class LocalCopies:
                     copy_part(store, path, self._copies, name, part)
         return self._copies, name
 
-    def drop(self, part: PartFile | RoutesFile) -> None:
+    def drop(self, part: ShardFile) -> None:
         """Forget a copy that turned out to be damaged, unless another has fetched it again."""
         name = part.sha256 + _SUFFIX
         with self._locked(part.sha256):
@@ -169,7 +173,7 @@ class LocalCopies:
             except ShardDamaged:
                 self._copies.delete(name)
 
-    def _is_there(self, name: str, part: PartFile | RoutesFile) -> bool:
+    def _is_there(self, name: str, part: ShardFile) -> bool:
         path = self._directory / name
         try:
             if path.stat().st_size != part.bytes:
@@ -227,12 +231,10 @@ class OpenFiles:
         self._indexes: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._first_opening: defaultdict[str, Lock] = defaultdict(Lock)
 
-    def path(self, part: PartFile | RoutesFile) -> str:
+    def path(self, part: ShardFile) -> str:
         return f"{self._folder}/{part.name}"
 
-    def read(
-        self, part: PartFile | RoutesFile, row_groups: Sequence[int], columns: Sequence[str]
-    ) -> pa.Table:
+    def read(self, part: ShardFile, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Raises ShardDamaged, and what the store raises. A damaged copy is fetched again."""
         try:
             with self._opening(part) as file:
@@ -257,7 +259,7 @@ class OpenFiles:
             opened.closing.close()
 
     @contextmanager
-    def _opening(self, part: PartFile | RoutesFile) -> Iterator[pq.ParquetFile]:
+    def _opening(self, part: ShardFile) -> Iterator[pq.ParquetFile]:
         with self._lock:
             opened = self._idle.pop(part.name, None)
             first = self._first_opening[part.name]
@@ -275,7 +277,7 @@ class OpenFiles:
         for other in unneeded:
             other.closing.close()
 
-    def _open(self, part: PartFile | RoutesFile) -> _OpenFile:
+    def _open(self, part: ShardFile) -> _OpenFile:
         store, path = self._store, self.path(part)
         if self._copies:
             store, path = self._copies.find(store, path, part)

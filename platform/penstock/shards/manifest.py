@@ -51,6 +51,9 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     routes: RoutesFile | None = None
 
 
+ShardFile = PartFile | RoutesFile
+
+
 class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     snap: int

@@ -33,8 +33,6 @@ class ModelLimits:
 
 Broken = Iterator[tuple[int, str]]
 Rule = Callable[[Rows, ModelLimits], Broken]
-SHAPES: list[Rule] = []
-RULES: list[Rule] = []
 
 
 def first_broken(rows: Rows, limits: ModelLimits) -> BrokenRule | None:
@@ -50,16 +48,6 @@ def first_broken(rows: Rows, limits: ModelLimits) -> BrokenRule | None:
     return None
 
 
-def _shape(rule: Rule) -> Rule:
-    SHAPES.append(rule)
-    return rule
-
-
-def _rule(rule: Rule) -> Rule:
-    RULES.append(rule)
-    return rule
-
-
 def _first(bad: np.ndarray, rows: np.ndarray | None = None) -> Iterator[int]:
     """The first row of those marked; `rows` says of which row each mark is."""
     if bad.any():
@@ -67,7 +55,6 @@ def _first(bad: np.ndarray, rows: np.ndarray | None = None) -> Iterator[int]:
         yield first if rows is None else int(rows[first])
 
 
-@_shape
 def required(rows: Rows, _limits: ModelLimits) -> Broken:
     for field in SHARD_ROWS:
         if not field.nullable and rows.column(field.name).null_count:
@@ -75,7 +62,6 @@ def required(rows: Rows, _limits: ModelLimits) -> Broken:
                 yield row, f"it has no {field.name}"
 
 
-@_shape
 def required_parts(rows: Rows, _limits: ModelLimits) -> Broken:
     for field in SHARD_ROWS:
         if not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
@@ -95,7 +81,6 @@ def required_parts(rows: Rows, _limits: ModelLimits) -> Broken:
                     yield row, f"there is a null in {name}"
 
 
-@_shape
 def lengths(rows: Rows, _limits: ModelLimits) -> Broken:
     if rows.column("n_tokens").null_count:
         return
@@ -107,27 +92,23 @@ def lengths(rows: Rows, _limits: ModelLimits) -> Broken:
             yield row, f"{name} has {lists.lengths[row]} values, and n_tokens is {rows.tokens[row]}"
 
 
-@_rule
 def mask_values(rows: Rows, _limits: ModelLimits) -> Broken:
     if rows.mask.max() > 1:
         yield rows.row_of(int((rows.mask > 1).argmax())), "loss_mask is neither 0 nor 1"
 
 
-@_rule
 def n_trainable(rows: Rows, _limits: ModelLimits) -> Broken:
     stated = rows.numbers("n_trainable")
     for row in _first(stated != rows.trained):
         yield row, f"n_trainable is {stated[row]}, and the mask has {rows.trained[row]}"
 
 
-@_rule
 def something_trained(rows: Rows, _limits: ModelLimits) -> Broken:
     masked = _equal(rows, "status", "masked") | (rows.numbers("loss_weight") == 0)
     for row in _first((rows.trained == 0) & ~masked):
         yield row, "nothing of it is trained, and it is not marked as masked"
 
 
-@_rule
 def prompt_len(rows: Rows, _limits: ModelLimits) -> Broken:
     stated = rows.numbers("prompt_len")
     for row in _first((stated < 0) | (stated > rows.first_trained)):
@@ -135,7 +116,6 @@ def prompt_len(rows: Rows, _limits: ModelLimits) -> Broken:
         yield row, f"prompt_len is {stated[row]}, and the first trained token is {first}"
 
 
-@_rule
 def logprobs(rows: Rows, _limits: ModelLimits) -> Broken:
     lists = rows.lists("rollout_logprobs")
     values = lists.numbers()
@@ -155,7 +135,6 @@ def logprobs(rows: Rows, _limits: ModelLimits) -> Broken:
             yield int(np.searchsorted(lists.offsets, at, side="right")) - 1, why
 
 
-@_rule
 def token_ids(rows: Rows, limits: ModelLimits) -> Broken:
     ids = rows.lists("input_ids").numbers()
     if ids.min() < 0:
@@ -165,7 +144,6 @@ def token_ids(rows: Rows, limits: ModelLimits) -> Broken:
         yield rows.row_of(at), f"the token id {ids[at]} is not of {limits.vocabulary} tokens"
 
 
-@_rule
 def spans(rows: Rows, _limits: ModelLimits) -> Broken:
     start, end, role = (rows.spans.numbers(name) for name in ("start", "end", "role"))
     of_row = rows.spans.rows
@@ -178,14 +156,12 @@ def spans(rows: Rows, _limits: ModelLimits) -> Broken:
         yield row, "a turn's role is not known"
 
 
-@_rule
 def mask_on_sampled(rows: Rows, _limits: ModelLimits) -> Broken:
     inside = np.bincount(rows.spans.rows, weights=rows.trained_in_spans, minlength=rows.count)
     for row in _first(inside != rows.trained):
         yield row, "a token is trained that is in no sampled span"
 
 
-@_rule
 def version_runs(rows: Rows, _limits: ModelLimits) -> Broken:
     runs = rows.lists("policy_version_runs")
     start, version, of_row = runs.numbers("start"), runs.numbers("version"), runs.rows
@@ -210,7 +186,6 @@ def version_runs(rows: Rows, _limits: ModelLimits) -> Broken:
             yield row, f"{name} is not that of the runs"
 
 
-@_rule
 def token_rewards(rows: Rows, _limits: ModelLimits) -> Broken:
     rewards = rows.lists("token_rewards")
     position, of_row = rewards.numbers("pos"), rewards.rows
@@ -221,7 +196,6 @@ def token_rewards(rows: Rows, _limits: ModelLimits) -> Broken:
         yield row, "token rewards are not in order"
 
 
-@_rule
 def finite_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
     for name in ("temperature", "advantage", "reward", "loss_weight"):
         for row in _first(rows.present(name) & ~np.isfinite(rows.numbers(name))):
@@ -238,7 +212,6 @@ def finite_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
         yield row, "loss_weight is below 0"
 
 
-@_rule
 def known_words(rows: Rows, _limits: ModelLimits) -> Broken:
     words: dict[str, Any] = {"status": Status, "token_source": TokenSource, "split": Split}
     for name, kind in words.items():
@@ -247,13 +220,11 @@ def known_words(rows: Rows, _limits: ModelLimits) -> Broken:
             yield row, f"{name} is {rows.column(name)[row].as_py()!r}"
 
 
-@_rule
 def consent(rows: Rows, _limits: ModelLimits) -> Broken:
     for row in _first(_equal(rows, "consent", "no_train")):
         yield row, "its user did not consent to training"
 
 
-@_rule
 def branch_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
     index, count = rows.numbers("branch_index"), rows.numbers("n_branches")
     for row in _first((index < 0) | (index >= count) | (rows.numbers("chain_pos") < 0)):
@@ -262,3 +233,11 @@ def branch_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
 
 def _equal(rows: Rows, name: str, word: str) -> np.ndarray:
     return np.asarray(pc.equal(rows.column(name), word).to_numpy(zero_copy_only=False))
+
+
+SHAPES: tuple[Rule, ...] = (required, required_parts, lengths)
+RULES: tuple[Rule, ...] = (
+    mask_values, n_trainable, something_trained, prompt_len, logprobs, token_ids, spans,
+    mask_on_sampled, version_runs, token_rewards, finite_numbers, known_words, consent,
+    branch_numbers,
+)  # fmt: skip

@@ -11,7 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from penstock.shards.errors import ShardDamaged, ShardInvalid
-from penstock.shards.files import check_digest, files_of, read_part, read_rows
+from penstock.shards.files import check_digest, files_of, read_part
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.rules import BrokenRule, ModelLimits, first_broken
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
@@ -214,17 +214,19 @@ def _broken_route(
 
 def validate_shard(
     store: ObjectStore, manifest: Manifest, limits: ModelLimits | None = None
-) -> None:
-    """Read all rows. Raises ShardInvalid for the first that breaks a rule, and ShardDamaged where
-    a file is not what the manifest says."""
+) -> dict[str, Any]:
+    """Read all rows, and count them as the manifest does. Raises ShardInvalid for the first that
+    breaks a rule, and ShardDamaged where a file is not what the manifest says."""
     validator = ShardValidator(limits)
     folder = folder_of(manifest.id)
+    statuses: Counter[str] = Counter()
+    sessions: set[str] = set()
+    tokens = 0
     for part in manifest.files:
         validator.begin_file(part.name)
         counts = dict.fromkeys(("rows", "tokens", "trainable", "groups"), 0)
         ends: list[str] = []
-        path = f"{folder}/{part.name}"
-        side = None
+        path, side = f"{folder}/{part.name}", None
         if part.routes is not None:
             side = _RouteRows(read_part(store, f"{folder}/{part.routes.name}", part.routes))
         for rows in read_part(store, path, part):
@@ -235,11 +237,21 @@ def validate_shard(
             counts["tokens"] += int(rows["n_tokens"].to_numpy().sum())
             counts["trainable"] += int(rows["n_trainable"].to_numpy().sum())
             ends = [*ends[:1], *groups.take([0, len(groups) - 1]).to_pylist()]
+            statuses.update(rows["status"].to_pylist())
+            sessions.update(rows["session_id"].unique().to_pylist())
         edges = {"first": ends[0] if ends else None, "last": ends[-1] if ends else None}
         for name, value in (counts | edges).items():
             if value != getattr(part, name):
                 why = f"{name}: {value}, the manifest says {getattr(part, name)}"
                 raise ShardDamaged(path=path, why=why)
+        tokens += counts["tokens"]
+    samples = statuses.total()
+    return {
+        "samples": samples,
+        "sessions": len(sessions),
+        "tokens": tokens,
+        "status": dict(statuses),
+    }
 
 
 class _RouteRows:
@@ -274,38 +286,17 @@ class ShardProof:
 def verify_shard(store: ObjectStore, manifest: Manifest) -> ShardProof:
     """Reads every byte twice: for the checksums, and for the rules."""
     problems = []
-    for part in files_of(manifest):
+    files, counts = list(files_of(manifest)), manifest.counts
+    for part in files:
         try:
             check_digest(store, f"{folder_of(manifest.id)}/{part.name}", part)
         except ShardDamaged as error:
             problems.append(str(error))
     if not problems:
         try:
-            validate_shard(store, manifest)
+            for name, count in validate_shard(store, manifest).items():
+                if count != (stated := getattr(counts, name)):
+                    problems.append(f"{name}: the files have {count}, the manifest says {stated}")
         except (ShardInvalid, ShardDamaged) as error:
             problems.append(str(error))
-    counts = manifest.counts
-    if not problems:
-        problems += _miscounted(store, manifest)
-    return ShardProof(len(list(files_of(manifest))), counts.samples, counts.tokens, problems)
-
-
-def _miscounted(store: ObjectStore, manifest: Manifest) -> Iterator[str]:
-    """What the manifest says of all files together."""
-    statuses: Counter[str] = Counter()
-    sessions: set[str] = set()
-    tokens = 0
-    for rows in read_rows(store, manifest, ["session_id", "status", "n_tokens"]):
-        statuses.update(rows["status"].to_pylist())
-        sessions.update(rows["session_id"].unique().to_pylist())
-        tokens += sum(rows["n_tokens"].to_pylist())
-    counts = manifest.counts
-    pairs = {
-        "samples": (statuses.total(), counts.samples),
-        "sessions": (len(sessions), counts.sessions),
-        "tokens": (tokens, counts.tokens),
-        "statuses": (dict(statuses), dict(counts.status)),
-    }
-    for name, (there, stated) in pairs.items():
-        if there != stated:
-            yield f"{name}: the files have {there}, the manifest says {stated}"
+    return ShardProof(len(files), counts.samples, counts.tokens, problems)

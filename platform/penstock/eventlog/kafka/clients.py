@@ -214,8 +214,8 @@ class PartitionReaders:
             raise
         with self._mutex:
             self._idle.append(reader)
-            kept = 0 if self._closed else partitions + _SPARE_MAX
-            surplus = len(self._idle) - kept
+            idle_max = 0 if self._closed else partitions + _SPARE_MAX
+            surplus = len(self._idle) - idle_max
             dropped = [self._idle.pop(0) for _ in range(surplus)]
         for old in dropped:
             old.close()

@@ -84,7 +84,7 @@ class KafkaEventLog:
             raise LogUnwritable(why="it is closed")
         with suppress(LogUnreachable):  # the producer fails too, with its own error
             self._refresh_when_due()
-        if filled := {partition: some for partition, some in values.items() if some}:
+        if filled := {partition: batch for partition, batch in values.items() if batch}:
             self._producer.append(filled)
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
