@@ -8,7 +8,6 @@ from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
 from penstock.clock import SECOND_US
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.query import OwnQuery
 from penstock.settings import without_secrets
@@ -220,7 +219,8 @@ def _open_trainer(context: StageContext) -> Trainer:
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=token_of(trainer.token_env),
-        bounds=Bounds(_ANSWER_SECONDS_MAX, _ANSWER_BYTES_MAX),
+        seconds_max=_ANSWER_SECONDS_MAX,
+        bytes_max=_ANSWER_BYTES_MAX,
         pace=Pace(
             of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, of_loop.loop_trainer_silence_seconds
         ),

@@ -7,22 +7,21 @@ from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import Parameter
-from msgspec import UNSET, UnsetType
 
-from penstock.channels import promotion
 from penstock.channels.change import Change
 from penstock.channels.channel import (
-    ChannelState,
+    ChangeAnswer,
+    ChannelAnswer,
     assign,
-    channel_document,
+    channel_answer,
     channel_state,
     list_channels,
 )
 from penstock.channels.channel_transaction import ANY, Expected
+from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notices import Notice, notices_after
-from penstock.channels.promotion import Promotion
+from penstock.channels.promotion import Promotion, promote, release
 from penstock.channels.rollback import Rollback, roll_back
-from penstock.channels.watchers import Watcher
 from penstock.checkpoints.routes import HttpRequest, Registry, key_actor, registry_refusals
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
@@ -48,7 +47,7 @@ class PromoteRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     checkpoint: str
     reason: str
-    expect: str | UnsetType | None = UNSET
+    expect: Expected = ANY
     expect_version: int | None = None
     share: float | None = None
     override: bool = False
@@ -59,53 +58,12 @@ class RollbackRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     reason: str
     to: str | None = None
-    expect: str | UnsetType | None = UNSET
+    expect: Expected = ANY
     expect_version: int | None = None
 
 
 class ReleaseRequest(msgspec.Struct, forbid_unknown_fields=True):
     reason: str
-
-
-class PointerAnswer(msgspec.Struct, kw_only=True):
-    """Where a channel points."""
-
-    channel: str
-    version: int
-    checkpoint: str | None
-    digest: str | None
-    uri: str | None
-    previous: str | None
-    canary: str | None
-    canary_digest: str | None
-    canary_uri: str | None
-    canary_share: float | None
-    pinned: bool
-    policy: str | None
-    hash: str
-
-
-class ChangeAnswer(PointerAnswer, kw_only=True):
-    """A change of a channel, as webhooks and the topic are told of it."""
-
-    tenant: str
-    action: str
-    verdict: str | None
-    overridden: bool
-    actor: str
-    reason: str
-    at: str
-    previous_hash: str
-
-
-class ChannelAnswer(PointerAnswer, kw_only=True, omit_defaults=True):
-    """A channel as it is. With `after`, `changes` are those since then, the oldest first, and
-    `next` is what to pass as `after` in order to miss none."""
-
-    since: str | None
-    changed_at: str
-    changes: list[ChangeAnswer] | UnsetType = UNSET
-    next: int | UnsetType = UNSET
 
 
 class ChannelsAnswer(msgspec.Struct):
@@ -164,7 +122,7 @@ _SHARE = Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, exclusive_maximum=
 async def get_channels(request: HttpRequest, registry: Registry) -> ChannelsAnswer:
     grant = await registry.authorize(request, "read")
     channels = await registry.call(list_channels, grant.tenant)
-    return ChannelsAnswer([_channel_answer(channel) for channel in channels])
+    return ChannelsAnswer([channel_answer(channel) for channel in channels])
 
 
 @get(
@@ -179,7 +137,7 @@ async def get_channel(
     request: HttpRequest,
     *,
     registry: Registry,
-    watcher: Watcher,
+    watcher: ChannelWatcher,
     name: Name,
     after: After = None,
     wait: Wait = 0.0,
@@ -189,11 +147,11 @@ async def get_channel(
     if after is None:
         if wait:
             raise InvalidInput(what="wait", why="it needs `after`, the version that you know")
-        answer = _channel_answer((await watcher.channel(key)).state)
+        answer = channel_answer((await watcher.channel(key)).state)
     else:
         with cut_off_when_cancelled():
             news = await watcher.change(key, after, wait, _disconnect(request))
-        answer = _channel_answer(news.state)
+        answer = channel_answer(news.state)
         answer.changes = [_change_answer(notice) for notice in news.notices]
         answer.next = news.notices[-1].version if news.notices else news.state.version
     tag = f'"{answer.hash}"'
@@ -229,7 +187,7 @@ async def get_history(
 async def get_assignment(
     request: HttpRequest,
     registry: Registry,
-    watcher: Watcher,
+    watcher: ChannelWatcher,
     name: Name,
     key: Annotated[str, Parameter(max_length=_KEY_CHARS_MAX, description="A user, a session, …")],
 ) -> AssignmentAnswer:
@@ -264,25 +222,20 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
     body = await read_document(request, PromoteRequest)
     if body.override:
         grant.require("admin")
-    wanted = Promotion(
+    promotion = Promotion(
         tenant=grant.tenant,
         channel=name,
-        checkpoint=body.checkpoint,
-        reason=body.reason,
         actor=key_actor(grant),
-        expect=_expected(body.expect),
-        expect_version=body.expect_version,
-        share=body.share,
-        override=body.override,
+        **msgspec.structs.asdict(body),
     )
 
-    def promote(database: Database) -> Change:
-        from penstock.channels.judgement import GateJudge
+    def change(database: Database) -> ChangeAnswer:
+        from penstock.channels.judgement import gate_judge  # it brings scipy
 
-        judge = GateJudge(database, wanted.tenant, wanted.share)
-        return promotion.promote(database, wanted, judge)
+        judge = gate_judge(database, promotion.tenant, promotion.share)
+        return _told(database, promote(database, promotion, judge))
 
-    return await registry.call(lambda database: _told(database, promote(database)))
+    return await registry.call(change)
 
 
 @post(
@@ -299,16 +252,13 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
 async def post_rollback(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, RollbackRequest)
-    wanted = Rollback(
+    rollback = Rollback(
         tenant=grant.tenant,
         channel=name,
-        reason=body.reason,
         actor=key_actor(grant),
-        to=body.to,
-        expect=_expected(body.expect),
-        expect_version=body.expect_version,
+        **msgspec.structs.asdict(body),
     )
-    return await registry.call(lambda database: _told(database, roll_back(database, wanted)))
+    return await registry.call(lambda database: _told(database, roll_back(database, rollback)))
 
 
 @post(
@@ -323,12 +273,10 @@ async def post_release(request: HttpRequest, registry: Registry, name: Name) -> 
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, ReleaseRequest)
 
-    def release(database: Database) -> ChangeAnswer:
-        who = {"tenant": grant.tenant, "actor": key_actor(grant)}
-        change = promotion.release(database, channel=name, reason=body.reason, **who)
-        return _told(database, change)
-
-    return await registry.call(release)
+    who = {"tenant": grant.tenant, "actor": key_actor(grant)}
+    return await registry.call(
+        lambda database: _told(database, release(database, channel=name, reason=body.reason, **who))
+    )
 
 
 ROUTES = [
@@ -342,10 +290,6 @@ ROUTES = [
 ]
 
 
-def _channel_answer(channel: ChannelState) -> ChannelAnswer:
-    return msgspec.convert(channel_document(channel), ChannelAnswer)
-
-
 def _change_answer(notice: Notice) -> ChangeAnswer:
     return msgspec.json.decode(notice.body, type=ChangeAnswer)
 
@@ -355,10 +299,6 @@ def _told(database: Database, change: Change) -> ChangeAnswer:
     place = (change.tenant, change.channel, change.version - 1)
     [notice] = notices_after(database, *place, up_to=change.version)
     return _change_answer(notice)
-
-
-def _expected(text: str | UnsetType | None) -> Expected:
-    return ANY if text is UNSET else text
 
 
 def _history(database: Database, tenant: str, name: str, after: int) -> tuple[int, list[Notice]]:

@@ -1,18 +1,13 @@
 """Fleets over HTTP, as docs/serving.md describes them."""
 
+import msgspec
 from litestar import get, post
 from litestar.openapi.spec import OpenAPIType, Schema
 
 from penstock.channels.routes import Name
 from penstock.checkpoints.routes import HttpRequest, Registry, registry_refusals
-from penstock.fleet.documents import (
-    FleetAnswer,
-    ReportAnswer,
-    fleet_answer,
-    standing_answer,
-)
-from penstock.fleet.fleet_status import PARTS, STATES
-from penstock.fleet.replicas import LEFT, Report, fleet, report
+from penstock.fleet.fleet_status import PARTS, STATES, StandingAnswer
+from penstock.fleet.replicas import LEFT, FleetAnswer, Report, fleet, record_report
 from penstock.http.body import read_document
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking
 
@@ -25,6 +20,13 @@ _ReportOperation = operation_taking(
 )
 
 
+class ReportAnswer(msgspec.Struct):
+    """How the fleet stands with this report."""
+
+    channel: str
+    parts: list[StandingAnswer]
+
+
 @get(
     "/v1/channels/{name:str}/replicas",
     summary="Who serves a channel, and what each has loaded",
@@ -34,7 +36,7 @@ _ReportOperation = operation_taking(
 )
 async def get_replicas(request: HttpRequest, registry: Registry, name: Name) -> FleetAnswer:
     grant = await registry.authorize(request, "read", "serve")
-    return fleet_answer(await registry.call(fleet, registry.settings, grant.tenant, name))
+    return await registry.call(fleet, registry.settings, grant.tenant, name)
 
 
 @post(
@@ -49,8 +51,8 @@ async def get_replicas(request: HttpRequest, registry: Registry, name: Name) -> 
 async def post_replica(request: HttpRequest, registry: Registry, name: Name) -> ReportAnswer:
     grant = await registry.authorize(request, "serve")
     body = await read_document(request, Report)
-    standings = await registry.call(report, registry.settings, grant.tenant, name, body)
-    return ReportAnswer(name, [standing_answer(standing) for standing in standings])
+    standings = await registry.call(record_report, registry.settings, grant.tenant, name, body)
+    return ReportAnswer(name, standings)
 
 
 ROUTES = [get_replicas, post_replica]

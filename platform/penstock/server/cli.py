@@ -12,8 +12,7 @@ from penstock.access.keys import create_first_key, list_keys
 from penstock.lake.lake import Lake, open_or_make
 from penstock.logs import configure_logs
 from penstock.server.app import make_app
-from penstock.server.memory import keep_memory
-from penstock.server.run import bind, run
+from penstock.server.run import bind, keep_memory, run
 from penstock.server.service import ServerRole, Service
 from penstock.settings import load_settings
 from penstock.storage.errors import StoreUnreachable

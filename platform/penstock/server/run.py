@@ -1,21 +1,29 @@
-"""Running the application on a socket until a signal."""
+"""Running the application on a socket until a signal, in a process that keeps its memory."""
 
+import ctypes
 import gc
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import pyarrow as pa
 import uvicorn
 from litestar import Litestar
 
 from penstock.server.errors import ServiceAddressTaken
 from penstock.settings import Settings
+from penstock.terminal.long_commands import on_end_signal
 
 _BACKLOG = 2048
 _SWITCH_SECONDS = 0.0002
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+_KEPT_BYTES_MAX = 128 * 1024 * 1024
+#: The largest that the C library accepts.
+_FROM_HEAP_BYTES_MAX = 32 * 1024 * 1024
+#: Threads share so many heaps, each of which keeps memory of its own.
+_HEAPS_MAX = 2
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -52,7 +60,13 @@ def run(
             timeout_graceful_shutdown=round(settings.shutdown_seconds_max),
         ),
     )
-    with _short_pauses(), _ending_well(server):
+
+    def stop() -> None:
+        server.should_exit = True
+
+    # uvicorn sends itself the signal again when it is done, which would end the process by that
+    # signal: to a supervisor, a failure. A signal from before it listens is heard as well.
+    with _short_pauses(), on_end_signal(stop):
         server.run(sockets=[bound])
     return server.started
 
@@ -69,23 +83,6 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _ending_well(server: uvicorn.Server) -> Iterator[None]:
-    """uvicorn sends itself the signal again when it is done, which would end the process by that
-    signal: to a supervisor, a failure. A signal from before it listens is heard as well."""
-
-    def stop(*_: object) -> None:
-        server.should_exit = True
-
-    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-        gc.unfreeze()  # so that libraries can clear up at the end
-
-
-@contextmanager
 def _short_pauses() -> Iterator[None]:
     """Requests share the interpreter with the writer: let neither hold it for long."""
     before = sys.getswitchinterval()
@@ -98,3 +95,20 @@ def _short_pauses() -> Iterator[None]:
     finally:
         gc.unfreeze()
         sys.setswitchinterval(before)
+
+
+def keep_memory() -> None:
+    """What one request or flush gave back, the next takes again.
+
+    Left alone, the C library returns each large buffer to the system at once and asks for it again
+    a moment later; on virtual machines that costs more than the work on the buffer. Where it has no
+    such setting nothing changes.
+    """
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    set_option(_ARENA_MAX, _HEAPS_MAX)
+    set_option(_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
+    set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
+    pa.set_memory_pool(pa.system_memory_pool())  # its own would give memory back early again
