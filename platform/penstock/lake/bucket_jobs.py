@@ -63,8 +63,6 @@ class BucketJobReport:
 
 @dataclass(frozen=True)
 class BucketTask:
-    """A bucket as a worker gets it."""
-
     settings: Settings = field(repr=False)  # addresses may hold passwords
     function: str
     parameters: Parameters

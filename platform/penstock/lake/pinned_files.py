@@ -34,8 +34,6 @@ _IDLE_MAX = 32
 
 @dataclass(frozen=True)
 class FileTail:
-    """A file's size and its last bytes."""
-
     size: int
     content: bytes
 
