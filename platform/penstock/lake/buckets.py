@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -284,9 +285,9 @@ def group_ranges(metadata: pq.FileMetaData) -> list[SessionRange | None]:
 
 def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
     """Those of these sorted rows that are the bucket's."""
-    sessions = _RowSessions(rows)
-    start = bisect_left(sessions, bucket.low) if bucket.low else 0
-    end = bisect_left(sessions, bucket.high) if bucket.high else len(sessions)
+    positions, session_at = range(rows.num_rows), partial(_session_at, rows)
+    start = bisect_left(positions, bucket.low, key=session_at) if bucket.low else 0
+    end = bisect_left(positions, bucket.high, key=session_at) if bucket.high else rows.num_rows
     rows = rows.slice(start, max(start, end) - start)
     if bucket.sessions is None or not rows.num_rows:
         return rows
@@ -298,25 +299,13 @@ def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
     return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
-class _RowSessions(Sequence[SessionId]):
-    """The sessions of rows, to be searched: a few are looked at, and not all unpacked."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return int(self._rows.num_rows)
-
-    def __getitem__(self, at: int) -> SessionId:  # type: ignore[override]  # never a slice
-        return _session_at(self._rows, at)
-
-
 def _with_consents(rows: pa.Table, changes: Iterable[tuple[SessionId, str]]) -> pa.Table:
     """Rows with what is known of their sessions' consent now."""
-    sessions = _RowSessions(rows)
+    positions, session_at = range(rows.num_rows), partial(_session_at, rows)
     consents = rows["consent"].to_pylist()
     for session, consent in changes:
-        start, end = bisect_left(sessions, session), bisect_right(sessions, session)
+        start = bisect_left(positions, session, key=session_at)
+        end = bisect_right(positions, session, key=session_at)
         consents[start:end] = [consent] * (end - start)
     column = pa.array(consents, pa.string())
     return rows.set_column(rows.column_names.index("consent"), EVENT_ROWS.field("consent"), column)

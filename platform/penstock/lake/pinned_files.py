@@ -37,10 +37,6 @@ class FileTail:
     size: int
     content: bytes
 
-    def read(self, start: int, length: int) -> bytes:
-        first = self.size - len(self.content)
-        return self.content[start - first : start - first + length]
-
 
 @dataclass
 class FileTails:
@@ -128,7 +124,9 @@ class PinnedFiles:
     def read(self, name: str, size: int, start: int, length: int) -> bytes:
         """So many bytes of a file of this size, from `start` on."""
         if start >= size - _TAIL_BYTES:
-            return self.tail(name).read(start, length)
+            content = self.tail(name).content
+            first = size - len(content)
+            return content[start - first : start - first + length]
         if length >= _SPAN_BYTES:
             return self._fetch(name, start, length)
         with self._lock:
