@@ -135,19 +135,13 @@ class LoopCycles:
         self, number: int, *, channel: str, file_digest: str, budget_s: int, stages: Sequence[str]
     ) -> bool:
         """False where another runner opened it."""
-        cycle = {
-            "number": number, "channel": channel, "file_digest": file_digest,
-            "budget_s": budget_s, "why": "", "opened_at": now_us(),
-        }  # fmt: skip
-        blank = {
-            "state": "waiting", "epoch": 0, "lease_until": 0, "failures": 0, "not_before": 0,
-            "why": "",
-        }  # fmt: skip
+        cycle = {"channel": channel, "file_digest": file_digest, "budget_s": budget_s}
         with self.database.write() as connection:
-            if not insert_new(connection, loop_cycle, self.key | cycle):
+            row = self.key | cycle | {"number": number, "opened_at": now_us()}
+            if not insert_new(connection, loop_cycle, row):
                 return False
             rows = [
-                self.key | blank | {"cycle": number, "stage": name, "position": position}
+                self.key | {"cycle": number, "stage": name, "position": position}
                 for position, name in enumerate(stages)
             ]
             connection.execute(sa.insert(loop_stage), rows)

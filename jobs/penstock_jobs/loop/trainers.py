@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from penstock.checkpoints.checkpoint import check_digest
+from penstock.checkpoints.checkpoint import Form, check_digest
 from penstock.checkpoints.digests import check_uri
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
@@ -35,7 +35,7 @@ class TrainedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     uri: str
     digest: str
-    form: str = "whole"
+    form: Form = "whole"
     note: str = ""
 
 
@@ -77,8 +77,6 @@ def read_answer(content: bytes, source: object, bytes_max: int) -> TrainedCheckp
         digest = check_digest(answer.digest)
     except (UnicodeDecodeError, msgspec.DecodeError, InvalidInput) as error:
         raise _unfit_answer(source, str(error).rstrip(".")) from error
-    if answer.form not in ("whole", "delta"):
-        raise _unfit_answer(source, f"form is {answer.form!r}, not whole or delta")
     return msgspec.structs.replace(answer, digest=digest)
 
 

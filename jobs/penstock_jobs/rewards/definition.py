@@ -83,13 +83,12 @@ class Definition:
 
 
 def shipped() -> list[str]:
-    """The names of the definitions that come with Penstock."""
     names = (entry.name for entry in _SHIPPED.iterdir())
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def find_definition(text: str = DEFAULT) -> Definition:
-    """A file, or by name one that comes with Penstock. Raises InvalidInput."""
+    """Reads a file, or by name one that comes with Penstock. Raises InvalidInput."""
     if text in shipped():
         content = _SHIPPED.joinpath(f"{text}.toml").read_text(encoding="utf-8")
         return parse_definition(content, text)
@@ -207,7 +206,6 @@ UNKNOWN = Standing("censored", reason="no_rows")
 
 
 def combine(definition: Definition, standings: Mapping[str, Standing]) -> Standing:
-    """The session's reward from those of the definition, which are by name."""
     terms = [(term, standings.get(term.reward.name, UNKNOWN)) for term in definition.counted()]
     waiting = {term.reward.name: own for term, own in terms if own.state == "pending"}
     if waiting:
@@ -237,7 +235,7 @@ def _clipped(value: float, bounds: Bounds) -> float:
 
 
 def latest_due(dues: Iterable[int | None]) -> int | None:
-    """By when a whole is pending no more, from its pending parts: without an event never, if that
-    holds of one of them."""
+    """The moment from which a whole is not pending any more, by its pending parts. It is None if
+    one of them waits for an event."""
     known = list(dues)
     return None if None in known else max((due for due in known if due is not None), default=None)

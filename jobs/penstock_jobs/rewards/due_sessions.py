@@ -5,7 +5,7 @@ mature. A run computes the sessions that changed or matured since the last, with
 their chains.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,7 +61,6 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
 
 
 def finish_run(database: Database, version: str, snap: int) -> None:
-    """All that changed up to this commit is done."""
     behind = reward_definition.c.through_snap < snap
     update = sa.update(reward_definition).where(reward_definition.c.version == version, behind)
     with database.write() as connection:
@@ -69,8 +68,8 @@ def finish_run(database: Database, version: str, snap: int) -> None:
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
-    """By its version, the beginning of it, or a name: of several with that name the one that ran
-    last. Raises InvalidInput."""
+    """Finds a definition by its version, the beginning of it, or its name: of several the one that
+    ran last. Raises InvalidInput."""
     with database.read() as connection:
         rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
         known = [Progress(*row) for row in rows]
@@ -91,7 +90,7 @@ def put_due(
     sessions: Iterable[SessionId],
     due: Mapping[SessionId, int],
 ) -> None:
-    """Store when these sessions mature, as this run computed it; what was computed later stays."""
+    """Store when these sessions mature. A later computation is not overwritten."""
     columns = reward_due.c
     keys = [{"of_tenant": tenant, "session": session} for tenant, session in sessions]
     if keys:
@@ -146,50 +145,42 @@ class RunPlan:
         return {session: self.places[session] for session in sessions if session in self.places}
 
 
-def plan_run(lake: Lake, pin: Pin, progress: Progress, only: SessionFilter) -> RunPlan:
-    """What changed after `progress.through_snap`, or is due. What an interrupted run has computed
-    already is left out. Raises LakeDamaged."""
-    changes = [
-        _changed_sessions(lake, pin, progress.through_snap, only),
-        _consent_changes(lake, pin, progress.through_snap),
-    ]
-    # What a run that did not come to its end has computed, and from which commit.
-    done: dict[SessionId, int] = {}
-    for file in rewards_at(lake.database, pin.snap, progress.version):
-        if file.lake_snap > progress.through_snap:
-            for session in _sessions_in(lake, [file]):
-                done[session] = max(done.get(session, -1), file.lake_snap)
-    changed = {
-        session
-        for snaps in changes
-        for session, snap in snaps.items()
-        if done.get(session, -1) < snap
-    }
-    query = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
-        reward_due.c.definition_version == progress.version, reward_due.c.due_at <= progress.run_at
-    )
-    with lake.database.read() as connection:
-        matured = {SessionId(*row) for row in connection.execute(query)} - changed
-    return _whole_chains(lake, changed, matured)
-
-
-def plan_backfill(lake: Lake, pin: Pin, version: str, only: SessionFilter) -> RunPlan:
-    """All sessions that this definition has never computed. Raises LakeDamaged."""
-    changes = _changed_sessions(lake, pin, -1, only)
-    computed = _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
-    return _whole_chains(lake, changes.keys() - computed)
-
-
-def plan_all(lake: Lake, pin: Pin, only: SessionFilter) -> RunPlan:
-    """All sessions: for rewards that also read something outside of the lake, which may have
-    changed. Raises LakeDamaged."""
-    return _whole_chains(lake, _changed_sessions(lake, pin, -1, only).keys())
-
-
-def _whole_chains(
-    lake: Lake, changed: Collection[SessionId], matured: Collection[SessionId] = ()
+def plan_run(
+    lake: Lake,
+    pin: Pin,
+    progress: Progress,
+    only: SessionFilter,
+    *,
+    backfill: bool = False,
+    everything: bool = False,
 ) -> RunPlan:
-    chains, places = chains_of(lake.database, {*changed, *matured})
+    """What changed after `progress.through_snap`, or is due, without what an interrupted run has
+    computed already. With `backfill` instead all sessions that the definition has never computed.
+    With `everything` all sessions, for rewards that also read something outside of the lake, which
+    may have changed. Raises LakeDamaged."""
+    matured: set[SessionId] = set()
+    if backfill or everything:
+        changed = set(_changed_sessions(lake, pin, -1, only))
+        if backfill:
+            changed -= _sessions_in(lake, rewards_at(lake.database, pin.snap, progress.version))
+    else:
+        # What an interrupted run has computed, and from which commit.
+        done: dict[SessionId, int] = {}
+        for file in rewards_at(lake.database, pin.snap, progress.version):
+            if file.lake_snap > progress.through_snap:
+                for session in _sessions_in(lake, [file]):
+                    done[session] = max(done.get(session, -1), file.lake_snap)
+        changes = _changed_sessions(lake, pin, progress.through_snap, only)
+        for session, snap in _consent_changes(lake, pin, progress.through_snap).items():
+            changes[session] = max(changes.get(session, -1), snap)
+        changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
+        query = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
+            reward_due.c.definition_version == progress.version,
+            reward_due.c.due_at <= progress.run_at,
+        )
+        with lake.database.read() as connection:
+            matured = {SessionId(*row) for row in connection.execute(query)} - changed
+    chains, places = chains_of(lake.database, changed | matured)
     return RunPlan(chains, places, len(changed), len(matured))
 
 

@@ -55,7 +55,7 @@ class RewardFile:
 def write_rewards(
     lake: Lake, version: str, lake_snap: int, *, rewards: pa.Table, outcomes: pa.Table
 ) -> RewardFile:
-    """Both files, sorted; no query sees them before `add_rewards`."""
+    """Writes both files, sorted; no query sees them before `add_rewards`."""
     name = f"rewards/{version}/{uuid.uuid4().hex[:16]}.parquet"
     announce_file(lake.database, name, NO_PARTITION, owner=uuid.uuid4().hex)
     written = _write(lake.store, name, rewards.cast(REWARD_FILE_ROWS), _REWARD_ORDER)
@@ -114,7 +114,7 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
 
 
 def rewards_at(database: Database, snap: int, version: str | None = None) -> list[RewardFile]:
-    """The files that a reader at `snap` sees, of one definition or of all."""
+    """A reader at `snap` sees these files, of one definition or of all."""
     columns = [reward_file.c[name] for name in RewardFile.__dataclass_fields__]
     query = sa.select(*columns).where(visible_at(snap, reward_file)).order_by(reward_file.c.id)
     if version is not None:

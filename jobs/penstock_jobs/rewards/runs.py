@@ -31,8 +31,6 @@ from penstock_jobs.rewards.due_sessions import (
     SessionFilter,
     begin_run,
     finish_run,
-    plan_all,
-    plan_backfill,
     plan_run,
     put_due,
 )
@@ -48,8 +46,6 @@ from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a run is to do."""
-
     definition: Definition
     sessions: SessionFilter = field(default_factory=SessionFilter)
     #: Sessions that the definition has never computed, instead of those that changed or matured.
@@ -59,7 +55,7 @@ class RunRequest:
 
 
 class RowKind(NamedTuple):
-    """Rows of a reward that are counted together."""
+    """Rows of one kind are counted together."""
 
     name: str
     target_kind: str
@@ -68,7 +64,7 @@ class RowKind(NamedTuple):
 
 
 class OutcomeKind(NamedTuple):
-    """Sessions that are counted together."""
+    """Sessions of one kind are counted together."""
 
     outcome: str
     reason: str | None
@@ -76,8 +72,6 @@ class OutcomeKind(NamedTuple):
 
 @dataclass
 class RewardRunReport:
-    """What a run did."""
-
     definition: str
     version: str
     as_of_us: int
@@ -112,12 +106,14 @@ def run(
     bucket_bytes = reward_bucket_bytes(lake.settings)
     with pinned(lake.database, None, renewed=True) as pin:
         progress = begin_run(lake.database, definition, clock_us)
-        if request.backfill:
-            plan = plan_backfill(lake, pin, progress.version, request.sessions)
-        elif request.repository is not None:
-            plan = plan_all(lake, pin, request.sessions)
-        else:
-            plan = plan_run(lake, pin, progress, request.sessions)
+        plan = plan_run(
+            lake,
+            pin,
+            progress,
+            request.sessions,
+            backfill=request.backfill,
+            everything=request.repository is not None,
+        )
         report = RewardRunReport(
             definition.name,
             definition.version,
@@ -147,7 +143,7 @@ def run(
 
 
 def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
-    """One transaction. Raises FileLost."""
+    """It is one transaction. Raises FileLost."""
     with lake.database.write() as connection:
         put_due(connection, task.progress, task.bucket.sessions or (), result.due_us)
         if result.file is not None:
@@ -173,7 +169,7 @@ class BucketTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     progress: Progress = field(repr=False)
     bucket: Bucket
-    #: Of sessions that are in a chain with others.
+    #: The places of sessions that are in a chain with others.
     places: Mapping[SessionId, ChainMember] = field(repr=False)
     repository: Repository | None = None
 
@@ -309,7 +305,7 @@ _SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
 
 
 def _stored(rows: pa.Table, schema: pa.Schema, tenant: str, progress: Progress) -> pa.Table:
-    """With the columns that are the same in every row of a file."""
+    """Adds the columns that are the same in every row of a file."""
     values = (tenant, progress.name, progress.version, progress.run_at)
     for name, value in zip(_SAME_IN_ALL, values, strict=True):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))

@@ -2,7 +2,6 @@
 
 import math
 import threading
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,14 +12,10 @@ from penstock.errors import PenstockError
 from penstock.eventlog import Held
 from penstock.eventlog.errors import LogCorrupt
 from penstock.ingest.errors import LogTruncated, RejectedLimitReached
-from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
-from penstock.ingest.settings import IngestSettings
 from penstock.lake import commits
 from penstock.lake.commits import LogShape, agree_on_shape
-from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.settings import LakeSettings
 
 #: How often the writer looks for events of others.
 _POLL_SECONDS = 0.05
@@ -32,8 +27,6 @@ _NEEDS_A_PERSON = (RejectedLimitReached, LogCorrupt, LogTruncated)
 _RETRY_SECONDS_MIN = 0.1
 #: The longest wait between tries when something is down.
 RETRY_SECONDS_MAX = 5.0
-#: Lines over which the share of rejected ones is taken.
-REJECTED_WINDOW_LINES = 10_000
 #: How often a stopped writer reports its lag.
 _LAG_SECONDS = 1.0
 #: How many times a lease a writer looks which others there are.
@@ -54,13 +47,7 @@ class Writer:
 
     def __init__(self, parts: WriterParts) -> None:
         self._parts = parts
-        self._settings = settings = parts.lake.settings.room(IngestSettings)
-        self._lease_s = parts.lake.settings.room(LakeSettings).lease_seconds
-        self.owner = uuid.uuid4().hex
-        # Shared by the partitions, so that both limits hold for the process.
-        known_bytes_max = parts.lake.settings.room(LakeSettings).known_bytes_max
-        self._known = KnownEvents(parts.lake.database, parts.lake.store, bytes_max=known_bytes_max)
-        self._rejections = RejectionLimit(settings.rejected_ratio_max, REJECTED_WINDOW_LINES)
+        self.owner = parts.owner
         #: Opened here: two threads that open the log of a lake at once would have two.
         self._log = parts.lake.log
         self._log_followed: tuple[str, int] | None = None
@@ -160,17 +147,9 @@ class Writer:
             return
         shape = agree_on_shape(self._parts.lake.database, *present)
         if shape != self._shape:
-            self._known.forget()
+            self._parts.known.forget()
             self._partitions = [
-                PartitionWriter(
-                    self._parts,
-                    number,
-                    shape,
-                    owner=self.owner,
-                    known=self._known,
-                    rejections=self._rejections,
-                )
-                for number in range(shape.partitions)
+                PartitionWriter(self._parts, number, shape) for number in range(shape.partitions)
             ]
             self._shape = shape
         self._log_followed = present
@@ -181,9 +160,9 @@ class Writer:
             return
         self._shares = True
         now_s = self._parts.clock.elapsed_s()
-        if now_s - self._surveyed_s < self._lease_s / _SURVEYS_A_LEASE:
+        if now_s - self._surveyed_s < self._parts.lease_s / _SURVEYS_A_LEASE:
             return
-        survey = commits.survey_writers(self._parts.lake.database, self.owner, self._lease_s)
+        survey = commits.survey_writers(self._parts.lake.database, self.owner, self._parts.lease_s)
         self._surveyed_s = now_s
         claim, release = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
         for number, partition in enumerate(self._partitions):

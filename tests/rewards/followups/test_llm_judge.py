@@ -20,13 +20,13 @@ from penstock_jobs.rewards.followups.llm_judge import (
     RunBudget,
     answer_in,
     shown_message,
-    spent,
 )
 from tests.rewards.followups.completions import (
     Completions,
     Fault,
     completion,
     running_completions,
+    spent,
 )
 from tests.support.lakes import hand_lake
 from tests.support.servers.ports import free_port

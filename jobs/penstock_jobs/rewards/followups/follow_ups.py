@@ -19,7 +19,7 @@ from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 #: Of the view `events` only these types are looked at; the rest need not be in the table.
 EVENT_TYPES = ("interrupt", "session_end", "test_result")
 
-#: What a program wrote in the user's name, or told the client and not the agent.
+#: Messages that a program wrote in the user's name, or that are for the client alone.
 _MACHINE = re.compile(
     r"\s*(?:<(?:task-notification|system-reminder|local-command|command-name)\b"
     r"|\[Request interrupted by user|/(?!undo|revert|rewind|restore)[a-z][\w:-]*\s*$)"
@@ -132,7 +132,7 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
 
 
 def silences(sessions: Iterable[SessionTurns]) -> Iterator[Silence]:
-    """One for each session whose last word is the agent's."""
+    """There is one for each session whose last word is the agent's."""
     for session in sessions:
         last = None
         for turn in session.turns:
@@ -268,5 +268,5 @@ def score_follow_ups(
 
 
 def _badness(score: TurnScore) -> float:
-    """What is not known is no worse than what is."""
+    """An unknown score is no worse than a known one."""
     return 1.0 if score.value is None else score.value

@@ -140,7 +140,7 @@ class LocalJudge:
 
 @cache
 def committed_model() -> Model:
-    """The one that `train` made from the examples; it lies beside this file."""
+    """`train` made it from the examples; it lies beside this file."""
     with as_file(_PACKAGE / "model.npz") as path:
         return Model.load(path)
 

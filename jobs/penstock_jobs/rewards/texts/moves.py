@@ -65,7 +65,7 @@ class LooseLines:
         return [*accumulate(map(len, self.raw), initial=first)][:-1]
 
     def owners(self, line: int, start: int = 0, size: int | None = None) -> list[OwnerRun]:
-        """Of a line, or of a stretch of it."""
+        """Without `size` of the whole line."""
         at = self.places[line] + start
         return self.state.cut(at, at + (len(self.raw[line]) if size is None else size))
 
@@ -89,7 +89,7 @@ def _arrived_lines(state: FileState, change: TextChange | None, ink_min: int) ->
 
 
 def _uncovered(state: FileState, covered: list[tuple[int, int]], ink_min: int) -> list[LooseLines]:
-    """The stretches that are long enough to be told again."""
+    """Stretches that are too short to be recognized are left out."""
     gaps = between(sorted(covered), len(state.text))
     return [
         LooseLines(state, start, end)
@@ -131,7 +131,7 @@ def reclaim(
 
 
 class Moves:
-    """What vanished and what appeared lately in a session's files."""
+    """Remembers what vanished and what appeared lately in a session's files."""
 
     def __init__(
         self,
@@ -312,7 +312,6 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
 
 
 def _without(part: FileState, rows: Iterable[LooseLines]) -> FileState:
-    """The part where these lines are no more."""
     kept: list[Block] = []
     at = to = 0
     for start, end in [*((row.start, row.end) for row in rows), (len(part.text),) * 2]:

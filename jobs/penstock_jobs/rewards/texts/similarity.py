@@ -44,27 +44,19 @@ def sim4(a: str, b: str) -> float:
     return (total - apart) / total
 
 
-def presence(chunk: str, file: str) -> float:
-    """The share of the chunk's 4-grams, by position, that occur anywhere in the file; a chunk
-    that has none is there or is not."""
-    return _Searched(file).presence(chunk)
-
-
-def presence_weight(chunk: str) -> int:
-    return max(1, len(code_units(chunk)) - GRAM + 1)
-
-
 def four_gram_presence(chunks: Iterable[str], file: str) -> float:
     """The chunk form: the mean of the chunks' presence, by their number of grams. 0 without
     chunks, as published; report the similarity of the whole files then."""
-    searched = _Searched(file)
-    weighted = [(presence_weight(chunk), searched.presence(chunk)) for chunk in chunks]
+    searched = SearchedFile(file)
+    weighted = [
+        (max(1, len(code_units(chunk)) - GRAM + 1), searched.presence(chunk)) for chunk in chunks
+    ]
     total = sum(weight for weight, _ in weighted)
     return sum(weight * value for weight, value in weighted) / total if total else 0.0
 
 
 def four_gram_range(ranges: Iterable[tuple[str, str]]) -> float:
-    """The range form, of (text as written, text now): 1 when nothing was written."""
+    """The range form takes (text as written, text now); it is 1 when nothing was written."""
     sized = [(len(code_units(written)), written, now) for written, now in ranges]
     total = sum(size for size, _, _ in sized)
     if not total:
@@ -109,8 +101,8 @@ def _apart(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> int:
     return int(np.abs(np.add.reduceat(np.where(order < len(a), 1, -1), begins)).sum())
 
 
-class _Searched:
-    """A file in which many pieces are searched: its grams are sorted once, if at all."""
+class SearchedFile:
+    """Its grams are sorted once for all pieces that are searched, if at all."""
 
     def __init__(self, file: str) -> None:
         self._units = code_units(file)
@@ -120,6 +112,8 @@ class _Searched:
         return np.sort(_grams(self._units))
 
     def presence(self, chunk: str) -> float:
+        """The share of the chunk's 4-grams, by position, that occur anywhere in the file; a chunk
+        that has none is there or is not."""
         chunk = code_units(chunk)
         if chunk in self._units:
             return 1.0
