@@ -91,8 +91,8 @@ def register(
             parent = find_in(connection, tenant, parent).name
         ids = {_shard_id(connection, tenant, text) for text in shards}
         candidate = replace(candidate, parent=parent or None, shards=tuple(sorted(ids)))
-        if _of_name_or_digest(connection, candidate) is not None:
-            return _same(connection, candidate)
+        if (registered := _registered(connection, candidate)) is not None:
+            return registered
         check_chain(connection, candidate)
     if files is None and look and digests.can_read_files(uri):
         files = digests.digest_files(uri, settings, progress)
@@ -141,13 +141,21 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
                 connection.execute(sa.insert(checkpoint_shard), shards)
             states = (None, candidate.state)
             _record_move(connection, candidate, states, candidate.registered_by, candidate.note)
-        return _same(connection, candidate)
-
-
-def _same(connection: Connection, candidate: Checkpoint) -> Checkpoint:
-    """The one that is registered under this name and digest. Raises CheckpointConflict."""
-    registered = _of_name_or_digest(connection, candidate)
+        registered = _registered(connection, candidate)
     assert registered is not None
+    return registered
+
+
+def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
+    """The one with this name and digest, if there is one. Raises CheckpointConflict where it
+    differs, or has one of the two alone."""
+    try:
+        registered = find_in(connection, candidate.tenant, candidate.name)
+    except CheckpointUnknown:
+        try:
+            registered = find_in(connection, candidate.tenant, candidate.digest)
+        except CheckpointUnknown:
+            return None
     for name in _IDENTITY:
         there, new = getattr(registered, name), getattr(candidate, name)
         if there != new:
@@ -155,15 +163,6 @@ def _same(connection: Connection, candidate: Checkpoint) -> Checkpoint:
             why = f"{who} is registered as {registered.name} with the {name} {there}, not {new}"
             raise CheckpointConflict(name=candidate.name, why=why)
     return registered
-
-
-def _of_name_or_digest(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
-    for text in (candidate.name, candidate.digest):
-        try:
-            return find_in(connection, candidate.tenant, text)
-        except CheckpointUnknown:
-            continue
-    return None
 
 
 def find(database: Database, tenant: str, text: str) -> Checkpoint:
