@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.http.client import ServiceClient
-from penstock.ingest import writer
+from penstock.ingest import partition_writer
 from penstock.ingest.errors import RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
 from penstock.lake.catalog import current
@@ -90,7 +90,7 @@ def test_rejections_are_weighed_against_the_events_of_all_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused lines all go to the first partition; most good ones to the others."""
-    monkeypatch.setattr(writer, "REJECTED_WINDOW_LINES", 50)
+    monkeypatch.setattr(partition_writer, "REJECTED_WINDOW_LINES", 50)
     with hand_lake(tmp_path, log_partitions=8) as lake:
         writing = lake.writer()
         for number in range(5):
@@ -103,7 +103,7 @@ def test_rejections_are_weighed_against_the_events_of_all_partitions(
 def test_a_stopped_writer_moves_nothing_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "REJECTED_WINDOW_LINES", 10)
+    monkeypatch.setattr(partition_writer, "REJECTED_WINDOW_LINES", 10)
     with hand_lake(tmp_path) as lake:
         lake.store([make_event("s", 1)])
         before = current(lake.lake.database)

@@ -1,7 +1,8 @@
 """A trainer gets a shard and a parent, and answers with a checkpoint.
 
 There are two kinds: a command, and an address that is asked by HTTP. Both get the same facts under
-the same names, and may give the same answer.
+the same names, and may give the same answer. `train` raises StageLost soon after `lost` is set, and
+TrainerFailed, TrainerRefused and InvalidInput.
 """
 
 import os
@@ -10,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from typing import Protocol
 from urllib.parse import urljoin
 
 import msgspec
 
-from penstock.checkpoints.checkpoint import check_digest
+from penstock.checkpoints.checkpoint import Form, check_digest
 from penstock.checkpoints.digests import check_uri
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
@@ -31,11 +31,9 @@ _LATER, _AWAY, _GONE = (202, 408, 425, 429), (0, 502, 503, 504), (404, 410)
 
 
 class TrainedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer of a trainer."""
-
     uri: str
     digest: str
-    form: str = "whole"
+    form: Form = "whole"
     note: str = ""
 
 
@@ -61,12 +59,6 @@ class TrainingTask:
         return TrainerFailed(why=why)
 
 
-class Trainer(Protocol):
-    def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
-        """Ends soon after `lost` is set. Raises TrainerFailed, TrainerRefused, InvalidInput;
-        StageLost once `lost` is set."""
-
-
 def read_answer(content: bytes, source: object, bytes_max: int) -> TrainedCheckpoint:
     """Raises TrainerFailed."""
     if len(content) > bytes_max:
@@ -77,8 +69,6 @@ def read_answer(content: bytes, source: object, bytes_max: int) -> TrainedCheckp
         digest = check_digest(answer.digest)
     except (UnicodeDecodeError, msgspec.DecodeError, InvalidInput) as error:
         raise _unfit_answer(source, str(error).rstrip(".")) from error
-    if answer.form not in ("whole", "delta"):
-        raise _unfit_answer(source, f"form is {answer.form!r}, not whole or delta")
     return msgspec.structs.replace(answer, digest=digest)
 
 
@@ -263,3 +253,6 @@ def _text_of(response: HttpAnswer) -> str:
     text = problem.get("detail") or problem.get("title")
     text = text or response.body.decode(errors="replace")
     return " ".join(str(text).split())[:_OUTPUT_CHARS_MAX] or "nothing"
+
+
+Trainer = CommandTrainer | HttpTrainer

@@ -322,12 +322,10 @@ class _ConversationReader:
         call = self.calls[number]
         self.calls[number] = replace(call, flags=call.flags | {"interrupted"})
         messages = self._drafts[call.context].messages
-        for position in range(len(messages) - 1, -1, -1):
-            at, message = messages[position]
+        for position, (at, message) in enumerate(messages):
             if message.call == number:
                 flagged = replace(message, flags=message.flags | {"interrupted"})
                 messages[position] = (at, flagged)
-                return
 
     def _call_named(self, call_id: str | None) -> int | None:
         """The model call that has this id, or made the call of a tool that has it; else the last,

@@ -16,11 +16,28 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
+from penstock.checkpoints.suites import SuiteVersion
 from penstock_jobs.shards.errors import NothingToBuild
-from penstock_jobs.shards.exclusion import spread_over_chains
+from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
+from penstock_jobs.shards.exclusion.contamination import (
+    OverlapBounds,
+    find_contaminated,
+    find_suites,
+)
 from penstock_jobs.shards.exclusion.copies import find_copies
-from penstock_jobs.shards.exclusion.decision import exclude_sessions, open_sources
-from penstock_jobs.shards.exclusion.near_duplicates import linked
+from penstock_jobs.shards.exclusion.eligibility import (
+    Caps,
+    ChannelCheckpoints,
+    StalenessBounds,
+    behind_checkpoint,
+    channel_checkpoints,
+    over_caps,
+    stale,
+    versions_behind,
+    with_repeats,
+    without_consent,
+)
+from penstock_jobs.shards.exclusion.near_duplicates import find_near_duplicates, linked
 from penstock_jobs.shards.recipe import AdvantageKind, Recipe
 from penstock_jobs.shards.selection import KnownSessions, read_answer, select
 from penstock_jobs.shards.session_facts import PinnedSessions, SessionFacts
@@ -57,9 +74,23 @@ class ShardPlan:
     counted_from: str | None
 
 
+class _ExclusionSources(NamedTuple):
+    """What the exclusions read beside the facts of sessions."""
+
+    sessions: PinnedSessions
+    suites: tuple[SuiteVersion, ...]
+    #: Of the channel that the recipe names.
+    served: ChannelCheckpoints | None
+
+
 def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     """Raises InvalidInput, RewardsPending, NothingToBuild, and what the query raises."""
-    sources = open_sources(sessions, recipe)
+    channel = recipe.staleness.channel
+    sources = _ExclusionSources(
+        sessions,
+        suites=find_suites(sessions.lake.database, sessions.tenant, recipe.exclude.suites),
+        served=channel_checkpoints(channel, sessions.channel_changes(channel)) if channel else None,
+    )
     answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
     links = sessions.links()
     facts = sessions.facts(links.with_origins(answer["session_id"].to_pylist()), links)
@@ -73,7 +104,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     chosen = selection.chosen
     copies = find_copies(sessions, chosen["session_id"].to_pylist(), links)
     only_copies = spread_over_chains(copies.exclusions, facts.chains)
-    exclusions = exclude_sessions(recipe, chosen, facts, only_copies, sources)
+    exclusions = _exclude(recipe, chosen, facts, only_copies, sources)
     left_out = [LeftOutSession(**row) for row in selection.left_out.to_pylist()]
     left_out += [LeftOutSession(session, *why) for session, why in exclusions.items()]
     excluded = pc.is_in(chosen["session_id"], pa.array(exclusions, pa.string()))
@@ -101,6 +132,55 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
 def count_reasons(left_out: Iterable[LeftOutSession]) -> str:
     counts = sorted(Counter(session.reason for session in left_out).items())
     return ", ".join(f"{reason} {count}" for reason, count in counts)
+
+
+# Exclusions, in their order
+
+
+def _exclude(
+    recipe: Recipe,
+    chosen: pa.Table,
+    facts: SessionFacts,
+    copies: Exclusions,
+    sources: _ExclusionSources,
+) -> Exclusions:
+    """Each session with its first reason. `copies` are the sessions that hold only copies."""
+    exclude, chains, profiles = recipe.exclude, facts.chains, facts.profiles
+    repeats = facts.links.repeats
+    parents = {session: repeats[session] for session in profiles if session in repeats}
+    consents = with_repeats(facts.consents, chains, parents)
+    exclusions = first_reasons([without_consent(consents, chains, exclude.consent), copies])
+    if sources.suites:
+        others = {name: profile for name, profile in profiles.items() if name not in exclusions}
+        bounds = OverlapBounds(exclude.overlap_words, exclude.overlap_min)
+        contaminated = find_contaminated(sources.sessions, others, sources.suites, bounds)
+        exclusions = first_reasons([exclusions, spread_over_chains(contaminated, chains)])
+    exclusions = first_reasons([exclusions, _stale(recipe, facts, sources)])
+    columns = (chosen["session_id"].to_pylist(), chosen["group_id"].to_pylist())
+    groups = dict(zip(*columns, strict=True))
+    if exclude.near_duplicates:
+        alike = find_near_duplicates(
+            sources.sessions,
+            {session: group for session, group in groups.items() if session not in exclusions},
+            seed=recipe.seed,
+            similarity_min=exclude.similarity_min,
+        )
+        exclusions = first_reasons([exclusions, spread_over_chains(alike, chains)])
+    caps = Caps(exclude.max_per_user, exclude.max_per_repo, recipe.output.max_sessions)
+    remaining = (profiles[session] for session in groups if session not in exclusions)
+    exclusions |= over_caps(remaining, caps, recipe.seed)
+    return {session: exclusions[session] for session in groups if session in exclusions}
+
+
+def _stale(recipe: Recipe, facts: SessionFacts, sources: _ExclusionSources) -> Exclusions:
+    staleness, profiles = recipe.staleness, facts.profiles.values()
+    behind: Mapping[str, int] | None = None
+    if sources.served is not None:
+        behind = versions_behind(sources.served.order, sources.served.current)
+    elif staleness.checkpoint is not None:
+        behind = behind_checkpoint(profiles, staleness.checkpoint)
+    bounds = StalenessBounds(behind, staleness.max_versions or 0, staleness.max_age_s)
+    return stale(profiles, facts.chains, bounds, sources.sessions.snapshot_us())
 
 
 # The evaluation split

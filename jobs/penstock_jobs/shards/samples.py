@@ -129,22 +129,16 @@ class SampleRows:
     def table(self) -> pa.Table:
         """In the columns of SHARD_ROWS, in the order in which they came. Fields that a row does not
         have are null."""
-        branches = self._branches
-        of_branches = {
-            "input_ids": _numbers("input_ids", [branch.input_ids for branch in branches]),
-            "loss_mask": _numbers("loss_mask", [branch.loss_mask for branch in branches]),
-            "rollout_logprobs": _numbers(
-                "rollout_logprobs", [branch.rollout_logprobs for branch in branches]
-            ),
-            "policy_version_runs": _records(
-                "policy_version_runs", [branch.version_runs for branch in branches]
-            ),
-            "turn_spans": _records("turn_spans", [branch.spans for branch in branches]),
-            "reward_components": _records("reward_components", [()] * len(branches)),
-        }
+        columns: dict[str, pa.Array] = {}
+        for name in ("input_ids", "loss_mask", "rollout_logprobs"):
+            columns[name] = _numbers(name, [getattr(branch, name) for branch in self._branches])
+        runs = [branch.version_runs for branch in self._branches]
+        columns["policy_version_runs"] = _records("policy_version_runs", runs)
+        columns["turn_spans"] = _records("turn_spans", [branch.spans for branch in self._branches])
+        columns["reward_components"] = _records("reward_components", [()] * len(self._branches))
         arrays = [
-            of_branches[field.name]
-            if field.name in of_branches
+            columns[field.name]
+            if field.name in columns
             else pa.array([row.get(field.name) for row in self._rows], field.type)
             for field in SHARD_ROWS
         ]

@@ -6,12 +6,14 @@ from importlib.resources import files
 from typing import TypeVar
 
 import pyarrow as pa
+import sqlalchemy as sa
 
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
+from penstock.lake.tables import lake_commit
 from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
 
@@ -158,6 +160,13 @@ class PinnedSessions(SnapshotQueries):
         super().__init__(lake, pin.snap, tenant)
         self.pin = pin
         self.executor = executor
+
+    def snapshot_us(self) -> int:
+        """The time of the snapshot, 0 for an empty lake."""
+        committed = sa.select(sa.func.max(lake_commit.c.committed_at))
+        with self.lake.database.read() as connection:
+            query = committed.where(lake_commit.c.snap <= self.pin.snap)
+            return int(connection.execute(query).scalar() or 0)
 
     def on_workers(
         self,

@@ -249,8 +249,6 @@ def _origin(line: bytes) -> _Origin | None:
 
 @dataclass(frozen=True)
 class FrameDecoder:
-    """Reads the values of a log of so many partitions."""
-
     partitions: int
     event_bytes_max: int
     rejected_line_bytes_max: int

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -75,11 +75,6 @@ class Acceptance:
         self.rejections += other.rejections
         for partition, values in other.values.items():
             self.values[partition] += values
-
-    def answer(self) -> dict[str, Any]:
-        """The body of the answer to the producer."""
-        rejected = [{"line": line.line, "error": line.reason} for line in self.rejections]
-        return {"accepted": self.accepted, "rejected": rejected}
 
 
 @dataclass(frozen=True)
@@ -204,7 +199,6 @@ class GroupCommit:
         await append.done
 
     def problem(self) -> str | None:
-        """Why events could not be acknowledged at the last try."""
         failure = self._failure
         if failure is None or time.monotonic() - failure[1] > _FAILURE_SECONDS:
             return None
