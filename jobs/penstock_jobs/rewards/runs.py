@@ -6,56 +6,42 @@ the next does only the rest. Two runs at once do some work twice and harm nothin
 computations of a session the one as of a later moment counts.
 """
 
+import gc
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.clock import SystemClock
 from penstock.execution import Executor
-from penstock.lake.buckets import Bucket
-from penstock.lake.buckets import SessionId
-from penstock.lake.buckets import plan_sessions
-from penstock.lake.buckets import read_bucket
+from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
-from penstock_jobs.rewards.bucket import EditParameters
-from penstock_jobs.rewards.bucket import as_bucket
-from penstock_jobs.rewards.bucket import later
-from penstock_jobs.rewards.credit import ChainMember
-from penstock_jobs.rewards.credit import ScoredBucket
-from penstock_jobs.rewards.credit import score_bucket
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.due_sessions import Progress
-from penstock_jobs.rewards.due_sessions import SessionFilter
-from penstock_jobs.rewards.due_sessions import begin_run
-from penstock_jobs.rewards.due_sessions import finish_run
-from penstock_jobs.rewards.due_sessions import plan_run
-from penstock_jobs.rewards.due_sessions import put_due
-from penstock_jobs.rewards.followups.llm_judge import check_judge
-from penstock_jobs.rewards.followups.llm_judge import open_judge
-from penstock_jobs.rewards.git_history import Repository
-from penstock_jobs.rewards.git_history import with_history
+from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
+from penstock_jobs.rewards.credit import ChainMember, ScoredBucket, score_bucket
+from penstock_jobs.rewards.definition import Definition, parse_definition
+from penstock_jobs.rewards.due_sessions import (
+    Progress,
+    SessionFilter,
+    begin_run,
+    finish_run,
+    plan_run,
+    put_due,
+)
+from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
+from penstock_jobs.rewards.git_history import Repository, with_history
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward import columns_of
-from penstock_jobs.rewards.reward_files import RewardFile
-from penstock_jobs.rewards.reward_files import add_rewards
-from penstock_jobs.rewards.reward_files import merge_small
-from penstock_jobs.rewards.reward_files import write_rewards
-from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS
-from penstock_jobs.rewards.rows import REWARD_FILE_ROWS
+from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
+from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 from penstock_jobs.rewards.settings import reward_bucket_bytes
-from typing import NamedTuple
-import gc
-import pyarrow as pa
-import pyarrow.compute as pc
 
 
 @dataclass(frozen=True)
