@@ -240,9 +240,7 @@ def _score_tenant(
         of_edits = [each for each in parameters if isinstance(each, EditParameters)]
         horizons_s = sorted({horizon for each in of_edits for horizon in each.horizons_s})
         bucket = with_history(bucket, task.repository, horizons_s=horizons_s)
-    consents = {
-        known.session_id: known.consent for known in task.bucket.consents if known.tenant == tenant
-    }
+    consents = {id_: consent for (owner, id_), consent in task.bucket.consents if owner == tenant}
     places = {
         session.session_id: place
         for session, place in task.places.items()
