@@ -13,7 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Message, Tests
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    Judge,
+    Judgement,
+    Label,
+    Message,
+    Tests,
+)
 from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 #: Of the view `events` only these types are looked at; the rest need not be in the table.
@@ -50,10 +57,10 @@ class FollowUp:
     #: Whether the user had interrupted the agent in the turn before.
     interrupted: bool
 
-    def target_turn(self, judgement: Judgement) -> int:
+    def target_turn(self, label: Label) -> int:
         """The turn that the label is about. Only criticism reaches back to the turn that made
         what it names: a new task may name any file."""
-        if judgement.label in DISSATISFIED and self.turn_named is not None:
+        if label in DISSATISFIED and self.turn_named is not None:
             return self.turn_named
         return self.turn_before
 
@@ -237,11 +244,12 @@ def score_follow_ups(
             shown.append(follow_up)
     judgements = judge.judge([follow_up.message for follow_up in shown])
     for follow_up, judgement in zip(shown, judgements, strict=True):
-        if judgement.unjudged is not None:
-            score = TurnScore(None, judgement.unjudged)
-        else:
+        if isinstance(judgement, Judgement):
             score = TurnScore(0.0 - judgement.dissatisfied)
-        turn = (follow_up.session_id, follow_up.target_turn(judgement))
+            turn = (follow_up.session_id, follow_up.target_turn(judgement.label))
+        else:
+            score = TurnScore(None, judgement)
+            turn = (follow_up.session_id, follow_up.turn_before)
         # An unknown score is no worse than a known one.
         scores[turn] = min(
             (scores.get(turn, score), score),
