@@ -21,6 +21,7 @@ from penstock_jobs.rewards.followups.judge import (
     Message,
     Tests,
 )
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 #: Of the view `events` only these types are looked at; the rest need not be in the table.
@@ -203,10 +204,10 @@ def session_turns(
 def _by_session(table: pa.Table, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
     """Where each row stands, and the named columns of it, in the order of the views: by time, then
     by the producer's number. Without a number comes last."""
-    times, numbers = table["ts"].cast(pa.int64()).to_pylist(), table["seq"].to_pylist()
-    places = [(ts, seq is None, seq or 0) for ts, seq in zip(times, numbers, strict=True)]
-    values = [table[name].to_pylist() for name in columns]
-    rows = zip(table["session_id"].to_pylist(), places, *values, strict=True)
+    rows = [
+        (session_id, (ts, seq is None, seq or 0), *row)
+        for session_id, ts, seq, *row in row_tuples(table, "session_id", "ts", "seq", *columns)
+    ]
     by_session: dict[str, list[tuple[Any, ...]]] = {}
     for session_id, *row in sorted(rows, key=itemgetter(0, 1)):
         by_session.setdefault(session_id, []).append(tuple(row))
