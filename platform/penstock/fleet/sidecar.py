@@ -81,6 +81,7 @@ class Sidecar:
     ) -> None:
         self._plan = plan
         self._source = source
+        self._ended = False
         self._run = partial(
             run_command,
             seconds_max=settings.room(FleetSettings).follow_command_seconds_max,
@@ -98,7 +99,6 @@ class Sidecar:
         self._failures = 0
         self._retry_s = 0.0
         self._check_s = time.monotonic()
-        self._ended = False
         self._trouble: BaseException | None = None
         #: A queue, since a signal may put into one whatever the thread does.
         self._news: SimpleQueue[None] = SimpleQueue()
