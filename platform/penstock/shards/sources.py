@@ -72,8 +72,7 @@ def _scatter(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Row groups of a file that are decoded together: `first_row` is the first row's number in
-    its file."""
+    """Row groups of a file that are decoded together. `first_row` counts within the file."""
 
     file: int
     row_groups: tuple[int, ...]
@@ -82,7 +81,6 @@ class Chunk:
 
 
 def chunks_of(manifest: Manifest) -> list[Chunk]:
-    """The chunks of a shard as they lie in its files."""
     chunks = []
     for number, part in enumerate(manifest.files):
         continued = set(part.continued)
@@ -153,7 +151,7 @@ Exhausted = Literal["stop", "drop", "repeat"]
 
 
 def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequence[bool]) -> int:
-    """The number of the source that goes next, of those that are `left`; of equals the first."""
+    """The source that goes next, of those that are `left`; of equals the first."""
     return min(
         (number for number in range(len(drawn)) if left[number]),
         key=lambda number: drawn[number] / weights[number],
@@ -162,8 +160,6 @@ def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequen
 
 @dataclass(frozen=True)
 class Mixture:
-    """How much of each shard a mixture has, and what happens at the end of one."""
-
     weights: tuple[float, ...]
     exhausted: Exhausted
 
@@ -300,12 +296,10 @@ class ShardCursor:
 
     @property
     def next_size(self) -> int:
-        """How much the next group takes."""
         before = self._ends[self._next - 1] if self._next else 0
         return int(self._ends[self._next] - before)
 
     def take(self, count: int) -> DrawnGroups:
-        """The next groups of the window are drawn."""
         own = slice(self._next, self._next + count)
         groups = DrawnGroups(self._window, self._firsts[own], self._samples[own])
         samples = int(groups.samples.sum())
@@ -365,7 +359,6 @@ class ShardCursor:
 def global_batches(
     cursors: Sequence[ShardCursor], mixture: Mixture, room_max: int
 ) -> Iterator[list[DrawnGroups]]:
-    """Groups in order, as many at a time as fit."""
     taken: list[DrawnGroups] = []
     room = room_max
     while (cursor := _next_cursor(cursors, mixture)) is not None:
