@@ -198,7 +198,7 @@ def plan_power(
     tasks: Sequence[int],
     difference: float,
 ) -> list[PowerPlan]:
-    """One for each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
+    """For each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
     planned = [
         required
         for required in policy.require

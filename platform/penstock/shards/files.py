@@ -152,7 +152,7 @@ class LocalCopies:
         self._copies = FileStore(directory)
 
     def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
-        """Where the copy is, made if there is none. Raises ShardDamaged, and what the store raises."""
+        """Made where there is none. Raises ShardDamaged, and what the store raises."""
         name = part.sha256 + _SUFFIX
         if not self._is_there(name, part):
             make_directory(self._directory)

@@ -89,7 +89,7 @@ class ShardReader:
         return self._positions[0].epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the reader stands: after the batch that it gave out last. It can be kept as JSON."""
+        """Where the reader stands, after the batch that it gave out last; fit for JSON."""
         return self._state(self._positions)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
