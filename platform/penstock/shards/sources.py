@@ -120,8 +120,7 @@ class Order:
 
     def units(self, window: int, count: int) -> np.ndarray:
         """The order of a window's groups, of which the files hold `count`."""
-        places = np.arange(count)
-        return permute(count, self._key(f"window {window}"), places) if self.shuffled else places
+        return self._permutation(f"window {window}", count)
 
     def find(self, sample: int) -> tuple[int, int]:
         """The window with this sample of the epoch, and how many samples of it stand before."""
@@ -130,8 +129,7 @@ class Order:
 
     @cached_property
     def _permuted(self) -> np.ndarray:
-        places = np.arange(len(self.chunks))
-        return permute(len(places), self._key("chunks"), places) if self.shuffled else places
+        return self._permutation("chunks", len(self.chunks))
 
     @cached_property
     def _rows_before(self) -> np.ndarray:
@@ -141,8 +139,10 @@ class Order:
         begins = np.append(np.arange(0, len(rows), WINDOW_CHUNKS), len(rows))
         return np.asarray(before[begins])
 
-    def _key(self, subject: str) -> bytes:
-        return f"{self.shard_id} {self.seed} {self.epoch} {subject}".encode()
+    def _permutation(self, subject: str, count: int) -> np.ndarray:
+        places = np.arange(count)
+        key = f"{self.shard_id} {self.seed} {self.epoch} {subject}"
+        return permute(count, key.encode(), places) if self.shuffled else places
 
 
 #: What happens when a source ends: the mixture ends too (`stop`), goes on without it until all have
