@@ -40,11 +40,7 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempts import (
-        AttemptScope,
-        checkpoints_tried,
-        versions_tried,
-    )
+    from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
     from penstock_jobs.benchmarks.summary import results_of
 
     suite = _name_of(suite)
@@ -66,7 +62,7 @@ def show(
         rows: list[list[object]] = [
             [
                 result.checkpoint, result.suite_version[:_VERSION_CHARS_SHOWN],
-                mean_text(result.summary.score), result.summary.scored, result.summary.errors,
+                _mean_text(result.summary.score), result.summary.scored, result.summary.errors,
                 "" if result.isolated else "NOT ISOLATED",
             ]
             for result in results
@@ -157,9 +153,9 @@ def show_summary(results: "CheckpointResults") -> None:
     )
     for mark, count in sorted(marks.items()):
         say(f"{count} × {mark}")
-    rows: list[list[object]] = [["score", mean_text(summary.score)]]
-    rows += [[f"pass@{k}", mean_text(mean)] for k, mean in summary.pass_at.items()]
-    rows += [[f"best of {k}", mean_text(mean)] for k, mean in summary.best_of.items() if k > 1]
+    rows: list[list[object]] = [["score", _mean_text(summary.score)]]
+    rows += [[f"pass@{k}", _mean_text(mean)] for k, mean in summary.pass_at.items()]
+    rows += [[f"best of {k}", _mean_text(mean)] for k, mean in summary.best_of.items() if k > 1]
     rows += [
         ["attempts scored", summary.scored],
         ["errors (say nothing about the model)", summary.errors],
@@ -175,14 +171,14 @@ def show_summary(results: "CheckpointResults") -> None:
         ["asked", _share(summary.asked)],
     ]
     rows += [
-        [f"score of {tag}", mean_text(mean)]
+        [f"score of {tag}", _mean_text(mean)]
         for tag, mean in summary.tags.items()
         if mean.tasks >= _TAG_TASKS_MIN
     ]
     show_table(["what", "value"], rows)
 
 
-def mean_text(mean: "TaskMean | None") -> str:
+def _mean_text(mean: "TaskMean | None") -> str:
     if mean is None:
         return "—"
     interval = "" if mean.lower is None else f" [{mean.lower:.3f}, {mean.upper:.3f}]"
