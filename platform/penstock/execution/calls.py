@@ -165,6 +165,9 @@ class InlineExecutor(Executor):
     ) -> Iterator[TaskResult[Task, Result]]:
         return run_on(_CallerThread(), function, tasks, attempts_max=1)
 
+    def close(self) -> None:
+        """Nothing is under way outside of `run`."""
+
 
 class _CallerThread:
     def __init__(self) -> None:
