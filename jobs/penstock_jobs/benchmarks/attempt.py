@@ -13,18 +13,10 @@ import msgspec
 from penstock.checkpoints.attempts import Attempt
 from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import AgentUnusable, SandboxFailed
+from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import address_of
-from penstock_jobs.benchmarks.sandbox.sandbox import (
-    IsolatedSandbox,
-    PathRules,
-    PlainSandbox,
-    ProgramEnd,
-    Sandbox,
-    SandboxLimits,
-    SandboxProgram,
-    check_isolation,
-)
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, ProgramEnd, Sandbox, SandboxProgram
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
 _SEEDS = 2**31
@@ -120,7 +112,7 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
     """Raises IsolationImpossible, AgentUnusable."""
     conditions = work.conditions
     if conditions.isolated:
-        check_isolation()
+        sandboxes.check_isolation()
     for retries in range(conditions.tries_max):
         if retries:
             time.sleep(conditions.retry_seconds * 2 ** (retries - 1))
@@ -135,10 +127,11 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
 
 
 def open_sandbox(conditions: RunConditions, limits: TaskLimits) -> Sandbox:
-    sandbox_limits = SandboxLimits(limits.memory_mib * MIB, limits.processes, limits.disk_mib * MIB)
+    memory_bytes, disk_bytes = limits.memory_mib * MIB, limits.disk_mib * MIB
+    bounds = sandboxes.SandboxLimits(memory_bytes, limits.processes, disk_bytes)
     if conditions.isolated:
-        return IsolatedSandbox(sandbox_limits, conditions.views, conditions.output_bytes_max)
-    return PlainSandbox(sandbox_limits, conditions.output_bytes_max)
+        return sandboxes.IsolatedSandbox(bounds, conditions.views, conditions.output_bytes_max)
+    return sandboxes.PlainSandbox(bounds, conditions.output_bytes_max)
 
 
 def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
@@ -192,18 +185,15 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     sandbox.put("given", [File("prompt.md", task.prompt.encode())], writable=False)
     for folder in ("out", "home", "scratch"):
         sandbox.put(folder, [], writable=True)
-    environment = {
-        **_machine_environment(),
+    environment = _machine_environment() | {
         **conditions.environment,
         "HOME": sandbox.path("home"),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path('given')}/prompt.md",
-        "PENSTOCK_CHECKPOINT": conditions.checkpoint,
-        "PENSTOCK_SUITE": conditions.suite,
-        "PENSTOCK_TASK": work.task.name,
-        "PENSTOCK_ATTEMPT": str(work.attempt),
-        "PENSTOCK_SEED": str(seed_of(conditions.suite, work.task.name, work.attempt)),
+        "PENSTOCK_CHECKPOINT": conditions.checkpoint, "PENSTOCK_SUITE": conditions.suite,
+        "PENSTOCK_TASK": task.name, "PENSTOCK_ATTEMPT": str(work.attempt),
+        "PENSTOCK_SEED": str(seed_of(conditions.suite, task.name, work.attempt)),
         "PENSTOCK_REPORT": f"{sandbox.path('out')}/{_REPORT_NAME}",
-    }
+    }  # fmt: skip
     addresses = [*conditions.allow]
     if conditions.serving:
         environment["PENSTOCK_MODEL_URL"] = conditions.serving

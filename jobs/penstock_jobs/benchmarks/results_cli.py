@@ -74,8 +74,8 @@ def show(
         say("")
         rows = [
             [
-                task.task, _number(task.score, 3), task.scored, task.errors,
-                _number(task.completion_tokens, 0), _number(task.latency_s, 1),
+                task.task, _number(task.score, ".3f"), task.scored, task.errors,
+                _number(task.completion_tokens), _number(task.latency_s, ",.1f"),
                 ", ".join(task.tags),
             ]
             for task in result.summary.tasks
@@ -107,8 +107,8 @@ def compare(
         return
     rows: list[list[object]] = [
         ["tasks of both", len(comparison.tasks)],
-        [f"score of {before}", _number(comparison.before_mean, 3)],
-        [f"score of {after}", _number(comparison.after_mean, 3)],
+        [f"score of {before}", _number(comparison.before_mean, ".3f")],
+        [f"score of {after}", _number(comparison.after_mean, ".3f")],
     ]
     if comparison.difference is not None:
         interval = f"[{comparison.lower:+.3f}, {comparison.upper:+.3f}]"
@@ -122,7 +122,7 @@ def compare(
         pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
         say("")
         rows = [
-            [pair.task, _number(pair.before, 3), _number(pair.after, 3), f"{pair.difference:+.3f}"]
+            [pair.task, f"{pair.before:.3f}", f"{pair.after:.3f}", f"{pair.difference:+.3f}"]
             for pair in pairs[:_TASKS_SHOWN]
         ]
         show_table(["task", before, after, "difference"], rows)
@@ -161,14 +161,14 @@ def show_summary(results: "CheckpointResults") -> None:
         ["errors (say nothing about the model)", summary.errors],
         ["tasks without a score", len(summary.tasks_missing)],
         ["tried again", summary.retries],
-        ["completion tokens", _number(summary.completion_tokens, 0)],
-        ["prompt tokens", _number(summary.prompt_tokens, 0)],
-        ["cost, USD", _number(summary.cost_usd, 4)],
-        ["latency, s", _number(summary.latency_s, 1)],
-        ["steps", _number(summary.steps, 1)],
-        ["invalid tool calls", _share(summary.invalid_tool_calls)],
-        ["edited", _share(summary.edited)],
-        ["asked", _share(summary.asked)],
+        ["completion tokens", _number(summary.completion_tokens)],
+        ["prompt tokens", _number(summary.prompt_tokens)],
+        ["cost, USD", _number(summary.cost_usd, ",.4f")],
+        ["latency, s", _number(summary.latency_s, ",.1f")],
+        ["steps", _number(summary.steps, ",.1f")],
+        ["invalid tool calls", _number(summary.invalid_tool_calls, ".1%")],
+        ["edited", _number(summary.edited, ".1%")],
+        ["asked", _number(summary.asked, ".1%")],
     ]
     rows += [
         [f"score of {tag}", _mean_text(mean)]
@@ -185,9 +185,5 @@ def _mean_text(mean: "TaskMean | None") -> str:
     return f"{mean.mean:.3f}{interval} over {mean.tasks} tasks"
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "—" if value is None else f"{value:,.{digits}f}"
-
-
-def _share(value: float | None) -> str:
-    return "—" if value is None else f"{value:.1%}"
+def _number(value: float | None, form: str = ",.0f") -> str:
+    return "—" if value is None else format(value, form)

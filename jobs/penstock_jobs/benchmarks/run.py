@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from penstock.channels.judgement import channel_evidence
 from penstock.checkpoints.attempts import (
@@ -27,15 +27,8 @@ from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, a
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
+from penstock.gate import designs
 from penstock.gate.decision import decide
-from penstock.gate.designs import (
-    Design,
-    is_hopeless,
-    keep_design,
-    look_progress,
-    make_design,
-    next_attempts,
-)
 from penstock.gate.evidence import Evidence, SideEvidence
 from penstock.gate.policy import Requirement
 from penstock.gate.verdict import Verdict
@@ -259,19 +252,16 @@ class LookResult:
     stopped: Stop
 
     @property
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, Any]:
         return {
-            "look": self.look,
-            "looks": self.looks,
-            "stopped": self.stopped,
+            "look": self.look, "looks": self.looks, "stopped": self.stopped,
             "outcome": self.verdict.outcome if self.verdict else None,
             "why": self.verdict.document["why"] if self.verdict else [],
-        }
+        }  # fmt: skip
 
     @property
     def text(self) -> str:
-        outcome = self.verdict.outcome if self.verdict else "Nothing"
-        why = "; ".join(self.verdict.document["why"]) if self.verdict else ""
+        outcome, why = self.document["outcome"] or "Nothing", "; ".join(self.document["why"])
         verdict = f"{outcome} on this suite at look {self.look} of {self.looks}"
         return f"{verdict}: {_STOPS[self.stopped]}.{f' ({why})' if why else ''}"
 
@@ -288,21 +278,20 @@ class UntilDecided:
         self._database, self._scope, self._channel = database, scope, channel
         evidence = self._evidence()
         suite = evidence.suites[scope.suite]
-        design = make_design(
-            suite.tasks,
-            _scores(suite.incumbent),
-            least=max((required.attempts for required in _requirements(evidence)), default=1),
-            most=most or _ATTEMPTS_MAX_DEFAULT,
+        least = max((required.attempts for required in _requirements(evidence)), default=1)
+        most_attempts = most or _ATTEMPTS_MAX_DEFAULT
+        design = designs.make_design(
+            suite.tasks, _scores(suite.incumbent), least=least, most=most_attempts
         )
-        self.design: Design = keep_design(database, scope, design)
+        self.design: designs.Design = designs.keep_design(database, scope, design)
         if most not in (None, self.design.allowed):
             why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
             raise InvalidInput(what=f"The plan of {scope.checkpoint} on {scope.suite}", why=why)
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
-        planned = next_attempts(self.design, known)
-        look = look_progress(self.design, known).look
+        planned = designs.next_attempts(self.design, known)
+        look = designs.look_progress(self.design, known).look
         self.ended = self._look(look, known, more=bool(planned))
         if self.ended.stopped is not None:
             return []
@@ -315,15 +304,14 @@ class UntilDecided:
         evidence = self._evidence()
         verdict = decide(evidence)
         stopped: Stop = None
+        requirements = _requirements(evidence)
         if verdict.outcome != "INCONCLUSIVE":
             stopped = "decided"
         elif look == looks:
             stopped = "all looks taken"
         elif not more:
             stopped = "too many errors"
-        elif any(
-            self._hopeless(look, required, evidence, known) for required in _requirements(evidence)
-        ):
+        elif any(self._hopeless(look, required, evidence, known) for required in requirements):
             stopped = "hopeless"
         return LookResult(look, looks, verdict, stopped)
 
@@ -333,15 +321,16 @@ class UntilDecided:
         incumbent = evidence.suites[self._scope.suite].incumbent
         if incumbent is None or required.margin is None or required.metric != "score":
             return False
-        numbers = look_progress(self.design, known).numbers
+        numbers = designs.look_progress(self.design, known).numbers
         ours = scores_by_task(
             attempt for attempt in known if attempt.attempt in numbers[attempt.task]
         )
         theirs = _scores(incumbent)
         if ours.keys() - theirs.keys():
             return False
-        margin, alpha = required.margin, required.alpha
-        return is_hopeless(self.design, look, ours, theirs, margin=margin, alpha=alpha)
+        return designs.is_hopeless(
+            self.design, look, ours, theirs, margin=required.margin, alpha=required.alpha
+        )
 
     def _evidence(self) -> Evidence:
         """The evidence for the requirements of the policy on this suite alone."""

@@ -13,16 +13,9 @@ from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import PenstockError, one_line
+from penstock.gate import sequential
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
-from penstock.gate.sequential import (
-    Arm,
-    ArmQuestion,
-    SampleRatio,
-    as_ratio,
-    check_sample_ratio,
-    compare_arms,
-    log_margin,
-)
+from penstock.gate.sequential import Arm, SampleRatio
 from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
 from penstock_jobs.canary.live_metrics import (
@@ -124,19 +117,19 @@ def judge_metric(
         return MetricLook(outcome="error", why=measurement, **facts)
     metric, measured = measurement
     ratio = metric.scale.is_ratio
-    question = ArmQuestion(
+    question = sequential.ArmQuestion(
         direction=requirement.direction, alpha=requirement.alpha, bounds=metric.scale.bounds,
-        margin=log_margin(requirement.margin) if ratio else requirement.margin,
+        margin=sequential.log_margin(requirement.margin) if ratio else requirement.margin,
         breach_alpha=facts["breach_alpha"],
     )  # fmt: skip
-    comparison = compare_arms(measured.cells, question)
+    comparison = sequential.compare_arms(measured.cells, question)
     outcome: Outcome = comparison.outcome
     why = comparison.why
     if outcome != "breach" and (missing := _missing(requirement, measured)):
         outcome, why = "undecided", missing
     elif outcome == "pass" and comparison.standard_error == 0:
         outcome, why = "undecided", "all values are the same, so their spread is not known"
-    shown = as_ratio if ratio else float
+    shown = sequential.as_ratio if ratio else float
     for name in ("difference", "lower", "upper"):
         change = getattr(comparison, name)
         facts[name] = None if change is None else shown(change)
@@ -262,16 +255,12 @@ def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     ]
     ratio = None
     if traffic is not None and trial.kind == "canary":
-        ratio = check_sample_ratio(seen_users(trial, traffic))
+        ratio = sequential.check_sample_ratio(seen_users(trial, traffic))
     look = judge_look(
-        trial,
-        metrics,
-        ratio=ratio,
+        trial, metrics, ratio=ratio, policy=situation.state.policy, until_us=situation.now_us,
         sessions=traffic.sessions() if traffic is not None else dict.fromkeys(ARMS, 0),
         left_out=traffic.left_out if traffic is not None else {},
-        policy=situation.state.policy,
-        until_us=situation.now_us,
-    )
+    )  # fmt: skip
     _store_look(lake.database, trial, look, situation.now_us)
     return look
 
