@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.credit import ChainMember, ChainPart, standings, together
-from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.credit import ChainMember, standings, together
+from penstock_jobs.rewards.definition import Definition, Standing
 from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
@@ -320,7 +320,7 @@ def _of_chains(rows: pa.Table) -> pa.Table:
     counts = np.diff(np.append(starts, rows.num_rows))
     values = rows["value"].take(starts).to_pylist()
     shared = rows.filter(pa.array(np.repeat(counts > 1, counts)))
-    parts = map(ChainPart, *(shared[name].to_pylist() for name in ChainPart._fields))
+    parts = map(Standing, *(shared[name].to_pylist() for name in Standing._fields))
     for place in np.flatnonzero(counts > 1):
         values[place] = together(list(islice(parts, int(counts[place])))).value
     heads = rows.select(["chain", "name"]).take(starts)
