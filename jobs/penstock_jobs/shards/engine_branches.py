@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.shards.schema import ROLES, TokenSource
 from penstock_jobs.shards.conversation import Conversation, ModelCall
-from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.session_events import EventProblem, temperature_of
 from penstock_jobs.shards.token_payload import (
     ANY,
     EngineTokens,
@@ -104,7 +104,7 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
     for call in conversation.calls:
         if call.flags & {"copied", "synthetic"}:
             continue
-        tokens = read_tokens(call.tokens, expected, memory)
+        tokens = read_tokens(call.payload.tokens, expected, memory)
         if tokens is None:
             text_only += 1
         elif isinstance(tokens, str):
@@ -131,7 +131,7 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
 
 
 def _problem(kind: str, call: ModelCall) -> EventProblem:
-    return EventProblem(kind, call.seq, call.event_id, call.call_id)
+    return EventProblem(kind, call.event.seq, call.event.event_id, call.payload.call_id)
 
 
 def cut(branch: Branch, max_length: int) -> Branch | None:
@@ -203,7 +203,7 @@ class _BranchDraft:
         if read > known:
             role = ROLES.index(call.after)
             self.spans.append(TokenSpan(known, read, call.turn, role, False, call.after_seq))
-        self.spans.append(TokenSpan(read, end, call.turn, ASSISTANT, True, call.seq))
+        self.spans.append(TokenSpan(read, end, call.turn, ASSISTANT, True, call.event.seq))
         self.ids = np.concatenate([tokens.prompt, tokens.completion])
         self.calls.append(call.number)
         if tokens.logprobs is None:
@@ -213,7 +213,7 @@ class _BranchDraft:
         runs = tokens.runs
         self.version = runs[-1][1] if runs else self.version
         self.runs.append(runs and tuple((read + start, version) for start, version in runs))
-        self.temperatures.add(call.temperature)
+        self.temperatures.add(temperature_of(call.payload))
         self.routes.append(_own_rows(tokens.routes, self.routes))
         self.problems += tokens.lacks
         self.context = call.context

@@ -45,7 +45,11 @@ def find_copies(
     origins = {links.origin(session) for session in parents}
     repeating = {session for session in named if links.origin(session) in origins}
     repeating |= {*parents, *parents.values()}
-    events = queries.possible_copies(named | repeating, repeating)
+    # Several sessions have a source's key, or a session repeats another or is itself repeated.
+    parameters = {"sessions": sorted(named | repeating), "repeating": sorted(repeating)}
+    names = ["same_keys", "histories"] if repeating else ["same_keys"]
+    tables = [queries.read(name, **parameters) for name in names]
+    events = pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
     if not events.num_rows:
         return CopiedEvents({}, {})
     copies = copied(events, parents)
