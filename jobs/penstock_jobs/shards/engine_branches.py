@@ -173,14 +173,15 @@ class _BranchDraft:
     template: str | None
     parent: int | None = None
     link: BranchLink | None = None
-    #: The last that are known.
+    #: Of the last call.
     context: int = 0
-    version: int | None = None
     ids: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     spans: list[TokenSpan] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
     logprobs: list[tuple[int, Floats]] = field(default_factory=list)
-    runs: list[Runs | None] = field(default_factory=list)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    #: Whether all calls say which versions wrote them.
+    runs_known: bool = True
     temperatures: set[float | None] = field(default_factory=set)
     routes: list[ExpertRoutes | None] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -191,7 +192,7 @@ class _BranchDraft:
         length = len(self.ids)
         if length > len(tokens.prompt) or tokens.tokenizer != self.tokenizer:
             return False
-        if self.version is not None and tokens.runs and tokens.runs[0][1] < self.version:
+        if self.runs and tokens.runs and tokens.runs[0][1] < self.runs[-1][1]:
             return False
         # The last token alone tells most that do not.
         same_end = tokens.prompt[length - 1] == self.ids[-1]
@@ -210,9 +211,10 @@ class _BranchDraft:
             self.bare.append((call, len(self.spans) - 1))
         else:
             self.logprobs.append((read, tokens.logprobs))
-        runs = tokens.runs
-        self.version = runs[-1][1] if runs else self.version
-        self.runs.append(runs and tuple((read + start, version) for start, version in runs))
+        self.runs_known &= tokens.runs is not None
+        for start, version in tokens.runs or ():
+            if not self.runs or self.runs[-1][1] != version:
+                self.runs.append((read + start, version))
         self.temperatures.add(temperature_of(call.payload))
         self.routes.append(_own_rows(tokens.routes, self.routes))
         self.problems += tokens.lacks
@@ -237,7 +239,7 @@ class _BranchDraft:
             spans=tuple(self.spans),
             calls=tuple(self.calls),
             rollout_logprobs=logprobs,
-            version_runs=_merged(self.runs),
+            version_runs=tuple(self.runs) if self.runs_known else None,
             temperature=next(iter(self.temperatures)) if len(self.temperatures) == 1 else None,
             routes=routes,
             parent=self.parent,
@@ -248,17 +250,6 @@ class _BranchDraft:
         )
 
 
-def _merged(runs_of_calls: Sequence[Runs | None]) -> Runs | None:
-    merged: list[tuple[int, int]] = []
-    for runs in runs_of_calls:
-        if runs is None:
-            return None
-        for start, version in runs:
-            if not merged or merged[-1][1] != version:
-                merged.append((start, version))
-    return tuple(merged)
-
-
 def _own_rows(
     routes: ExpertRoutes | None, earlier: Iterable[ExpertRoutes | None]
 ) -> ExpertRoutes | None:
@@ -266,10 +257,10 @@ def _own_rows(
     a long session would hold its beginning once for each call."""
     if routes is None:
         return None
+    end = routes.start + routes.rows
     covered = max((part.start + part.rows for part in earlier if part), default=routes.start)
-    start = min(max(covered, routes.start), routes.start + routes.rows)
-    rows = routes.start + routes.rows - start
-    return replace(routes, start=start, rows=rows, data=routes.part(start, start + rows))
+    start = min(max(covered, routes.start), end)
+    return replace(routes, start=start, rows=end - start, data=routes.part(start, end))
 
 
 def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:

@@ -168,7 +168,7 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
 }
 
 
-def kept(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
+def kept_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
     """A mask of the rows for which no reason holds. Each row is counted for its first reason."""
     mask = np.ones(table.num_rows, bool)
     for reason in reasons:
@@ -180,7 +180,7 @@ def kept(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
 
 
 def kept_rows(table: pa.Table, output: ExportOutput, *reasons: str) -> pa.Table:
-    mask = kept(table, output, *reasons)
+    mask = kept_mask(table, output, *reasons)
     return table if mask.all() else table.filter(pa.array(mask))
 
 

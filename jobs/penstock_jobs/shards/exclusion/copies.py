@@ -146,11 +146,11 @@ def _same_history(events: pa.Table, parents: Mapping[str, str]) -> Mask:
         pc.is_in(events["type"], value_set=pa.array(_MESSAGES)),
     )
     rows = np.flatnonzero(is_message.to_numpy(zero_copy_only=False))
-    said = events.take(rows).append_column("row", pa.array(rows))
-    said = said.sort_by([(name, "ascending") for name in ("session_id", "ts", "seq", "row")])
+    ordered = events.take(rows).append_column("row", pa.array(rows))
+    ordered = ordered.sort_by([(name, "ascending") for name in ("session_id", "ts", "seq", "row")])
     messages: dict[str, list[tuple[Any, ...]]] = {}
     names = ("session_id", "row", "type", "message", "written")
-    for session, *message in zip(*(said[name].to_pylist() for name in names), strict=True):
+    for session, *message in zip(*(ordered[name].to_pylist() for name in names), strict=True):
         messages.setdefault(session, []).append(tuple(message))
     copies = np.zeros(events.num_rows, bool)
     for session, parent in parents.items():
