@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.change_feed import follow
-from penstock.channels.channel_watcher import ChannelNews, ChannelWatcher, WatchOutcome
+from penstock.channels.channel_watcher import ChannelNews, ChannelWatcher, WatchOutcome, follow
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import NOTICES_AT_ONCE
 from penstock.database.engine import Database

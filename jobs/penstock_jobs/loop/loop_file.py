@@ -74,8 +74,6 @@ class TrainerSection:
 
 @dataclass(frozen=True)
 class BenchSection:
-    """A suite, and who attempts it with which checkpoint."""
-
     suite: Path
     agent: str
     serving: str | None = None
@@ -277,7 +275,6 @@ def _benches(document: Mapping[str, Any], where: str, directory: Path) -> tuple[
 
 
 def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
-    """Why a recipe cannot be used by this loop, if it cannot."""
     for name in (recipe.tokens.tokenizer, recipe.tokens.template):
         if name is not None and not recipe.path(name).is_file():
             return f"there is no file {recipe.path(name)}, which its [tokens] names"

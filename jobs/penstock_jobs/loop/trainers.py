@@ -1,7 +1,8 @@
 """A trainer gets a shard and a parent, and answers with a checkpoint.
 
 There are two kinds: a command, and an address that is asked by HTTP. Both get the same facts under
-the same names, and may give the same answer.
+the same names, and may give the same answer. `train` raises StageLost soon after `lost` is set, and
+TrainerFailed, TrainerRefused and InvalidInput.
 """
 
 import os
@@ -10,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from typing import Protocol
 from urllib.parse import urljoin
 
 import msgspec
@@ -31,8 +31,6 @@ _LATER, _AWAY, _GONE = (202, 408, 425, 429), (0, 502, 503, 504), (404, 410)
 
 
 class TrainedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer of a trainer."""
-
     uri: str
     digest: str
     form: Form = "whole"
@@ -59,12 +57,6 @@ class TrainingTask:
             f" stopped. The end of its output, from {log}: {output}"
         )
         return TrainerFailed(why=why)
-
-
-class Trainer(Protocol):
-    def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
-        """Ends soon after `lost` is set. Raises TrainerFailed, TrainerRefused, InvalidInput;
-        StageLost once `lost` is set."""
 
 
 def read_answer(content: bytes, source: object, bytes_max: int) -> TrainedCheckpoint:
@@ -261,3 +253,6 @@ def _text_of(response: HttpAnswer) -> str:
     text = problem.get("detail") or problem.get("title")
     text = text or response.body.decode(errors="replace")
     return " ".join(str(text).split())[:_OUTPUT_CHARS_MAX] or "nothing"
+
+
+Trainer = CommandTrainer | HttpTrainer

@@ -9,21 +9,24 @@ stratum.
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
+from datetime import datetime
 from itertools import islice
+from penstock.errors import InvalidInput
+from penstock.toml_document import refuse_unknown
+from penstock_jobs.rewards.credit import ChainMember
+from penstock_jobs.rewards.credit import standings
+from penstock_jobs.rewards.credit import together
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.definition import Standing
+from penstock_jobs.rewards.outcomes import STILL_OPEN
+from penstock_jobs.shards.errors import RewardsPending
+from penstock_jobs.shards.recipe import AdvantageKind
+from penstock_jobs.shards.recipe import RewardTarget
 from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from penstock.errors import InvalidInput
-from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.credit import ChainMember, ChainPart, standings, together
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.outcomes import STILL_OPEN
-from penstock_jobs.shards.errors import RewardsPending
-from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 
 
 def _needed(name: str, kind: pa.DataType) -> pa.Field:
@@ -322,7 +325,7 @@ def _of_chains(rows: pa.Table) -> pa.Table:
     counts = np.diff(np.append(starts, rows.num_rows))
     values = rows["value"].take(starts).to_pylist()
     shared = rows.filter(pa.array(np.repeat(counts > 1, counts)))
-    parts = map(ChainPart, *(shared[name].to_pylist() for name in ChainPart._fields))
+    parts = map(Standing, *(shared[name].to_pylist() for name in Standing._fields))
     for place in np.flatnonzero(counts > 1):
         values[place] = together(list(islice(parts, int(counts[place])))).value
     heads = rows.select(["chain", "name"]).take(starts)

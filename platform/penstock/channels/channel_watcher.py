@@ -1,28 +1,37 @@
-"""Waiting for changes of channels: one thread looks for all that wait in a process."""
+"""Waiting for changes of channels: one thread looks for all requests that wait in a process; who
+has the database follows it there, and everybody else asks a service."""
 
 import asyncio
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 import structlog
 from sqlalchemy import Connection
 
-from penstock.channels.change_feed import POLL_SECONDS
-from penstock.channels.channel import ChannelState, channel_state_in
+from penstock.channels.channel import ChannelState, channel_state, channel_state_in
 from penstock.channels.errors import ChannelUnknown
-from penstock.channels.notices import Notice, notices_in
+from penstock.channels.notices import Notice, notices_after, notices_in
 from penstock.channels.tables import channel
 from penstock.database.engine import Database
 from penstock.errors import PenstockError, TooManyRequests
-from penstock.http.errors import CutOff
+from penstock.http.client import ServiceClient, Tell
+from penstock.http.errors import CutOff, ServerUnreachable
 
+#: How often the database is asked.
+POLL_SECONDS = 0.02
 #: The longest wait of a request for a change: proxies give up a connection that is silent longer.
 _WAIT_SECONDS_MAX = 60.0
+#: A service is asked for the next change with such a wait.
+_SERVICE_WAIT_SECONDS = 30.0
+#: Pauses before a service that is away is asked again; the last one from then on.
+_PAUSES_SECONDS = (0.2, 1.0, 5.0)
 #: How many channels one statement asks for: databases bound a statement's parameters.
 _CHANNELS_A_STATEMENT = 200
 _RETRY_SECONDS = 0.5
@@ -237,3 +246,45 @@ def _news_of(
     if after is None or after >= state.version:
         return ChannelNews(state)
     return ChannelNews(state, notices_in(connection, *key, after, up_to=state.version))
+
+
+def follow(
+    database: Database, tenant: str, name: str, after: int, *, poll_s: float = POLL_SECONDS
+) -> Iterator[Notice]:
+    """Each change after a version, for ever, as it comes. Raises ChannelUnknown,
+    DatabaseUnreachable."""
+    channel_state(database, tenant, name)
+    while True:
+        for notice in notices_after(database, tenant, name, after):
+            after = notice.version
+            yield notice
+        time.sleep(poll_s)
+
+
+def channel_path(name: str) -> str:
+    """Below /v1."""
+    return f"channels/{quote(name, safe='')}"
+
+
+def channel_answers(
+    service: ServiceClient, name: str, after: int | None, tell: Tell, ended: threading.Event
+) -> Iterator[dict[str, Any]]:
+    """The answers of a service about a channel: with the changes after a version, whenever there
+    are new ones, until `ended`; without a version the first is the channel as it is. Outages are
+    told and outlasted. Raises AnswerUnusable."""
+    failures = 0
+    while not ended.is_set():
+        query = f"?after={after}&wait={_SERVICE_WAIT_SECONDS:g}" if after is not None else ""
+        try:
+            answer = service.ask(channel_path(name) + query, "version")
+        except ServerUnreachable as error:
+            if ended.is_set():
+                return
+            pause_s = _PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)]
+            tell(f"{error} It is tried again in {pause_s:g} s.")
+            ended.wait(pause_s)
+            failures += 1
+            continue
+        failures = 0
+        yield answer
+        after = answer.get("next", answer["version"])

@@ -281,8 +281,8 @@ def watch(
 def _from_database(
     data: Path | None, tenant: str, name: str, after: int | None
 ) -> Iterator[dict[str, Any]]:
-    from penstock.channels.change_feed import follow
     from penstock.channels.channel import channel_state
+    from penstock.channels.channel_watcher import follow
 
     with open_existing(data) as lake:
         if after is None:
@@ -299,7 +299,7 @@ def _from_database(
 
 def _from_service(url: str, name: str, after: int | None) -> Iterator[dict[str, Any]]:
     """Raises ServerUnreachable where nobody ever answered; later it tries again."""
-    from penstock.channels.change_feed import channel_answers, channel_path
+    from penstock.channels.channel_watcher import channel_answers, channel_path
     from penstock.http.client import service_at
 
     service = service_at(url)

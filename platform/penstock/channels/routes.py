@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
+from litestar import Response
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import Parameter
@@ -22,11 +22,17 @@ from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notices import Notice, notices_after
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.channels.rollback import Rollback, roll_back
-from penstock.checkpoints.routes import HttpRequest, Registry, key_actor, registry_refusals
+from penstock.checkpoints.routes import (
+    HttpRequest,
+    Registry,
+    key_actor,
+    registry_get,
+    registry_post,
+)
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.http.body import read_document
-from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking
+from penstock.http.openapi import operation_taking
 from penstock.http.problems import Problem
 from penstock.http.request_slots import cut_off_when_cancelled
 
@@ -112,26 +118,20 @@ _CHANGE_PROBLEMS: dict[int, type[Problem]] = {409: ConflictProblem, 422: GatePro
 _SHARE = Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, exclusive_maximum=1)
 
 
-@get(
-    "/v1/channels",
-    summary="All channels",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(401, 403, 429, 503),
-    security=KEY_NEEDED,
-)
+@registry_get("/v1/channels", "All channels")
 async def get_channels(request: HttpRequest, registry: Registry) -> ChannelsAnswer:
     grant = await registry.authorize(request, "read")
     channels = await registry.call(list_channels, grant.tenant)
     return ChannelsAnswer([channel_answer(channel) for channel in channels])
 
 
-@get(
+@registry_get(
     "/v1/channels/{name:str}",
-    summary="A channel, or its next change",
+    "A channel, or its next change",
+    400,
+    404,
+    responses=_UNCHANGED,
     description="With `after` and `wait` it answers as soon as the channel is at another version.",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(400, 401, 403, 404, 429, 503) | _UNCHANGED,
-    security=KEY_NEEDED,
 )
 async def get_channel(
     request: HttpRequest,
@@ -160,13 +160,7 @@ async def get_channel(
     return Response(answer, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
 
-@get(
-    "/v1/channels/{name:str}/history",
-    summary="The changes of a channel",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(400, 401, 403, 404, 429, 503),
-    security=KEY_NEEDED,
-)
+@registry_get("/v1/channels/{name:str}/history", "The changes of a channel", 400, 404)
 async def get_history(
     request: HttpRequest, registry: Registry, name: Name, after: After = None
 ) -> HistoryAnswer:
@@ -177,13 +171,7 @@ async def get_history(
     return HistoryAnswer(name, changes, notices[-1].version if more else None)
 
 
-@get(
-    "/v1/channels/{name:str}/assign",
-    summary="Which checkpoint serves a key",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(400, 401, 403, 404, 409, 429, 503),
-    security=KEY_NEEDED,
-)
+@registry_get("/v1/channels/{name:str}/assign", "Which checkpoint serves a key", 400, 404, 409)
 async def get_assignment(
     request: HttpRequest,
     registry: Registry,
@@ -206,16 +194,13 @@ async def get_assignment(
     )
 
 
-@post(
+@registry_post(
     "/v1/channels/{name:str}/promote",
-    status_code=200,
-    summary="Promote a checkpoint",
+    "Promote a checkpoint",
+    operation_taking(PromoteRequest, share=_SHARE),
+    422,
+    kinds=_CHANGE_PROBLEMS,
     description="Through the gate, if the channel is where it is expected.",
-    operation_class=operation_taking(PromoteRequest, share=_SHARE),
-    responses=registry_refusals(
-        400, 401, 403, 404, 408, 409, 413, 422, 429, 503, kinds=_CHANGE_PROBLEMS
-    ),
-    security=KEY_NEEDED,
 )
 async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
@@ -238,16 +223,12 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
     return await registry.call(change)
 
 
-@post(
+@registry_post(
     "/v1/channels/{name:str}/rollback",
-    status_code=200,
-    summary="Roll a channel back",
+    "Roll a channel back",
+    operation_taking(RollbackRequest),
+    kinds=_CHANGE_PROBLEMS,
     description="Without the gate. The channel is pinned until somebody releases it.",
-    operation_class=operation_taking(RollbackRequest),
-    responses=registry_refusals(
-        400, 401, 403, 404, 408, 409, 413, 429, 503, kinds=_CHANGE_PROBLEMS
-    ),
-    security=KEY_NEEDED,
 )
 async def post_rollback(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
@@ -261,13 +242,10 @@ async def post_rollback(request: HttpRequest, registry: Registry, name: Name) ->
     return await registry.call(lambda database: _told(database, roll_back(database, rollback)))
 
 
-@post(
+@registry_post(
     "/v1/channels/{name:str}/release",
-    status_code=200,
-    summary="Let a channel be promoted again after a rollback",
-    operation_class=operation_taking(ReleaseRequest),
-    responses=registry_refusals(400, 401, 403, 404, 408, 409, 413, 429, 503),
-    security=KEY_NEEDED,
+    "Let a channel be promoted again after a rollback",
+    operation_taking(ReleaseRequest),
 )
 async def post_release(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")

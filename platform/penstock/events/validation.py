@@ -92,8 +92,6 @@ class _KnownEvent(EventFields, kw_only=True, gc=False, tag_field="type"):
 
 
 class _CustomEvent(EventFields, kw_only=True, gc=False):
-    """An event of a producer's own type."""
-
     type: Annotated[Id, Meta(pattern=f"^{CUSTOM_PREFIX}")]
     payload: dict[str, Any]
 

@@ -192,7 +192,7 @@ def _reader(
     url: str | None, data: Path | None, tenant: str, name: str
 ) -> Iterator[Callable[[], FleetDocument]]:
     if url is not None:
-        from penstock.channels.change_feed import channel_path
+        from penstock.channels.channel_watcher import channel_path
         from penstock.http.client import service_at
 
         service = service_at(url)

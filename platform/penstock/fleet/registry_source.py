@@ -10,8 +10,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from penstock.channels.change_feed import channel_answers, channel_path
 from penstock.channels.channel import ChannelAnswer, channel_state
+from penstock.channels.channel_watcher import channel_answers, channel_path
 from penstock.checkpoints.errors import LineageBroken
 from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -78,21 +79,26 @@ class FleetAnswer(msgspec.Struct):
 def record_report(
     database: Database, settings: Settings, tenant: str, channel: str, report: Report
 ) -> list[StandingAnswer]:
-    """Keep a report, and tell how the fleet stands then. Raises ChannelUnknown, ReplicaTaken,
-    ReplicasFull, InvalidInput."""
+    """How the fleet stands with this report. Raises ChannelUnknown, ReplicaTaken, ReplicasFull,
+    InvalidInput."""
     _check(report)
     key = (tenant, channel)
+    same = sa.and_(_of_fleet(key), replica.c.replica == report.replica)
     with database.write() as connection:
         state = channel_state_in(connection, tenant, channel)
-        now = int(connection.execute(sa.select(now_us())).scalar_one())
-        _refuse_other(connection, settings, key, report, now)
+        moments = _moments(connection, settings)
+        known = connection.execute(sa.select(replica.c.sidecar, replica.c.heard_at).where(same))
+        other = known.first()
+        if other is not None:  # two sidecars of one name would hide each other
+            if other.sidecar != report.sidecar and other.heard_at >= moments.silent:
+                raise ReplicaTaken(replica=report.replica, channel=channel)
+        elif report.state != LEFT:
+            _make_room(connection, key, moments)
         if report.state == LEFT:
-            same = replica.c.replica == report.replica
-            connection.execute(sa.delete(replica).where(_of_fleet(key), same))
+            connection.execute(sa.delete(replica).where(same))
         else:
-            _keep(connection, key, report, now)
-        groups = [group for _, group in _groups(connection, settings, now, key)]
-        return standings(state, groups)
+            _keep(connection, key, report, moments.now)
+        return standings(state, [group for _, group in _groups(connection, moments, key)])
 
 
 def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> FleetAnswer:
@@ -100,16 +106,14 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
     key = (tenant, channel)
     with database.read() as connection:
         state = channel_state_in(connection, tenant, channel)
-        now = int(connection.execute(sa.select(now_us())).scalar_one())
-        groups = [group for _, group in _groups(connection, settings, now, key)]
+        moments = _moments(connection, settings)
+        parts = standings(state, [group for _, group in _groups(connection, moments, key)])
         query = (
             sa.select(replica)
-            .where(_of_fleet(key), replica.c.heard_at >= _forgotten(settings, now))
+            .where(_of_fleet(key), replica.c.heard_at >= moments.forgotten)
             .order_by(replica.c.part.desc(), replica.c.replica)
         )
         rows = connection.execute(query).mappings().all()
-    parts = standings(state, groups)
-    silent = _silent(settings, now)
     return FleetAnswer(
         channel=state.name,
         version=state.version,
@@ -118,7 +122,7 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
         whole=all(part.whole for part in parts),
         mixed=any(part.mixed for part in parts),
         parts=parts,
-        replicas=[_replica_answer(row, silent) for row in rows],
+        replicas=[_replica_answer(row, moments.silent) for row in rows],
     )
 
 
@@ -133,13 +137,27 @@ def fleets(
     database: Database, settings: Settings
 ) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[StandingAnswer]]]:
     """How each fleet stands, of all tenants."""
+    by_key: dict[FleetKey, list[ReplicaGroup]] = {}
     with database.read() as connection:
-        now = int(connection.execute(sa.select(now_us())).scalar_one())
-        by_key: dict[FleetKey, list[ReplicaGroup]] = {}
-        for key, group in _groups(connection, settings, now):
+        for key, group in _groups(connection, _moments(connection, settings)):
             by_key.setdefault(key, []).append(group)
         for key, groups in by_key.items():
             yield key, groups, standings(channel_state_in(connection, *key), groups)
+
+
+class _Moments(NamedTuple):
+    """By the database's clock. A replica that was not heard since `silent` is silent."""
+
+    now: int
+    silent: int
+    forgotten: int
+
+
+def _moments(connection: Connection, settings: Settings) -> _Moments:
+    now = int(connection.execute(sa.select(now_us())).scalar_one())
+    silent_s = settings.room(FleetSettings).replica_silent_seconds
+    forget_s = max(FORGET_SECONDS, silent_s)
+    return _Moments(now, now - round(silent_s * 1_000_000), now - round(forget_s * 1_000_000))
 
 
 def _check(report: Report) -> None:
@@ -163,22 +181,9 @@ def _check(report: Report) -> None:
         raise InvalidInput(what="`version`", why="it is a version of the channel")
 
 
-def _refuse_other(
-    connection: Connection, settings: Settings, key: FleetKey, report: Report, now: int
-) -> None:
-    """Two sidecars of one name would hide each other."""
-    columns = replica.c
-    query = sa.select(columns.sidecar, columns.heard_at).where(
-        _of_fleet(key), columns.replica == report.replica
-    )
-    known = connection.execute(query).first()
-    if known is not None:
-        if known.sidecar != report.sidecar and known.heard_at >= _silent(settings, now):
-            raise ReplicaTaken(replica=report.replica, channel=key[1])
-        return
-    if report.state == LEFT:
-        return
-    forgotten = columns.heard_at < _forgotten(settings, now)
+def _make_room(connection: Connection, key: FleetKey, moments: _Moments) -> None:
+    """For a replica that is new. Raises ReplicasFull."""
+    forgotten = replica.c.heard_at < moments.forgotten
     connection.execute(sa.delete(replica).where(_of_fleet(key), forgotten))
     count = connection.scalar(sa.select(sa.func.count()).select_from(replica).where(_of_fleet(key)))
     if (count or 0) >= REPLICAS_MAX:
@@ -186,9 +191,11 @@ def _refuse_other(
 
 
 def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> None:
-    place = {"tenant": key[0], "channel": key[1], "replica": report.replica}
-    row = msgspec.structs.asdict(report) | {"problem": _shown(report.problem), "heard_at": now}
-    del row["replica"]
+    row = msgspec.structs.asdict(report) | {"heard_at": now}
+    if report.problem is not None:  # the output of a command may hold anything; its end is kept
+        shown = (c if c.isprintable() or c == "\n" else " " for c in report.problem)
+        row["problem"] = "".join(shown)[-TEXT_CHARS_MAX:]
+    place = {"tenant": key[0], "channel": key[1], "replica": row.pop("replica")}
     loaded_at = now if report.loaded is not None else None
     insert = insert_of(connection)(replica).values(**place, **row, since=now, loaded_at=loaded_at)
     new, old = insert.excluded, replica.c
@@ -208,57 +215,27 @@ def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> No
     )
 
 
-def _shown(problem: str | None) -> str | None:
-    """The output of a command may hold anything; its last characters are kept."""
-    if problem is None:
-        return None
-    lines = ("".join(c if c.isprintable() else " " for c in line) for line in problem.split("\n"))
-    return "\n".join(lines)[-TEXT_CHARS_MAX:]
-
-
 def _groups(
-    connection: Connection, settings: Settings, now: int, key: FleetKey | None = None
+    connection: Connection, moments: _Moments, key: FleetKey | None = None
 ) -> Iterator[tuple[FleetKey, ReplicaGroup]]:
     """With the fleet of each; of one fleet, or of all."""
     columns = replica.c
-    query = sa.select(
-        columns.tenant,
-        columns.channel,
-        columns.part,
-        columns.state,
-        columns.loaded,
-        (columns.heard_at < _silent(settings, now)).label("silent"),
-        columns.loaded_at,
-    ).where(columns.heard_at >= _forgotten(settings, now))
+    silent = (columns.heard_at < moments.silent).label("silent")
+    same = (columns.part, columns.state, columns.loaded)
+    query = sa.select(columns.tenant, columns.channel, *same, silent, columns.loaded_at)
+    query = query.where(columns.heard_at >= moments.forgotten)
     if key is not None:
         query = query.where(_of_fleet(key))
     reports = query.subquery()  # or the moments in it would be others where it is grouped by
-    same = (
-        reports.c.tenant,
-        reports.c.channel,
-        reports.c.part,
-        reports.c.state,
-        reports.c.loaded,
-        reports.c.silent,
-    )
-    counts = sa.func.count(), sa.func.min(reports.c.loaded_at), sa.func.max(reports.c.loaded_at)
-    for row in connection.execute(sa.select(*same, *counts).group_by(*same)):
-        tenant, channel, part, state, loaded, silent, *counted = row
-        yield (tenant, channel), ReplicaGroup(part, state, loaded, bool(silent), *counted)
+    *shared, loaded_at = reports.c
+    counts = sa.func.count(), sa.func.min(loaded_at), sa.func.max(loaded_at)
+    for row in connection.execute(sa.select(*shared, *counts).group_by(*shared)):
+        tenant, channel, part, state, loaded, is_silent, *counted = row
+        yield (tenant, channel), ReplicaGroup(part, state, loaded, bool(is_silent), *counted)
 
 
 def _of_fleet(key: FleetKey) -> sa.ColumnElement[bool]:
     return sa.and_(replica.c.tenant == key[0], replica.c.channel == key[1])
-
-
-def _silent(settings: Settings, now: int) -> int:
-    """A replica that was not heard since then is silent."""
-    return now - round(settings.room(FleetSettings).replica_silent_seconds * 1_000_000)
-
-
-def _forgotten(settings: Settings, now: int) -> int:
-    silent_s = settings.room(FleetSettings).replica_silent_seconds
-    return now - round(max(FORGET_SECONDS, silent_s) * 1_000_000)
 
 
 _SILENT = "silent"

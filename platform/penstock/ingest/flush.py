@@ -95,7 +95,6 @@ def plan_flush(
 
 
 def hour_of(us: int) -> int:
-    """The hour of the ledger that a time belongs to."""
     return us - us % HOUR_US
 
 

@@ -151,11 +151,10 @@ class Service:
             yield problem
         if self.writer is None:
             return
-        state = self.writer.state()
-        if state.problem:
-            yield state.problem
-        elif state.progress_age_s > _STUCK_SECONDS_MAX:
-            yield f"the writer has made no progress for {state.progress_age_s:.0f} s"
+        if self.writer.problem:
+            yield self.writer.problem
+        elif (age_s := self.writer.progress_age_s()) > _STUCK_SECONDS_MAX:
+            yield f"the writer has made no progress for {age_s:.0f} s"
 
     def exposition(self) -> bytes:
         """For Prometheus."""
