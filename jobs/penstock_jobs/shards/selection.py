@@ -9,24 +9,21 @@ stratum.
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
-from penstock.errors import InvalidInput
-from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.credit import ChainMember
-from penstock_jobs.rewards.credit import standings
-from penstock_jobs.rewards.credit import together
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import Standing
-from penstock_jobs.rewards.outcomes import STILL_OPEN
-from penstock_jobs.shards.errors import RewardsPending
-from penstock_jobs.shards.recipe import AdvantageKind
-from penstock_jobs.shards.recipe import RewardTarget
 from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from penstock.errors import InvalidInput
+from penstock.toml_document import refuse_unknown
+from penstock_jobs.rewards.credit import ChainMember, standings, together
+from penstock_jobs.rewards.definition import Definition, Standing
+from penstock_jobs.rewards.outcomes import STILL_OPEN
+from penstock_jobs.shards.errors import RewardsPending
+from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 
 
 def _needed(name: str, kind: pa.DataType) -> pa.Field:
