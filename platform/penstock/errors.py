@@ -5,6 +5,7 @@ the braces of the docstring; they stay readable as `error.facts`.
 """
 
 import inspect
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,6 +17,19 @@ class PenstockError(Exception):
     exit_status: ClassVar[int] = 1
     #: What HTTP answers.
     http_status: ClassVar[int] = 500
+    http_headers: Mapping[str, str] = {}
+
+    def __init_subclass__(
+        cls,
+        *,
+        exit_status: int | None = None,
+        http_status: int | None = None,
+        http_headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """What is not given is as in the class above."""
+        cls.exit_status = cls.exit_status if exit_status is None else exit_status
+        cls.http_status = cls.http_status if http_status is None else http_status
+        cls.http_headers = cls.http_headers if http_headers is None else http_headers
 
     def __init__(self, **facts: object) -> None:
         super().__init__(facts)
@@ -23,11 +37,6 @@ class PenstockError(Exception):
 
     def __str__(self) -> str:
         return inspect.cleandoc(type(self).__doc__ or "").format(**self.facts)
-
-    @property
-    def http_headers(self) -> dict[str, str]:
-        """Headers of the answer over HTTP."""
-        return {}
 
     @property
     def http_fields(self) -> dict[str, Any]:
@@ -39,45 +48,31 @@ class PenstockError(Exception):
         return partial(type(self), **self.facts), ()
 
 
-class ExtraMissing(PenstockError):
+class ExtraMissing(PenstockError, exit_status=2):
     """{what} needs more than the base install: pip install 'penstock[{extra}]'."""
 
-    exit_status = 2
 
-
-class InvalidInput(PenstockError):
+class InvalidInput(PenstockError, exit_status=2, http_status=400):
     """{what} cannot be used: {why}."""
 
-    exit_status = 2
-    http_status = 400
 
-
-class SettingInvalid(PenstockError):
+class SettingInvalid(PenstockError, exit_status=2):
     """The setting {name} from {origin} cannot be used: {why}."""
 
-    exit_status = 2
 
-
-class Backlogged(PenstockError):
+class Backlogged(PenstockError, http_status=503):
     """No room for more events now: {why}. Nothing of the request was accepted.
     Send it again in {retry_after_s} s."""
-
-    http_status = 503
 
     def __init__(self, *, why: str, retry_after_s: int = 1) -> None:
         super().__init__(why=why, retry_after_s=retry_after_s)
         self.retry_after_s = retry_after_s
-
-    @property
-    def http_headers(self) -> dict[str, str]:
-        return {"Retry-After": str(self.retry_after_s)}
+        self.http_headers = {"Retry-After": str(retry_after_s)}
 
 
-class TooManyRequests(Backlogged):
+class TooManyRequests(Backlogged, http_status=429):
     """Too much at the same time for this key: {why}.
     Send it again in {retry_after_s} s."""
-
-    http_status = 429
 
 
 def one_line(error: object) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels import delivery
+from penstock.channels import notice_delivery
 from penstock.channels.webhooks import add_webhook, is_signed
 from penstock.cli import main
 from penstock.database.engine import Database
@@ -57,7 +57,7 @@ def test_many_deliverers_tell_each_change_once(
 ) -> None:
     database = open_database()
     add_webhook(database, TENANT, receiver.url)
-    monkeypatch.setattr(delivery, "LEASE_SECONDS", 2)
+    monkeypatch.setattr(notice_delivery, "LEASE_SECONDS", 2)
     with (
         deliverer(open_database(), settings) as first,
         deliverer(open_database(), settings) as second,
@@ -99,9 +99,9 @@ def test_who_hung_past_the_lease_takes_nothing_back(
 
 #: `penstock` with a lease that a test can wait for.
 _QUICK_TAKEOVER = """
-from penstock.channels import delivery
+from penstock.channels import notice_delivery
 from penstock.cli import main
-delivery.LEASE_SECONDS = 0.3
+notice_delivery.LEASE_SECONDS = 0.3
 main()
 """
 

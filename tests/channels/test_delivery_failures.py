@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels import delivery as delivering
-from penstock.channels.delivery import pause_s
+from penstock.channels import notice_delivery
+from penstock.channels.notice_delivery import pause_s
 from penstock.channels.tables import delivery
 from penstock.channels.webhooks import add_webhook
 from penstock.database.engine import Database, now_us
@@ -61,7 +61,7 @@ def test_who_hangs_is_given_up_in_time(
     change_times(embedded, 1)
     receiver.script = lambda _got: hang
     with monkeypatch.context() as patch:
-        patch.setattr(delivering, "WEBHOOK_SECONDS_MAX", 0.3)
+        patch.setattr(notice_delivery, "WEBHOOK_SECONDS_MAX", 0.3)
         assert tell_now(embedded, settings) == 1
     assert standing(embedded, settings).problem == "it did not answer within 0.3 s"
     receiver.script = answers()
@@ -108,7 +108,7 @@ def test_pauses_between_tries(
     add_webhook(embedded, TENANT, receiver.url)
     change_times(embedded, 1)
     receiver.script = lambda _got: answer
-    monkeypatch.setattr(delivering, "PAUSE_SECONDS_MAX", 1000)
+    monkeypatch.setattr(notice_delivery, "PAUSE_SECONDS_MAX", 1000)
     tell_now(embedded, load_settings(Path("/nonexistent"), {}, {}))
     assert least - 60 < pause_of(embedded) <= most
 

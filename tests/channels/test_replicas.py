@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.change import time_text
 from penstock.channels.errors import ChannelUnknown
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.fleet import replicas
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
-from penstock.fleet.fleet_status import Group, Standing, say_standing, standing
-from penstock.fleet.replicas import Fleet, Report, fleet, fleets, report
+from penstock.fleet.fleet_status import ReplicaGroup, StandingAnswer, say_standing, standing
+from penstock.fleet.replicas import FleetAnswer, Report, fleet, fleets, record_report
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.settings import Settings
@@ -22,13 +23,15 @@ SETTINGS = Settings(data=Path("/nonexistent"))
 CHANNEL = "production"
 
 
-def group(loaded: str | None, state: str = "loaded", **facts: Any) -> Group:
+def group(loaded: str | None, state: str = "loaded", **facts: Any) -> ReplicaGroup:
     first, last = facts.pop("at", (10, 10)) if loaded is not None else (None, None)
     known: dict[str, Any] = {"part": "main", "silent": False, "replicas": 1}
-    return Group(state=state, loaded=loaded, loaded_first=first, loaded_last=last, **known | facts)
+    return ReplicaGroup(
+        state=state, loaded=loaded, loaded_first=first, loaded_last=last, **known | facts
+    )
 
 
-def of(*groups: Group, wanted: str | None = "new") -> Standing:
+def of(*groups: ReplicaGroup, wanted: str | None = "new") -> StandingAnswer:
     return standing("main", wanted, groups)
 
 
@@ -50,7 +53,7 @@ def of(*groups: Group, wanted: str | None = "new") -> Standing:
     ],
 )
 def test_a_fleet_is_whole_when_all_have_what_is_wanted(
-    groups: list[Group], whole: bool, mixed: bool, said: str
+    groups: list[ReplicaGroup], whole: bool, mixed: bool, said: str
 ) -> None:
     found = of(*groups)
     assert (found.whole, found.mixed) == (whole, mixed)
@@ -65,12 +68,12 @@ def test_nothing_is_whole_before_the_first_promotion() -> None:
 
 def test_mixed_counts_from_when_the_second_checkpoint_was_loaded() -> None:
     old, new = group("old", at=(10, 50), replicas=2), group("new", at=(70, 90), replicas=2)
-    assert of(old, new).since == 70
-    assert of(old, new, group("newest", at=(95, 95))).since == 70
+    assert of(old, new).since == time_text(70)
+    assert of(old, new, group("newest", at=(95, 95))).since == time_text(70)
 
 
 def test_whole_counts_from_when_the_last_one_had_it() -> None:
-    assert of(group("new", at=(70, 90), replicas=2)).since == 90
+    assert of(group("new", at=(70, 90), replicas=2)).since == time_text(90)
 
 
 def said(name: str, loaded: str | None = None, **facts: Any) -> Report:
@@ -87,11 +90,11 @@ def said(name: str, loaded: str | None = None, **facts: Any) -> Report:
     return Report(**known | facts)
 
 
-def tell(database: Database, *reports: Report) -> list[Standing]:
-    return [report(database, SETTINGS, TENANT, CHANNEL, one) for one in reports][-1]
+def tell(database: Database, *reports: Report) -> list[StandingAnswer]:
+    return [record_report(database, SETTINGS, TENANT, CHANNEL, one) for one in reports][-1]
 
 
-def look(database: Database) -> Fleet:
+def look(database: Database) -> FleetAnswer:
     return fleet(database, SETTINGS, TENANT, CHANNEL)
 
 
@@ -232,11 +235,11 @@ def test_what_is_no_report_is_refused(served: Database, wrong: dict[str, Any]) -
 
 def test_channels_and_tenants_are_kept_apart(served: Database) -> None:
     with pytest.raises(ChannelUnknown):
-        report(served, SETTINGS, TENANT, "staging", said("a"))
+        record_report(served, SETTINGS, TENANT, "staging", said("a"))
     with pytest.raises(ChannelUnknown):
-        report(served, SETTINGS, "bolt", CHANNEL, said("a"))
+        record_report(served, SETTINGS, "bolt", CHANNEL, said("a"))
     promote(served, "two", channel="staging")
-    report(served, SETTINGS, TENANT, "staging", said("a", "two", wanted="two"))
+    record_report(served, SETTINGS, TENANT, "staging", said("a", "two", wanted="two"))
     tell(served, said("a", "one"))
     found = {place: parts for place, _, parts in fleets(served, SETTINGS)}
     assert {place: parts[0].loaded for place, parts in found.items()} == {

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from kafka import KafkaConsumer
 
-from penstock.channels.backlog import target_statuses, topic_target
-from penstock.channels.delivery import Deliverer
+from penstock.channels.notice_delivery import Deliverer, target_statuses, topic_target
 from penstock.channels.settings import ChannelSettings
 from penstock.database.engine import Database
 from penstock.errors import ExtraMissing, SettingInvalid
@@ -83,7 +82,7 @@ def test_a_broker_that_is_away_loses_nothing(
     broker.pause()
     try:
         with deliverer(database, impatient) as made:
-            assert sum(one.changes for one in made.tell_now()) == 2
+            assert sum(one.count for one in made.tell_now()) == 2
         [told] = target_statuses(database, impatient, TENANT)
         assert (told.waiting, told.attempts) == (2, 1)
         assert topic in (told.problem or "")

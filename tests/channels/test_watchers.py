@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.channel_watcher import ChannelNews, ChannelWatcher, WatchOutcome, follow
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import NOTICES_AT_ONCE
-from penstock.channels.watchers import ChannelNews, Watcher, WatchOutcome, follow
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.migrations import upgrade
@@ -29,8 +29,8 @@ POLICY = "[[require]]\nsuite = 'core'\nmargin = 0.02\n"
 
 
 @contextmanager
-def watching(database: Database, **limits: Any) -> Iterator[Watcher]:
-    watcher = Watcher(database, **({"poll_s": 0.01, "waiters_max": 1_000} | limits))
+def watching(database: Database, **limits: Any) -> Iterator[ChannelWatcher]:
+    watcher = ChannelWatcher(database, **({"poll_s": 0.01, "waiters_max": 1_000} | limits))
     watcher.start()
     try:
         yield watcher
@@ -38,7 +38,9 @@ def watching(database: Database, **limits: Any) -> Iterator[Watcher]:
         assert watcher.stop()
 
 
-def wait_for(watcher: Watcher, after: int | None, key: tuple[str, str] = KEY) -> WatchOutcome:
+def wait_for(
+    watcher: ChannelWatcher, after: int | None, key: tuple[str, str] = KEY
+) -> WatchOutcome:
     told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
     with watcher.telling(key, after, told.put):
         return told.get(timeout=30)

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.channels.backlog import TargetStatus, target_statuses
-from penstock.channels.delivery import Deliverer
+from penstock.channels.notice_delivery import Deliverer, TargetStatus, target_statuses
 from penstock.database.engine import Database
 from penstock.metrics import Metrics
 from penstock.settings import Settings
@@ -25,7 +24,7 @@ def deliverer(
 def tell_now(database: Database, settings: Settings) -> int:
     """Try everything once; how many changes are left."""
     with deliverer(database, settings) as made:
-        return sum(one.changes for one in made.tell_now())
+        return sum(one.count for one in made.tell_now())
 
 
 def standing(database: Database, settings: Settings) -> TargetStatus:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.http.client import ServiceClient
+from penstock.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import Lake
-from penstock_jobs.simulator.client import Client
 from tests.deploy.reading import PORT, Part, compose_parts, image_environment, instruction
 from tests.support.lakes import body_of, make_event
 from tests.support.servers.broker import Broker
@@ -38,15 +39,15 @@ class Running:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def client(self, key: str | None = None) -> Client:
-        return Client(f"http://127.0.0.1:{self.port}", key)
+    def client(self, key: str | None = None) -> ServiceClient:
+        return ServiceClient(f"http://127.0.0.1:{self.port}", key)
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
         try:
             with self.client() as client:
                 return client.get("/readyz").status == 200
-        except OSError:
+        except ServerUnreachable:
             return False
 
     def knows(self, key: str) -> bool:

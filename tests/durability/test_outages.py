@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.verification import verify
 from penstock_jobs.demo.server import Server, running_server
@@ -60,7 +61,7 @@ class Traffic:
             events = [make_event(f"s{number % 7}", number + i) for i in range(5)]
             try:
                 reply = self._client.post("/v1/events", body_of(events))
-            except OSError:
+            except ServerUnreachable:
                 continue
             if reply.status == 200:
                 assert reply.json()["accepted"] == 5

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.verification import verify
 from penstock_jobs.demo.server import Server, running_server
@@ -38,7 +39,7 @@ class Producer:
         number = 0
         while not self._over.is_set():
             event = make_event(f"s{number % 5}", number)
-            with suppress(OSError):
+            with suppress(ServerUnreachable):
                 if self._client.post("/v1/events", body_of([event])).status == 200:
                     self.acknowledged.add(event["event_id"])
                     number += 1

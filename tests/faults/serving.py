@@ -1,6 +1,5 @@
 """A `penstock serve` that is started again whenever it has ended, as a supervisor does it."""
 
-import http.client
 import signal
 import subprocess
 import sys
@@ -10,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock_jobs.simulator.client import Client
+from penstock.http.client import ServiceClient
+from penstock.http.errors import ServerUnreachable
 from tests.support.servers.child import start_child
 
 _LOOK_SECONDS = 0.1
@@ -37,7 +37,7 @@ class Serving:
         self.findings: list[str] = []
         command = [sys.executable, "-m", "penstock", "serve", "--data", str(data)]
         self._command = [*command, "--port", str(port), "--role", role]
-        self._client = Client(self.url, timeout_s=_ANSWER_SECONDS_MAX)
+        self._client = ServiceClient(self.url, seconds_max=_ANSWER_SECONDS_MAX)
         self._mutex = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._up = False
@@ -108,7 +108,7 @@ class Serving:
         with self._mutex:
             try:
                 found: list[str] = self._client.get("/readyz").json()["problems"]
-            except (OSError, http.client.HTTPException):
+            except ServerUnreachable:
                 return ["it does not answer"]
         return found
 
@@ -147,7 +147,7 @@ class Serving:
     def _answers(self) -> bool:
         try:
             return self._client.get("/healthz").status == 200
-        except (OSError, http.client.HTTPException):
+        except ServerUnreachable:
             return False
 
 

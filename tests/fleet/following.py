@@ -105,7 +105,7 @@ class Fleet:
             **{"retry_seconds": 0.02} | facts,
         )  # fmt: skip
         used = replace(self.settings, rooms=(replace(room, **turned),))
-        source = DatabaseSource(self.database, used, TENANT, "production")
+        source = DatabaseSource(self.database, used, TENANT, "production", part)
         events: list[tuple[str, dict[str, Any]]] = []
 
         def tell(kind: str, text: str, told: dict[str, Any]) -> None:

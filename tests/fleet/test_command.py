@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.fleet.copies import locked
-from penstock.fleet.loading_command import Ended, run
+from penstock.fleet.engine import CommandEnd, run_command
 from tests.support.waiting import eventually
 
-Run = Callable[..., Ended]
+Run = Callable[..., CommandEnd]
 
 
 @pytest.fixture
@@ -20,9 +20,11 @@ def execute(tmp_path: Path) -> Iterator[Run]:
 
         def started(
             command: str, seconds_max: float = 30, given_up: Callable[[], bool] = lambda: False
-        ) -> Ended:
+        ) -> CommandEnd:
             facts = {"PENSTOCK_FOLDER": str(tmp_path)}
-            return run(command, facts, seconds_max=seconds_max, lock=lock, given_up=given_up)
+            return run_command(
+                command, facts, seconds_max=seconds_max, lock=lock, given_up=given_up
+            )
 
         yield started
 
@@ -41,7 +43,9 @@ def test_it_does_not_see_the_key(execute: Run, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_it_ends_well(execute: Run, tmp_path: Path) -> None:
-    assert execute('echo "in $PENSTOCK_FOLDER"; echo err >&2') == Ended("", f"in {tmp_path}\nerr")
+    assert execute('echo "in $PENSTOCK_FOLDER"; echo err >&2') == CommandEnd(
+        "", f"in {tmp_path}\nerr"
+    )
 
 
 def test_its_status_and_the_end_of_what_it_said(
@@ -60,7 +64,7 @@ def test_a_command_that_is_too_slow_is_ended_with_all_that_it_started(
     execute: Run, tmp_path: Path
 ) -> None:
     found = execute("echo begun; sleep 60 & echo $! > $PENSTOCK_FOLDER/child; wait", seconds_max=2)
-    assert found == Ended("was ended: it had not finished after 2 s", "begun")
+    assert found == CommandEnd("was ended: it had not finished after 2 s", "begun")
     eventually(lambda: is_gone(tmp_path / "child"))
 
 
@@ -75,7 +79,7 @@ def test_it_is_asked_before_it_is_killed(execute: Run, tmp_path: Path) -> None:
 def test_what_it_leaves_behind_holds_nobody_up(execute: Run, tmp_path: Path) -> None:
     """As an engine that it starts."""
     began_s = time.monotonic()
-    assert execute("sleep 60 & echo $! > $PENSTOCK_FOLDER/child; echo ok") == Ended("", "ok")
+    assert execute("sleep 60 & echo $! > $PENSTOCK_FOLDER/child; echo ok") == CommandEnd("", "ok")
     assert time.monotonic() - began_s < 30
     assert not is_gone(tmp_path / "child")
     os.kill(int((tmp_path / "child").read_text()), 9)

@@ -12,7 +12,7 @@ from penstock.errors import InvalidInput
 from penstock.fleet import copies as copies_module
 from penstock.fleet.copies import Copies, _unfit, locked
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
-from penstock.fleet.registry_source import Piece
+from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings
 from tests.fleet.following import make_files
@@ -30,10 +30,10 @@ def copies(tmp_path: Path, settings: Settings) -> Copies:
     return Copies(tmp_path / "copies", settings)
 
 
-def piece_of(uri: Path | str, name: str = "one", digest: str | None = None) -> Piece:
+def piece_of(uri: Path | str, name: str = "one", digest: str | None = None) -> ChainLink:
     found = digest or digest_files(str(uri), Settings(data=Path("/nonexistent"))).digest
     assert found is not None
-    return Piece(name, found, str(uri), "whole", None)
+    return ChainLink(name, found, str(uri), "whole", None)
 
 
 def nothing(_bytes: int) -> None:
@@ -64,18 +64,18 @@ def names(folder: Path) -> set[str]:
 def test_a_folder_and_a_file_are_copied(copies: Copies, tmp_path: Path, scheme: str) -> None:
     folder = make_files(tmp_path, "with a blank" if not scheme else "one")
     piece = piece_of(f"{scheme}{folder}")
-    taken = copies.take(piece, nothing)
+    taken = copies.provide(piece, nothing)
     assert (taken.fetched, taken.damaged) == (True, False)
     assert taken.bytes == sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
     assert names(copies.path(piece)) == names(folder) == {"config.json", "layers/0.bin"}
-    assert copies.take(piece, stop_after(0)).fetched is False  # it is not even read again
+    assert copies.provide(piece, stop_after(0)).fetched is False  # it is not even read again
     weights = tmp_path / "weights.bin"
     weights.write_bytes(b"weights")
     single = piece_of(f"{scheme}{weights}")
-    copies.take(single, nothing)
+    copies.provide(single, nothing)
     assert names(copies.path(single)) == {"weights.bin"}
     again = Copies(copies.directory, copies._settings)
-    assert [again.take(one, nothing).fetched for one in (piece, single)] == [False, False]
+    assert [again.provide(one, nothing).fetched for one in (piece, single)] == [False, False]
 
 
 def test_a_folder_with_one_file_is_no_file(copies: Copies, tmp_path: Path) -> None:
@@ -83,21 +83,21 @@ def test_a_folder_with_one_file_is_no_file(copies: Copies, tmp_path: Path) -> No
     (tmp_path / "folder" / "only").write_bytes(b"x")
     piece = piece_of(tmp_path / "folder")
     assert piece.digest != "sha256:" + hashlib.sha256(b"x").hexdigest()
-    copies.take(piece, nothing)
-    assert copies.take(piece, nothing).fetched is False
+    copies.provide(piece, nothing)
+    assert copies.provide(piece, nothing).fetched is False
 
 
 def test_a_fetch_that_was_cut_goes_on(copies: Copies, tmp_path: Path) -> None:
     piece = piece_of(make_files(tmp_path, "one"))
     with pytest.raises(Stop):
-        copies.take(piece, stop_after(1))
+        copies.provide(piece, stop_after(1))
     [staging] = list(copies.directory.iterdir())
     assert staging.name.startswith("fetching-")
     whole = [one for one in staging.rglob("*") if one.is_file() and one.stat().st_size]
     assert len(whole) == 1
     before = whole[0].stat().st_ino
     relative = whole[0].relative_to(staging)
-    assert copies.take(piece, nothing).fetched
+    assert copies.provide(piece, nothing).fetched
     assert (copies.path(piece) / relative).stat().st_ino == before
     assert [one.name for one in copies.directory.iterdir()] == [copies.path(piece).name]
 
@@ -110,7 +110,7 @@ def test_remains_that_are_wrong_are_not_used(copies: Copies, tmp_path: Path) -> 
     shutil.copytree(folder, staging)
     (staging / "layers" / "0.bin").write_bytes(b"two" * 1_000)
     (staging / "nobody's").write_text("x")
-    copies.take(piece, nothing)
+    copies.provide(piece, nothing)
     assert (copies.path(piece) / "layers" / "0.bin").read_bytes() == b"one" * 1_000
     assert names(copies.path(piece)) == {"config.json", "layers/0.bin"}
 
@@ -120,7 +120,7 @@ def test_other_files_than_were_registered_are_no_copy(copies: Copies, tmp_path: 
     piece = piece_of(folder)
     (folder / "more").write_text("x")
     with pytest.raises(CopyMismatch):
-        copies.take(piece, nothing)
+        copies.provide(piece, nothing)
     assert list(copies.directory.iterdir()) == []
 
 
@@ -129,7 +129,7 @@ def test_what_changes_under_a_running_sidecar_is_seen(
     copies: Copies, tmp_path: Path, damage: str
 ) -> None:
     piece = piece_of(make_files(tmp_path, "one"))
-    copies.take(piece, nothing)
+    copies.provide(piece, nothing)
     file = copies.path(piece) / "layers" / "0.bin"
     if damage == "bytes":
         file.write_bytes(b"two" * 1_000)
@@ -139,7 +139,7 @@ def test_what_changes_under_a_running_sidecar_is_seen(
         (file.parent / "1.bin").write_bytes(b"")
     else:
         (copies.path(piece) / "link").symlink_to(tmp_path)
-    taken = copies.take(piece, nothing)
+    taken = copies.provide(piece, nothing)
     assert (taken.fetched, taken.damaged) == (True, True)
     assert names(copies.path(piece)) == {"config.json", "layers/0.bin"}
 
@@ -148,15 +148,15 @@ def test_what_cannot_be_read_says_why(copies: Copies, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     digest = f"sha256:{'0' * 64}"
     with pytest.raises(FetchFailed, match=str(gone)):
-        copies.take(piece_of(gone, digest=digest), nothing)
+        copies.provide(piece_of(gone, digest=digest), nothing)
     gone.mkdir()
     with pytest.raises(FetchFailed, match="no files"):
-        copies.take(piece_of(gone, digest=digest), nothing)
+        copies.provide(piece_of(gone, digest=digest), nothing)
     (gone / "link").symlink_to(tmp_path)
     with pytest.raises(FetchFailed, match="a link to a folder"):
-        copies.take(piece_of(gone, digest=digest), nothing)
+        copies.provide(piece_of(gone, digest=digest), nothing)
     with pytest.raises(FetchFailed, match="https: is not fetched"):
-        copies.take(piece_of("https://models.test/one", digest=digest), nothing)
+        copies.provide(piece_of("https://models.test/one", digest=digest), nothing)
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//b", "./x", "a/", "", "a\0b"])
@@ -172,11 +172,11 @@ def test_other_names_are_fine(name: str) -> None:
 def test_the_least_recently_used_go_first(copies: Copies, tmp_path: Path) -> None:
     pieces = [piece_of(make_files(tmp_path, name)) for name in "abcd"]
     for one in pieces:
-        copies.take(one, nothing)
-    copies.take(pieces[0], nothing)
+        copies.provide(one, nothing)
+    copies.provide(pieces[0], nothing)
     copies.keep([pieces[1]])
     assert set(copies.remove_old()) == {pieces[2].digest, pieces[3].digest}
-    assert copies.take(pieces[2], nothing).fetched
+    assert copies.provide(pieces[2], nothing).fetched
 
 
 class _Usage(NamedTuple):
@@ -187,12 +187,12 @@ def test_a_full_disk_is_said_before_anything_is_written(
     copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, other = piece_of(make_files(tmp_path, "held")), piece_of(make_files(tmp_path, "other"))
-    copies.take(held, nothing)
-    copies.take(other, nothing)
+    copies.provide(held, nothing)
+    copies.provide(other, nothing)
     copies.keep([held])
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: _Usage(100))
     with pytest.raises(FetchFailed, match="100 free"):
-        copies.take(piece_of(make_files(tmp_path, "large")), nothing)
+        copies.provide(piece_of(make_files(tmp_path, "large")), nothing)
     assert [one.name for one in copies.directory.iterdir()] == [copies.path(held).name]
 
 
@@ -218,15 +218,15 @@ def test_from_a_bucket(copies: Copies, tmp_path: Path, s3: S3Server) -> None:
     uri = f"s3://{BUCKET}/{prefix}/one?endpoint={s3.url}&region=us-east-1"
     piece = piece_of(uri)
     assert piece.digest == piece_of(made).digest
-    assert copies.take(piece, nothing).fetched
+    assert copies.provide(piece, nothing).fetched
     assert names(copies.path(piece)) == names(made)
     single = piece_of(uri.replace("one?", "one/layers/0.bin?"))
-    copies.take(single, nothing)
+    copies.provide(single, nothing)
     assert names(copies.path(single)) == {"0.bin"}
     (made / "layers" / "0.bin").write_bytes(b"other")
     shutil.rmtree(copies.path(piece))
     with pytest.raises(CopyMismatch):
-        copies.take(piece, nothing)
+        copies.provide(piece, nothing)
     shutil.rmtree(made)
     with pytest.raises(FetchFailed):
-        copies.take(piece, nothing)
+        copies.provide(piece, nothing)

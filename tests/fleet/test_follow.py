@@ -8,10 +8,11 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.fleet import sidecar
+from penstock.fleet.engine import MEMORY_NAME
 from penstock.fleet.errors import LoadFailed
-from penstock.fleet.replicas import Replica
+from penstock.fleet.replicas import ReplicaAnswer
 from penstock.fleet.replicas import fleet as fleet_of
-from penstock.fleet.sidecar import NAME, RETRY_SECONDS_MAX
+from penstock.fleet.sidecar import RETRY_SECONDS_MAX
 from tests.fleet.following import JOURNAL, Fleet, Follower, add_large
 from tests.support.checkpoint_factory import TENANT, add, digest_of, release, rollback, set_policy
 from tests.support.waiting import eventually
@@ -20,11 +21,11 @@ from tests.support.waiting import eventually
 HELD = 'while test "$PENSTOCK_CHECKPOINT" = two -a ! -e {}; do sleep 0.02; done'
 
 
-def replicas_of(fleet: Fleet) -> list[Replica]:
+def replicas_of(fleet: Fleet) -> list[ReplicaAnswer]:
     return fleet_of(fleet.database, fleet.settings, TENANT, "production").replicas
 
 
-def replica_of(fleet: Fleet) -> Replica:
+def replica_of(fleet: Fleet) -> ReplicaAnswer:
     """The only one, once it was heard."""
     eventually(lambda: replicas_of(fleet))
     [found] = replicas_of(fleet)
@@ -282,9 +283,9 @@ def test_a_restarted_sidecar_loads_again_or_trusts_the_engine(fleet: Fleet) -> N
         with fleet.following(assume_loaded=assume) as follower:
             follower.wait_for("loaded")
         assert len(follower.journal()) == runs
-    state = json.loads((follower.directory / NAME).read_text())
+    state = json.loads((follower.directory / MEMORY_NAME).read_text())
     assert state["loaded"]["checkpoint"] == "one"
-    (follower.directory / NAME).write_text("{")  # what cannot be read is nothing
+    (follower.directory / MEMORY_NAME).write_text("{")  # what cannot be read is nothing
     with fleet.following(assume_loaded=True) as follower:
         follower.wait_for("loaded")
     assert len(follower.journal()) == 3

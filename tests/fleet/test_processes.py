@@ -193,7 +193,10 @@ def test_people_read_it_too(fleet: Fleet, run: Run) -> None:
         (["follow", "production", "--exec", "true", "--url", "http://[::1"], "http://[::1"),
         (["fleet", "production", "--url", "http://x:80/ä b"], "none a blank"),
         (["fleet", "production", "--url", "http://u@x"], "a login in it is not sent"),
-        (["fleet", "production", "--url", "http://x/?key=1"], "--url http://x/?key=*** cannot"),
+        (
+            ["fleet", "production", "--url", "http://x/?key=1"],
+            "The address http://x/?key=*** cannot",
+        ),
         (["follow", "production", "--exec", "true", "--into", "/proc/none"], "/proc/none"),
     ],
 )
@@ -218,5 +221,5 @@ def test_a_login_in_an_address_is_refused_and_not_shown(
     url = "http://user:hunter2@penstock:8787"
     status, out, err = run(command, "production", *rest, "--url", url, "--data", str(fleet.folder))
     assert status == 2
-    assert "--url http://user:***@penstock:8787 cannot be used: a login in it" in err
+    assert "The address http://user:***@penstock:8787 cannot be used: a login in it" in err
     assert "hunter2" not in out + err

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ingest import writer
+from penstock.http.client import ServiceClient
+from penstock.ingest import partition_writer
 from penstock.ingest.errors import RejectedLimitReached
 from penstock.ingest.flush import RejectionLimit
 from penstock.lake.catalog import current
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.simulator.client import Client
 from tests.support.lakes import body_of, hand_lake, make_event
 from tests.support.waiting import eventually
 
@@ -90,7 +90,7 @@ def test_rejections_are_weighed_against_the_events_of_all_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused lines all go to the first partition; most good ones to the others."""
-    monkeypatch.setattr(writer, "REJECTED_WINDOW_LINES", 50)
+    monkeypatch.setattr(partition_writer, "REJECTED_WINDOW_LINES", 50)
     with hand_lake(tmp_path, log_partitions=8) as lake:
         writing = lake.writer()
         for number in range(5):
@@ -103,7 +103,7 @@ def test_rejections_are_weighed_against_the_events_of_all_partitions(
 def test_a_stopped_writer_moves_nothing_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "REJECTED_WINDOW_LINES", 10)
+    monkeypatch.setattr(partition_writer, "REJECTED_WINDOW_LINES", 10)
     with hand_lake(tmp_path) as lake:
         lake.store([make_event("s", 1)])
         before = current(lake.lake.database)
@@ -147,7 +147,7 @@ def test_a_bad_deploy_stops_the_running_writer_until_a_person_raises_the_limit(
         assert sum(lake.stored().values()) == 2
 
 
-def count(client: Client) -> int:
+def count(client: ServiceClient) -> int:
     body = json.dumps({"sql": "select count(*) as n from events"}).encode()
     reply = client.post("/v1/query", body, Content_Type="application/json")
     return int(reply.json()["rows"][0]["n"])

@@ -135,7 +135,7 @@ def test_it_answers_what_it_made(twin: Twin) -> None:
         ("[1]", "Expected `object`"),
         (answer(uri=3), "Expected `str`"),
         (answer(score=1), "unknown field `score`"),
-        (answer(form="half"), "form is 'half'"),
+        (answer(form="half"), "Invalid enum value 'half'"),
         (answer(digest="md5:1"), "64 hexadecimal digits"),
         (answer(uri="weights"), "a path is absolute"),
         (answer(uri="https://user:secret@x/1"), "keys do not belong"),

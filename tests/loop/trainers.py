@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, TrainingTask
 
 BYTES_MAX = 1_000
@@ -41,6 +40,7 @@ def by_address(
     return HttpTrainer(
         address=HttpAddress.of(url, "url"),
         token=token,
-        bounds=Bounds(seconds_max, BYTES_MAX),
+        seconds_max=seconds_max,
+        bytes_max=BYTES_MAX,
         pace=pace,
     )

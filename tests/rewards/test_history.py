@@ -357,8 +357,7 @@ def agree(history: History, branch: str, states: Sequence[tuple[str, str]]) -> l
     parameters = EditParameters(horizons_s=horizons, tolerance_share=0.0)
     known = with_history(bucket(told, as_of_us=START_US + 30 * DAY * SECOND), repository)
     rows = line_survival(known, parameters)
-    (trail,) = known.trails(parameters)
-    (edit,) = trail.edits
+    ((edit,),) = known.trails(parameters).values()
     lines = written_lines(edit)
     counts = []
     for number, horizon in enumerate(horizons):

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.texts.similarity import (
+    SearchedFile,
     code_units,
     four_gram_presence,
     four_gram_range,
     no_revert,
     no_revert_range,
-    presence,
     sim4,
 )
 
@@ -62,9 +62,9 @@ def test_sim4_is_as_the_formula_says(a: str, b: str) -> None:
 
 def test_presence() -> None:
     # abcd bcde cdef: the first two are in the file.
-    assert presence("abcdef", "xabcdey") == pytest.approx(2 / 3)
-    assert presence("abc", "xabcx") == 1
-    assert presence("abc", "xabx") == 0
+    assert SearchedFile("xabcdey").presence("abcdef") == pytest.approx(2 / 3)
+    assert SearchedFile("xabcx").presence("abc") == 1
+    assert SearchedFile("xabx").presence("abc") == 0
 
 
 @settings(deadline=None)
@@ -72,9 +72,11 @@ def test_presence() -> None:
 def test_presence_is_as_the_formula_says(chunk: str, file: str) -> None:
     grams = [chunk[i : i + 4] for i in range(len(chunk) - 3)]
     if grams:
-        assert presence(chunk, file) == sum(gram in file for gram in grams) / len(grams)
+        assert SearchedFile(file).presence(chunk) == sum(gram in file for gram in grams) / len(
+            grams
+        )
     else:
-        assert presence(chunk, file) == float(chunk in file)
+        assert SearchedFile(file).presence(chunk) == float(chunk in file)
 
 
 def test_the_chunk_form() -> None:

@@ -13,10 +13,10 @@ import pytest
 from penstock.access.keys import create_key
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
+from penstock.http.client import HttpAnswer, ServiceClient
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
-from penstock_jobs.simulator.client import Client, Reply
 from tests.server.registering import Registry
 from tests.support.servers.postgres import PostgresServer
 
@@ -32,18 +32,18 @@ class Service:
     #: The key of each role of the tenant `acme`, and the admin key of `bolt` as "bolt".
     keys: dict[str, str]
 
-    def client(self, key: str = "admin") -> Client:
+    def client(self, key: str = "admin") -> ServiceClient:
         return self.server.client(self.keys.get(key, key))
 
-    def post(self, path: str, body: bytes, key: str = "admin", **headers: str) -> Reply:
+    def post(self, path: str, body: bytes, key: str = "admin", **headers: str) -> HttpAnswer:
         client = self.client(key)
         try:
             return client.post(path, body, **headers)
         finally:
             client.close()
 
-    def get(self, path: str) -> Reply:
-        client = Client(self.server.url)
+    def get(self, path: str) -> HttpAnswer:
+        client = ServiceClient(self.server.url)
         try:
             return client.get(path)
         finally:
@@ -84,12 +84,12 @@ class Service:
         return int(line.split()[1]) * 1024
 
 
-def answer(connection: socket.socket) -> Reply:
+def answer(connection: socket.socket) -> HttpAnswer:
     """The next answer on a bare connection."""
     response = http.client.HTTPResponse(connection)
     response.begin()
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return Reply(response.status, headers, response.read())
+    return HttpAnswer(response.status, headers=headers, body=response.read())
 
 
 Starter = Callable[..., Any]
@@ -114,7 +114,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def read_answer() -> Callable[[socket.socket], Reply]:
+def read_answer() -> Callable[[socket.socket], HttpAnswer]:
     return answer
 
 

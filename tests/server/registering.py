@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.database.engine import Database
-from penstock_jobs.simulator.client import Reply
+from penstock.http.client import HttpAnswer
 from tests.support.checkpoint_factory import add, promote
 
 
@@ -18,15 +18,14 @@ class Registry:
     database: Database
     keys: dict[str, str]
 
-    def get(self, path: str, key: str = "read", **headers: str) -> Reply:
+    def get(self, path: str, key: str = "read", **headers: str) -> HttpAnswer:
         with self.service.client(self.keys.get(key, key)) as client:
-            client._headers.update({name.replace("_", "-"): text for name, text in headers.items()})
-            found: Reply = client.get(path)
+            found: HttpAnswer = client.get(path, **headers)
             return found
 
-    def post(self, path: str, document: object, key: str = "promote") -> Reply:
+    def post(self, path: str, document: object, key: str = "promote") -> HttpAnswer:
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
-        found: Reply = self.service.post(path, body, self.keys.get(key, key))
+        found: HttpAnswer = self.service.post(path, body, self.keys.get(key, key))
         return found
 
     def add(self, *names: str) -> None:
@@ -40,7 +39,7 @@ class Registry:
         return found
 
 
-def problem(reply: Reply, status: int) -> dict[str, Any]:
+def problem(reply: HttpAnswer, status: int) -> dict[str, Any]:
     assert reply.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = reply.json()
     assert (reply.status, body["status"]) == (status, status), body

@@ -106,7 +106,7 @@ def test_waiters_are_bounded_and_those_who_left_are_forgotten(registry: Registry
     clients = [registry.service.client(registry.keys["read"]) for _ in range(60)]
     try:
         for one in clients:
-            one._connection.request(
+            one._http._connection.request(
                 "GET", "/v1/channels/bounded?after=1&wait=30", None, one._headers
             )
         eventually(lambda: registry.waiting() == 60)

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.http.client import HttpAnswer
 from penstock.metrics import CATALOGUE, PREFIX
-from penstock_jobs.simulator.client import Reply
 
 KIB, MIB = 1024, 1024 * 1024
 BODY, DECODED, EVENT = 4 * MIB, 16 * MIB, MIB
@@ -55,7 +55,7 @@ def stored(service: Any, session: str, key: str = "admin") -> int:
     return int(row["n"])
 
 
-def problem(reply: Reply, status: int) -> str:
+def problem(reply: HttpAnswer, status: int) -> str:
     """The detail of an answer that must be a problem of this status."""
     assert reply.headers["content-type"] == "application/problem+json"
     body = reply.json()
@@ -123,7 +123,9 @@ def test_100_000_lines_in_one_body(service: Any) -> None:
     assert stored(service, "many") == 99_999
 
 
-def test_body_may_come_in_small_pieces(service: Any, read_answer: Callable[..., Reply]) -> None:
+def test_body_may_come_in_small_pieces(
+    service: Any, read_answer: Callable[..., HttpAnswer]
+) -> None:
     body = b"\n".join(lines("pieces", 3))
     with service.dial("Transfer-Encoding: chunked") as connection:
         for at in range(0, len(body), 50):
@@ -263,7 +265,7 @@ def test_tenant_is_that_of_the_key(service: Any) -> None:
 
 
 def test_slow_and_silent_clients_keep_nobody_waiting(
-    service: Any, read_answer: Callable[..., Reply]
+    service: Any, read_answer: Callable[..., HttpAnswer]
 ) -> None:
     body = event("slow")
     with ExitStack() as held:
@@ -319,7 +321,7 @@ def test_unknown_route_or_method_is_a_problem(
     service: Any, method: str, path: str, status: int
 ) -> None:
     client = service.client()
-    reply = client._ask(method, path, None, {})
+    reply = client._request(method, path, None, {})
     if method != "HEAD":
         assert path in problem(reply, status).replace("/../", "/%2e%2e/")
     assert reply.status == status
@@ -329,7 +331,7 @@ def test_unknown_route_or_method_is_a_problem(
 
 def test_options_name_the_methods(service: Any) -> None:
     client = service.client()
-    reply = client._ask("OPTIONS", "/v1/events", None, {})
+    reply = client._request("OPTIONS", "/v1/events", None, {})
     assert (reply.status, set(reply.headers["allow"].split(", "))) == (204, {"OPTIONS", "POST"})
     client.close()
 

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.access.keys import create_key
 from penstock.database.engine import Database
+from penstock.http.client import HttpAnswer
 from penstock.settings import load_settings
-from penstock_jobs.simulator.client import Reply
 from tests.support.checkpoint_factory import add, digest_of, promote
 
 PATH = "/v1/channels/production/replicas"
@@ -24,7 +24,9 @@ class Fleet:
         self.database = database
         self.keys = keys
 
-    def report(self, name: str, loaded: str | None, role: str = "serve", **facts: Any) -> Reply:
+    def report(
+        self, name: str, loaded: str | None, role: str = "serve", **facts: Any
+    ) -> HttpAnswer:
         said: dict[str, Any] = {
             "replica": name,
             "sidecar": f"of{name}",
@@ -33,12 +35,12 @@ class Fleet:
         }
         said |= {"version": 1, "loaded": loaded, "digest": digest_of(loaded) if loaded else None}
         body = json.dumps(said | facts).encode()
-        found: Reply = self.service.post(PATH, body, self.keys[role])
+        found: HttpAnswer = self.service.post(PATH, body, self.keys[role])
         return found
 
-    def get(self, path: str = PATH, role: str = "serve") -> Reply:
+    def get(self, path: str = PATH, role: str = "serve") -> HttpAnswer:
         with self.service.client(self.keys[role]) as client:
-            found: Reply = client.get(path)
+            found: HttpAnswer = client.get(path)
             return found
 
     def metrics(self) -> list[str]:

@@ -1,6 +1,5 @@
 """Too much at once, keys that come and go, and how a server begins and ends."""
 
-import http.client
 import json
 import os
 import signal
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.access.keys import create_key, list_keys, revoke_key
+from penstock.http.client import ServiceClient
+from penstock.http.errors import ServerUnreachable
 from penstock.lake.lake import open_lake
 from penstock_jobs.demo.server import running_server
-from penstock_jobs.simulator.client import Client
 from tests.support.servers.ports import free_port
 
 KIB = 1024
@@ -175,7 +175,7 @@ def test_what_cannot_start_makes_no_key_and_says_why(tmp_path: Path) -> None:
 def test_no_key_is_made_on_a_public_address(tmp_path: Path) -> None:
     with running_server(tmp_path, "--host", "0.0.0.0") as server:
         assert server.key is None
-        client = Client(server.url)
+        client = ServiceClient(server.url)
         assert client.post("/v1/events", event("s:1")).status == 401
         client.close()
     with open_lake(tmp_path) as lake:
@@ -204,7 +204,7 @@ def test_signal_to_stop_keeps_every_promise_and_stores_the_rest(start: Starter) 
             name = f"s{sender}:{number:06}"
             try:
                 reply = client.post("/v1/events", event(name))
-            except (OSError, http.client.HTTPException):
+            except ServerUnreachable:
                 return
             if reply.status != 200:
                 return

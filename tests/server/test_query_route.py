@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock_jobs.simulator.client import Reply
+from penstock.http.client import HttpAnswer
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
@@ -31,12 +31,12 @@ def service(start: Callable[..., Any]) -> Iterator[Any]:
         yield running
 
 
-def ask(service: Any, sql: str, key: str = "read", **more: object) -> Reply:
-    reply: Reply = service.post("/v1/query", json.dumps({"sql": sql} | more).encode(), key)
+def ask(service: Any, sql: str, key: str = "read", **more: object) -> HttpAnswer:
+    reply: HttpAnswer = service.post("/v1/query", json.dumps({"sql": sql} | more).encode(), key)
     return reply
 
 
-def problem(reply: Reply, status: int) -> str:
+def problem(reply: HttpAnswer, status: int) -> str:
     assert reply.headers["content-type"] == "application/problem+json"
     body = reply.json()
     assert (reply.status, body["status"]) == (status, status)

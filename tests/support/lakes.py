@@ -18,16 +18,12 @@ import pyarrow.parquet as pq
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.events.event import TENANT_DEFAULT
-from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
-from penstock.ingest.settings import IngestSettings
-from penstock.ingest.writer import REJECTED_WINDOW_LINES, Writer
+from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
 from penstock.lake.commits import agree_on_shape
-from penstock.lake.duplicates import KnownEvents
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
 from tests.support.manual_clock import ManualClock
@@ -76,17 +72,10 @@ class HandLake:
     ) -> PartitionWriter:
         """The writer of the first partition alone."""
         log = self.lake.log  # open before the lake is copied
-        lake, settings = copy(self.lake), self.lake.settings
+        lake = copy(self.lake)
         lake.database = database or lake.database
-        known_bytes_max = settings.room(LakeSettings).known_bytes_max
-        known = KnownEvents(lake.database, lake.store, bytes_max=known_bytes_max)
-        rejections = RejectionLimit(
-            settings.room(IngestSettings).rejected_ratio_max,
-            REJECTED_WINDOW_LINES,
-        )
-        shape = agree_on_shape(lake.database, log.id, log.partitions)
-        parts = WriterParts(lake, self.clock, self.metrics, crash_point)
-        return PartitionWriter(parts, 0, shape, owner=owner, known=known, rejections=rejections)
+        parts = WriterParts(lake, self.clock, self.metrics, crash_point, owner)
+        return PartitionWriter(parts, 0, agree_on_shape(lake.database, log.id, log.partitions))
 
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:
         """Judge a body and put it into the log, as the gateway does."""

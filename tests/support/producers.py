@@ -1,6 +1,5 @@
 """Producers that retry, and whether the lake holds what they were told is safe, once."""
 
-import http.client
 import random
 import threading
 import time
@@ -9,13 +8,14 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
+from penstock.http.client import HttpAnswer, ServiceClient
+from penstock.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
-from penstock_jobs.simulator.client import Client, Reply
 from tests.support.lakes import Event, body_of, make_event
 
 #: A session and an event of it.
@@ -73,7 +73,7 @@ class Sender:
     def __init__(
         self, urls: Sequence[str], key: str | None, dice: random.Random, timeout_s: float = 30
     ) -> None:
-        self._clients = [Client(url, key, timeout_s) for url in urls]
+        self._clients = [ServiceClient(url, key, timeout_s) for url in urls]
         self._dice = dice
         self._client = dice.choice(self._clients)
 
@@ -89,11 +89,11 @@ class Sender:
             time.sleep(_PAUSE_SECONDS)
         raise TimeoutError("nobody acknowledged the events")
 
-    def ask(self, how: Callable[[Client], Reply]) -> Reply | None:
+    def ask(self, how: Callable[[ServiceClient], HttpAnswer]) -> HttpAnswer | None:
         """One try; None when there is no answer."""
         try:
             reply = how(self._client)
-        except (OSError, http.client.HTTPException):
+        except ServerUnreachable:
             self.change()
             return None
         if reply.status == 503:

@@ -13,18 +13,14 @@ class SandboxFailed(PenstockError):
     """The sandbox of an attempt failed: {why}."""
 
 
-class AgentUnusable(PenstockError):
+class AgentUnusable(PenstockError, exit_status=2):
     """The agent cannot be used: {why}. Nothing was kept. In its sandbox an agent sees the machine's
     programs, the files that its command names by absolute paths, what --visible names, and its own
     copy of the tree."""
 
-    exit_status = 2
 
-
-class ServingUnreachable(PenstockError):
+class ServingUnreachable(PenstockError, exit_status=3):
     """Nobody answers at the serving address {address}: {why}. Nothing was run."""
-
-    exit_status = 3
 
 
 class BenchmarkStopped(PenstockError):

@@ -1,19 +1,21 @@
 """A real server process that a test, the demo or the benchmark starts and ends."""
 
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from penstock.http.client import ServiceClient
+from penstock.http.errors import ServerUnreachable
+from typing import Any
+from typing import IO
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
 
-from penstock.http.errors import ServerUnreachable
-from penstock_jobs.simulator.client import Client
 
 _START_SECONDS_MAX = 30.0
 _POLL_SECONDS = 0.02
@@ -27,8 +29,8 @@ class Server:
     key: str | None
     process: subprocess.Popen[bytes]
 
-    def client(self, key: str | None = None) -> Client:
-        return Client(self.url, key or self.key)
+    def client(self, key: str | None = None) -> ServiceClient:
+        return ServiceClient(self.url, key or self.key)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -62,14 +64,14 @@ def start_server(
         raise ServerUnreachable(url="the new server", why=f"it ended with {process.wait()}")
     greeting = json.loads(line)
     server = Server(greeting["url"], greeting["key"], process)
-    client = Client(server.url)
+    client = ServiceClient(server.url)
     deadline = time.monotonic() + _START_SECONDS_MAX
     while process.poll() is None and time.monotonic() < deadline:
         try:
             if client.get("/healthz").status == 200:
                 client.close()
                 return server
-        except OSError:
+        except ServerUnreachable:
             time.sleep(_POLL_SECONDS)
     server.kill()
     raise ServerUnreachable(url=server.url, why="it did not come up")

@@ -8,7 +8,6 @@ from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
 from penstock.clock import SECOND_US
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.query import OwnQuery
 from penstock.settings import without_secrets
@@ -142,7 +141,7 @@ class ShardStage(Stage):
         with context.executor() as executor:
             manifest = build_shard(context.lake, executor, recipe, tenant=context.tenant).manifest
         counted_from, counts = manifest.counted_from, manifest.counts
-        if loop.counted == "channel" and counted_from != context.parent:
+        if loop.shard.staleness == "channel" and counted_from != context.parent:
             why = (
                 f"as of the snapshot {loop.channel} was at {counted_from}, and is at"
                 f" {context.parent} since: the sessions are not the ones that this cycle is about"
@@ -220,7 +219,8 @@ def _open_trainer(context: StageContext) -> Trainer:
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=token_of(trainer.token_env),
-        bounds=Bounds(_ANSWER_SECONDS_MAX, _ANSWER_BYTES_MAX),
+        seconds_max=_ANSWER_SECONDS_MAX,
+        bytes_max=_ANSWER_BYTES_MAX,
         pace=Pace(
             of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, of_loop.loop_trainer_silence_seconds
         ),

@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.output import say, show_json, show_table, time_of
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock_jobs.loop.cycles import Cycle, CycleStage
@@ -160,39 +160,27 @@ def _show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
 
 def _cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]:
     took_us = _cycle_us(cycle, now_us)
-    return {
-        "loop": cycle.loop,
-        "cycle": cycle.number,
-        "channel": cycle.channel,
-        "outcome": cycle.outcome,
-        "why": cycle.why,
-        "parent": cycle.parent,
-        "checkpoint": cycle.checkpoint,
-        "opened_at": _time(cycle.opened_at),
-        "began_at": _time(cycle.began_at),
-        "ended_at": _time(cycle.ended_at),
-        "took_s": _seconds(took_us),
-        "budget_s": cycle.budget_s,
-        "over_budget": took_us is not None and took_us > cycle.budget_s * SECOND_US,
-        "stages": [
-            {
-                "stage": stage.stage,
-                "state": stage.state,
-                "why": stage.why,
+    fields = facts(cycle)
+    for name in ("number", "file_digest", "stages"):
+        del fields[name]
+    stages = []
+    for stage in cycle.stages:
+        of_stage = facts(stage)
+        for name in ("position", "epoch", "lease_until", "tried_at"):
+            del of_stage[name]
+        not_before = time_of(stage.not_before).isoformat() if stage.not_before else None
+        stages.append(
+            of_stage
+            | {
                 "owner": stage.owner if stage.state == "running" else None,
                 "claims": stage.epoch,
-                "failures": stage.failures,
-                "not_before": _time(stage.not_before or None),
-                "inputs_digest": stage.inputs_digest,
-                "inputs": stage.inputs,
-                "result": stage.result,
-                "started_at": _time(stage.started_at),
-                "ended_at": _time(stage.ended_at),
+                "not_before": not_before,
                 "took_s": _seconds(_stage_us(cycle, stage, now_us)),
             }
-            for stage in cycle.stages
-        ],
-    }
+        )
+    over = took_us is not None and took_us > cycle.budget_s * SECOND_US
+    took = {"took_s": _seconds(took_us), "over_budget": over}
+    return {"loop": cycle.loop, "cycle": cycle.number} | fields | took | {"stages": stages}
 
 
 def _cycle_us(cycle: "Cycle", now_us: int | None) -> int | None:
@@ -221,7 +209,3 @@ def _duration(us: int | None) -> str:
 
 def _seconds(us: int | None) -> float | None:
     return None if us is None else us / SECOND_US
-
-
-def _time(us: int | None) -> str | None:
-    return None if us is None else time_of(us).isoformat()

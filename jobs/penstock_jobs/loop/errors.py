@@ -12,7 +12,5 @@ class TrainerFailed(PenstockError):
     """The trainer made no checkpoint: {why}."""
 
 
-class TrainerRefused(PenstockError):
+class TrainerRefused(PenstockError, http_status=409):
     """The trainer at {address} refused with status {status}: {why}. It is not asked again."""
-
-    http_status = 409

@@ -25,7 +25,7 @@ loop_cycle = Table(
     Column("checkpoint", String(128)),
     #: How it ended: promoted, refused, failed or rolled_back; and why.
     Column("outcome", String(16)),
-    Column("why", Text, nullable=False),
+    Column("why", Text, nullable=False, default=""),
     Column("opened_at", BigInteger, nullable=False),
     #: When what it waited for was there: the budget counts from here.
     Column("began_at", BigInteger),
@@ -42,15 +42,15 @@ loop_stage = Table(
     Column("stage", String(32), primary_key=True),
     Column("position", Integer, nullable=False),
     #: waiting, running, done, failed, or over: it ended the cycle.
-    Column("state", String(16), nullable=False),
-    Column("epoch", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False, default="waiting"),
+    Column("epoch", BigInteger, nullable=False, default=0),
     Column("owner", String(128)),
-    Column("lease_until", BigInteger, nullable=False),
+    Column("lease_until", BigInteger, nullable=False, default=0),
     #: Tries that failed with these inputs; those that were killed are no failures.
-    Column("failures", Integer, nullable=False),
-    Column("not_before", BigInteger, nullable=False),
+    Column("failures", Integer, nullable=False, default=0),
+    Column("not_before", BigInteger, nullable=False, default=0),
     #: What it waits for, or what went wrong.
-    Column("why", Text, nullable=False),
+    Column("why", Text, nullable=False, default=""),
     Column("inputs", Text),
     Column("inputs_digest", String(80)),
     Column("result", Text),

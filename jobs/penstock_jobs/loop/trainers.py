@@ -1,7 +1,8 @@
 """A trainer gets a shard and a parent, and answers with a checkpoint.
 
 There are two kinds: a command, and an address that is asked by HTTP. Both get the same facts under
-the same names, and may give the same answer.
+the same names, and may give the same answer. `train` raises StageLost soon after `lost` is set, and
+TrainerFailed, TrainerRefused and InvalidInput.
 """
 
 import os
@@ -10,17 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from typing import Protocol
 from urllib.parse import urljoin
 
 import msgspec
 
-from penstock.checkpoints.checkpoint import check_digest
+from penstock.checkpoints.checkpoint import Form, check_digest
 from penstock.checkpoints.digests import check_uri
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds, Exchange, Heard
+from penstock.http.client import HttpAnswer, HttpClient
 from penstock.settings import ENVIRONMENT_PREFIX
 from penstock_jobs.loop.errors import StageLost, TrainerFailed, TrainerRefused
 
@@ -31,11 +31,9 @@ _LATER, _AWAY, _GONE = (202, 408, 425, 429), (0, 502, 503, 504), (404, 410)
 
 
 class TrainedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer of a trainer."""
-
     uri: str
     digest: str
-    form: str = "whole"
+    form: Form = "whole"
     note: str = ""
 
 
@@ -61,12 +59,6 @@ class TrainingTask:
         return TrainerFailed(why=why)
 
 
-class Trainer(Protocol):
-    def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
-        """Ends soon after `lost` is set. Raises TrainerFailed, TrainerRefused, InvalidInput;
-        StageLost once `lost` is set."""
-
-
 def read_answer(content: bytes, source: object, bytes_max: int) -> TrainedCheckpoint:
     """Raises TrainerFailed."""
     if len(content) > bytes_max:
@@ -77,8 +69,6 @@ def read_answer(content: bytes, source: object, bytes_max: int) -> TrainedCheckp
         digest = check_digest(answer.digest)
     except (UnicodeDecodeError, msgspec.DecodeError, InvalidInput) as error:
         raise _unfit_answer(source, str(error).rstrip(".")) from error
-    if answer.form not in ("whole", "delta"):
-        raise _unfit_answer(source, f"form is {answer.form!r}, not whole or delta")
     return msgspec.structs.replace(answer, digest=digest)
 
 
@@ -170,7 +160,9 @@ class HttpTrainer:
 
     address: HttpAddress
     token: str | None = field(default=None, repr=False)
-    bounds: Bounds
+    #: Of one request, and of its answer.
+    seconds_max: float
+    bytes_max: int
     pace: Pace
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
@@ -185,7 +177,7 @@ class HttpTrainer:
             now = time.monotonic()
             if response.status in _AWAY:
                 outages += 1
-                why = response.why or why
+                why = response.problem or why
                 if asked_at - heard_at >= self.pace.silence_s:
                     raise TrainerFailed(
                         why=f"{where} cannot be reached: {why}. A job that it has goes on, and is"
@@ -193,8 +185,8 @@ class HttpTrainer:
                     )
             elif response.status in _LATER:
                 heard_at, outages = now, 0
-                if response.location is not None:
-                    job = self._beside(response.location)
+                if "location" in response.headers:
+                    job = self._beside(response.headers["location"])
             else:
                 return self._understand(response, where, of_job=job is not None)
             if now >= deadline:
@@ -205,7 +197,7 @@ class HttpTrainer:
         self._ask("DELETE", job, task)  # whether this arrives changes nothing
         raise task.too_slow((job or self.address).text, why)
 
-    def _ask(self, method: str, job: HttpAddress | None, task: TrainingTask) -> Heard:
+    def _ask(self, method: str, job: HttpAddress | None, task: TrainingTask) -> HttpAnswer:
         headers = {
             "Accept": "application/json",
             "Idempotency-Key": task.key,
@@ -217,14 +209,16 @@ class HttpTrainer:
         if method == "POST":
             headers["Content-Type"] = "application/json"
             body = msgspec.json.encode(task.facts)
-        exchange = Exchange(self.bounds)
-        response = exchange.ask(method, job or self.address, headers, body).if_whole()
+        client = HttpClient(
+            job or self.address, seconds_max=self.seconds_max, bytes_max=self.bytes_max
+        )
+        response = client.request(method, headers, body).if_whole()
         if not self.token:
             return response
         # A trainer may repeat what it was sent: the token is not to stand in errors of the loop.
-        return replace(response, content=response.content.replace(self.token.encode(), b"***"))
+        return replace(response, body=response.body.replace(self.token.encode(), b"***"))
 
-    def _understand(self, response: Heard, where: str, *, of_job: bool) -> TrainedCheckpoint:
+    def _understand(self, response: HttpAnswer, where: str, *, of_job: bool) -> TrainedCheckpoint:
         """`of_job`: the state of a job was asked for. Raises TrainerFailed, TrainerRefused."""
         status, text = response.status, _text_of(response)
         if status >= 500 or (of_job and status in _GONE):
@@ -234,7 +228,7 @@ class HttpTrainer:
             raise TrainerRefused(address=where, status=status, why=why)
         if status != 200:
             raise _unfit_answer(where, f"its status is {status}, not 200 or 202")
-        return read_answer(response.content, where, self.bounds.bytes_max)
+        return read_answer(response.body, where, self.bytes_max)
 
     def _beside(self, location: str) -> HttpAddress:
         """Where a `Location` leads. Another server is refused: it must not get the token. Raises
@@ -249,13 +243,16 @@ class HttpTrainer:
         return job
 
 
-def _text_of(response: Heard) -> str:
+def _text_of(response: HttpAnswer) -> str:
     """What its body says: the detail of a problem document, else its beginning."""
     try:
-        document = msgspec.json.decode(response.content)
+        document = msgspec.json.decode(response.body)
     except (UnicodeDecodeError, msgspec.DecodeError):
         document = None
     problem = document if isinstance(document, dict) else {}
     text = problem.get("detail") or problem.get("title")
-    text = text or response.content.decode(errors="replace")
+    text = text or response.body.decode(errors="replace")
     return " ".join(str(text).split())[:_OUTPUT_CHARS_MAX] or "nothing"
+
+
+Trainer = CommandTrainer | HttpTrainer

@@ -1,9 +1,11 @@
 """A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.resources import files
 from typing import Any
 
+import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +14,7 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.view_sources import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.texts.replay import replay
-from penstock_jobs.rewards.texts.trail import SECOND, Trail, TrailTerms
+from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,6 @@ class EditParameters:
 
 
 Columns = Mapping[str, Sequence[str]]
-#: The tables of a bucket, named as the views that they are.
-TABLES = (
-    "edits", "observations", "turns", "user_messages", "model_calls", "tool_calls", "feedback",
-    "events",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,51 +63,55 @@ class Bucket:
     events: pa.Table
     #: What the rewards by a language model ask.
     llm_judge: Judge | None = field(default=None, repr=False)
-    _trails: dict[TrailTerms, list[Trail]] = field(default_factory=dict, init=False, repr=False)
+    _trails: dict[TrailTerms, dict[str, list[TrackedEdit]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
-    def trails(self, parameters: EditParameters) -> list[Trail]:
+    def trails(self, parameters: EditParameters) -> dict[str, list[TrackedEdit]]:
         """What became of each session's edits, by session_id. Lived through once for all rewards
         with the same terms."""
         terms = parameters.terms()
         if terms not in self._trails:
-            self._trails[terms] = list(self._replayed(terms))
+            edits = by_session(
+                self.edits, "edit_id", "event_id", "path", "before", "after", "checkpoint"
+            )
+            looks = by_session(
+                self.observations, "event_id", "path", "text", "deleted", "branch_changed"
+            )
+            turns = by_session(self.turns, "turn")
+            events = self.events
+            if events.num_rows:
+                kinds = pa.array(["vcs_commit", "session_end"])
+                events = events.filter(pc.is_in(events["type"], kinds))
+            of_events = by_session(events, "event_id", "type", "payload")
+            trails = {}
+            for session in sorted(edits):
+                rows = of_events.get(session, ())
+                ends = [
+                    row["ts"]
+                    for row in rows
+                    if row["type"] == "session_end" and row["ts"] <= self.as_of_us
+                ]
+                commits = ((row, _files_of(row)) for row in rows if row["type"] == "vcs_commit")
+                trails[session] = replay(
+                    edits[session],
+                    looks.get(session, ()),
+                    [{**row, "files": files} for row, files in commits if files],
+                    turns_us=_turn_starts(turns.get(session, ())),
+                    ended_us=max(ends, default=None),
+                    as_of_us=self.as_of_us,
+                    terms=terms,
+                )
+            self._trails[terms] = trails
         return self._trails[terms]
 
-    def _replayed(self, terms: TrailTerms) -> Iterator[Trail]:
-        edits = by_session(
-            self.edits, "edit_id", "event_id", "path", "before", "after", "checkpoint"
-        )
-        looks = by_session(
-            self.observations, "event_id", "path", "text", "deleted", "branch_changed"
-        )
-        turns = by_session(self.turns, "turn")
-        events = self.events
-        if events.num_rows:
-            kinds = pa.array(["vcs_commit", "session_end"])
-            events = events.filter(pc.is_in(events["type"], kinds))
-        of_events = by_session(events, "event_id", "type", "payload")
-        for session in sorted(edits):
-            rows = of_events.get(session, ())
-            ends = [
-                row["ts"]
-                for row in rows
-                if row["type"] == "session_end" and row["ts"] <= self.as_of_us
-            ]
-            commits = ((row, _files_of(row)) for row in rows if row["type"] == "vcs_commit")
-            yield replay(
-                session,
-                edits[session],
-                looks.get(session, ()),
-                [{**row, "files": files} for row, files in commits if files],
-                turns_us=_turn_starts(turns.get(session, ())),
-                ended_us=max(ends, default=None),
-                as_of_us=self.as_of_us,
-                terms=terms,
-            )
+
+#: The tables of a bucket, named as the views that they are.
+TABLES = tuple(each.name for each in fields(Bucket) if each.type is pa.Table)
 
 
 def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows with `ts` in microseconds, `seq` and the named columns."""
+    """By session its rows, with `ts` in microseconds, `seq` and the named columns."""
     if not table.num_rows:
         return {}
     names = ("ts", "seq", *columns)
@@ -120,6 +121,20 @@ def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]
     for session, *row in zip(table["session_id"].to_pylist(), *values, strict=True):
         rows.setdefault(session, []).append(dict(zip(names, row, strict=True)))
     return rows
+
+
+def query_rows(
+    file: str, tables: Mapping[str, pa.Table], **parameters: object
+) -> list[dict[str, Any]]:
+    sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, table in tables.items():
+            connection.register(name, table)
+        rows = connection.sql(sql, params=parameters).to_arrow_table()
+    columns = [column.to_pylist() for column in rows.columns]
+    names = rows.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _turn_starts(turns: Iterable[dict[str, Any]]) -> list[int]:
@@ -133,7 +148,7 @@ def _turn_starts(turns: Iterable[dict[str, Any]]) -> list[int]:
 
 
 def _files_of(commit: Mapping[str, Any]) -> list[Any]:
-    """None of a commit that carries no texts."""
+    """The list is empty for a commit that carries no texts."""
     try:
         files = msgspec.json.decode(commit["payload"]).get("files")
     except (msgspec.DecodeError, AttributeError):

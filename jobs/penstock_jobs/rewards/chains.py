@@ -30,7 +30,7 @@ _ROWS_PER_STATEMENT = 500
 
 
 class Link(NamedTuple):
-    """The session that another continues."""
+    """A session names the session that it continues."""
 
     parent: SessionId
     subagent: bool
@@ -84,8 +84,8 @@ def chains_of(
 
 
 def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainMember]:
-    """Of all sessions that a link names. A chain is named by the session that it began with; a
-    ring, which nobody should send, by the least of its sessions."""
+    """The places of all sessions that a link names. A chain is named by the session that it began
+    with; a ring, which nobody should send, by the least of its sessions."""
     places: dict[SessionId, ChainMember] = {}
     for session in links.keys() | {link.parent for link in links.values()}:
         path = [session]

@@ -1,13 +1,12 @@
 """Credit: what a session is worth by a definition, put down for it and each of its model calls.
 
 A chain is one piece of work that went through several sessions, by compactions and subagents. Each
-reward of the definition is put together over the sessions of the chain, as it is put together over
-the turns of a session. What the definition makes of that is the worth of every session of the
-chain, and of every call in them, summaries included. A session that is negative by rule makes its
-whole chain so, but what befell a subagent befell it alone. A session that must not be learned from
-excludes the whole chain: the others continued with what was said in it.
+reward is put together over its sessions as over the turns of a session; what the definition makes
+of that is the worth of every session and call in the chain. A session that is negative by rule
+makes its whole chain so, except a subagent's. A session that must not be learned from excludes the
+whole chain: the others continued with what was said in it.
 
-The rows are named `reward`. An outcome that is excluded is censored there: nobody trains on it.
+The rows are named `reward`. An excluded outcome is censored there: nobody trains on it.
 """
 
 from collections import Counter, defaultdict
@@ -19,14 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.definition import (
-    NAME,
-    Definition,
-    Standing,
-    Term,
-    combine,
-    latest_due,
-)
+from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
 from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
 from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind
@@ -38,16 +30,6 @@ _STATES: Mapping[str, State] = {
     "censored": "censored",
     "excluded": "censored",
 }
-
-
-class ChainPart(NamedTuple):
-    """A row of a reward of one session, as a part of what its chain is worth."""
-
-    state: State
-    value: float | None
-    reason: str | None
-    weight: float
-    due_us: int | None = None
 
 
 class ChainMember(NamedTuple):
@@ -93,7 +75,6 @@ def score_bucket(
 
 
 def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
-    """The rows of these rewards alone."""
     tables = [term.reward.compute(bucket, term.parameters) for term in terms]
     return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
 
@@ -101,8 +82,8 @@ def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
 def standings(
     definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
 ) -> dict[str, Standing]:
-    """What the definition makes of each session in the rows or places; sessions of a chain have
-    one standing together."""
+    """The standing by the definition of each session in the rows or places. Sessions of a chain
+    have one standing together."""
 
     def chain_of(session: str) -> str:
         return places[session].chain if session in places else session
@@ -113,13 +94,13 @@ def standings(
     for session in [*rows["session_id"].unique().to_pylist(), *places]:
         members[chain_of(session)].add(session)
     rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
-    names = ("session_id", "name", "horizon_s", *ChainPart._fields)
+    names = ("session_id", "name", "horizon_s", *Standing._fields)
     columns = (rows[name].to_pylist() for name in names)
-    parts: defaultdict[str, defaultdict[str, list[ChainPart]]]
+    parts: defaultdict[str, defaultdict[str, list[Standing]]]
     parts = defaultdict(lambda: defaultdict(list))
     for session, name, horizon_s, *part in zip(*columns, strict=True):
         if horizon_s == horizons[name]:
-            parts[chain_of(session)][name].append(ChainPart(*part))
+            parts[chain_of(session)][name].append(Standing(*part))
     by_session: dict[str, Standing] = {}
     for chain, sessions in members.items():
         standing = combine(definition, {name: together(own) for name, own in parts[chain].items()})
@@ -127,11 +108,10 @@ def standings(
     return by_session
 
 
-def together(parts: Sequence[ChainPart]) -> Standing:
+def together(parts: Sequence[Standing]) -> Standing:
     """The weighted mean of parts, or why there is none."""
     if len(parts) == 1:
-        [part] = parts
-        return Standing(part.state, part.value, part.reason, part.due_us)
+        return parts[0]._replace(weight=1.0)
     waiting = [part for part in parts if part.state == "pending"]
     if waiting:
         return Standing("pending", due_us=latest_due(part.due_us for part in waiting))
@@ -146,7 +126,7 @@ def together(parts: Sequence[ChainPart]) -> Standing:
 
 
 def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]) -> list[Outcome]:
-    """The outcomes, where sessions of a chain are negative, or excluded, together."""
+    """Sessions of a chain become negative, or excluded, together."""
     worst: dict[str, Outcome] = {}
     for outcome in decided:
         place = places.get(outcome.session_id)
@@ -154,7 +134,10 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
             outcome.reason == no_train.__name__
             or (outcome.kind == "negative_by_rule" and not place.subagent)
         ):
-            worst[place.chain] = min(worst.get(place.chain, outcome), outcome, key=_mildness)
+            worst[place.chain] = min(
+                (worst.get(place.chain, outcome), outcome),
+                key=lambda each: (each.kind != "excluded", each.value or 0.0),
+            )
     shared = []
     for outcome in decided:
         place = places.get(outcome.session_id)
@@ -168,12 +151,8 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
     return shared
 
 
-def _mildness(outcome: Outcome) -> tuple[bool, float]:
-    return outcome.kind != "excluded", 0.0 if outcome.value is None else outcome.value
-
-
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
-    """A row for each session, and one for each of its model calls."""
+    """There is a row for each session, and one for each of its model calls."""
     rows = RewardRows(NAME)
     targets: list[tuple[str, tuple[TargetKind, str], str | None]] = [
         (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)

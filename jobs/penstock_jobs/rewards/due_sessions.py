@@ -5,7 +5,7 @@ mature. A run computes the sessions that changed or matured since the last, with
 their chains.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
-from penstock.lake.buckets import Bucket, SessionId, read_changes
+from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change
@@ -61,7 +61,6 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
 
 
 def finish_run(database: Database, version: str, snap: int) -> None:
-    """All that changed up to this commit is done."""
     behind = reward_definition.c.through_snap < snap
     update = sa.update(reward_definition).where(reward_definition.c.version == version, behind)
     with database.write() as connection:
@@ -69,8 +68,8 @@ def finish_run(database: Database, version: str, snap: int) -> None:
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
-    """By its version, the beginning of it, or a name: of several with that name the one that ran
-    last. Raises InvalidInput."""
+    """Finds a definition by its version, the beginning of it, or its name: of several the one that
+    ran last. Raises InvalidInput."""
     with database.read() as connection:
         rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
         known = [Progress(*row) for row in rows]
@@ -91,7 +90,7 @@ def put_due(
     sessions: Iterable[SessionId],
     due: Mapping[SessionId, int],
 ) -> None:
-    """Store when these sessions mature, as this run computed it; what was computed later stays."""
+    """Store when these sessions mature. A later computation is not overwritten."""
     columns = reward_due.c
     keys = [{"of_tenant": tenant, "session": session} for tenant, session in sessions]
     if keys:
@@ -116,9 +115,6 @@ def put_due(
         connection.execute(insert_of(connection)(reward_due).on_conflict_do_nothing(), rows)
 
 
-# What there is to do
-
-
 @dataclass(frozen=True)
 class SessionFilter:
     """A run leaves out all other sessions."""
@@ -128,8 +124,7 @@ class SessionFilter:
     project: str | None = None
 
 
-@dataclass(frozen=True)
-class RunPlan:
+class RunPlan(NamedTuple):
     """Chains of sessions to compute, sorted, and the places of sessions in chains of several."""
 
     chains: list[tuple[SessionId, ...]]
@@ -137,59 +132,48 @@ class RunPlan:
     changed: int
     matured: int
 
-    @property
-    def sessions(self) -> int:
-        return sum(map(len, self.chains))
 
-    def places_of(self, bucket: Bucket) -> dict[SessionId, ChainMember]:
-        sessions = bucket.sessions or ()
-        return {session: self.places[session] for session in sessions if session in self.places}
-
-
-def plan_run(lake: Lake, pin: Pin, progress: Progress, only: SessionFilter) -> RunPlan:
-    """What changed after `progress.through_snap`, or is due. What an interrupted run has computed
-    already is left out. Raises LakeDamaged."""
-    changes = [
-        _changed_sessions(lake, pin, progress.through_snap, only),
-        _consent_changes(lake, pin, progress.through_snap),
-    ]
-    # What a run that did not come to its end has computed, and from which commit.
-    done: dict[SessionId, int] = {}
-    for file in rewards_at(lake.database, pin.snap, progress.version):
-        if file.lake_snap > progress.through_snap:
-            for session in _sessions_in(lake, [file]):
-                done[session] = max(done.get(session, -1), file.lake_snap)
-    changed = {
-        session
-        for snaps in changes
-        for session, snap in snaps.items()
-        if done.get(session, -1) < snap
-    }
-    query = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
-        reward_due.c.definition_version == progress.version, reward_due.c.due_at <= progress.run_at
-    )
-    with lake.database.read() as connection:
-        matured = {SessionId(*row) for row in connection.execute(query)} - changed
-    return _whole_chains(lake, changed, matured)
-
-
-def plan_backfill(lake: Lake, pin: Pin, version: str, only: SessionFilter) -> RunPlan:
-    """All sessions that this definition has never computed. Raises LakeDamaged."""
-    changes = _changed_sessions(lake, pin, -1, only)
-    computed = _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
-    return _whole_chains(lake, changes.keys() - computed)
-
-
-def plan_all(lake: Lake, pin: Pin, only: SessionFilter) -> RunPlan:
-    """All sessions: for rewards that also read something outside of the lake, which may have
-    changed. Raises LakeDamaged."""
-    return _whole_chains(lake, _changed_sessions(lake, pin, -1, only).keys())
-
-
-def _whole_chains(
-    lake: Lake, changed: Collection[SessionId], matured: Collection[SessionId] = ()
+def plan_run(
+    lake: Lake,
+    pin: Pin,
+    progress: Progress,
+    only: SessionFilter,
+    *,
+    backfill: bool = False,
+    everything: bool = False,
 ) -> RunPlan:
-    chains, places = chains_of(lake.database, {*changed, *matured})
+    """What changed after `progress.through_snap`, or is due, without what an interrupted run has
+    computed already. With `backfill` instead all sessions that the definition has never computed.
+    With `everything` all sessions, for rewards that also read something outside of the lake, which
+    may have changed. Raises LakeDamaged."""
+    matured: set[SessionId] = set()
+    if backfill or everything:
+        changed = set(_changed_sessions(lake, pin, -1, only))
+        if backfill:
+            changed -= _sessions_in(lake, rewards_at(lake.database, pin.snap, progress.version))
+    else:
+        done: dict[SessionId, int] = {}
+        for file in rewards_at(lake.database, pin.snap, progress.version):
+            if file.lake_snap > progress.through_snap:
+                for session in _sessions_in(lake, [file]):
+                    done[session] = max(done.get(session, -1), file.lake_snap)
+        changes = _changed_sessions(lake, pin, progress.through_snap, only)
+        added = consent_change.c.added_snap
+        consents = sa.select(consent_change.c.tenant, consent_change.c.session_id, added).where(
+            added > progress.through_snap, added <= pin.snap
+        )
+        due = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
+            reward_due.c.definition_version == progress.version,
+            reward_due.c.due_at <= progress.run_at,
+        )
+        with lake.database.read() as connection:
+            for tenant, session_id, snap in connection.execute(consents):
+                session = SessionId(tenant, session_id)
+                changes[session] = max(changes.get(session, -1), snap)
+            matured = {SessionId(*row) for row in connection.execute(due)}
+        changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
+        matured -= changed
+    chains, places = chains_of(lake.database, changed | matured)
     return RunPlan(chains, places, len(changed), len(matured))
 
 
@@ -202,14 +186,6 @@ def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> d
     if only.project is not None:
         changes = changes.filter(pc.equal(changes["project"], only.project))
     return dict(zip(_ids(changes), changes["changed_snap"].to_pylist(), strict=True))
-
-
-def _consent_changes(lake: Lake, pin: Pin, snap: int) -> dict[SessionId, int]:
-    added = consent_change.c.added_snap
-    query = sa.select(consent_change.c.tenant, consent_change.c.session_id, added)
-    with lake.database.read() as connection:
-        rows = connection.execute(query.where(added > snap, added <= pin.snap).order_by(added))
-        return {SessionId(tenant, session): changed for tenant, session, changed in rows}
 
 
 def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:

@@ -1,10 +1,10 @@
 """From one score per edit and horizon to the rows of a reward: of edits, then of their files and
 turns, then of sessions.
 
-A whole is the weighted mean of its parts. As long as any part is pending, so is the whole. Else it
-is scored over the parts that are; else it has the commonest state and reason of its parts. Where
-all scored parts weigh nothing, each counts the same. A turn is as heavy in its session as its
-edits together. A checkpoint is named where all edits of the target have the same.
+A whole is the weighted mean of its scored parts, or their plain mean where they weigh nothing. It
+is pending as long as any part is; without scored parts it has their commonest state and reason. A
+turn is as heavy in its session as its edits together. A checkpoint is named where all edits of
+the target have the same.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,6 @@ from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-#: (state, reason).
 StateReason = tuple[str, str | None]
 
 _INVALID = ("too_expensive", "nothing_written")
@@ -47,9 +46,7 @@ class EditScore(NamedTuple):
         return "invalid" if self.reason in _INVALID else "censored", self.reason
 
 
-#: The value of an edit as it was seen.
 Scorer = Callable[[TrackedEdit, Sighting], EditScore]
-#: How many characters an edit stands for.
 Sizer = Callable[[TrackedEdit], int]
 
 _scored: WeakKeyDictionary[Bucket, dict[tuple[str, EditParameters], pa.Table]]
@@ -70,18 +67,13 @@ def score_edits(
     return known[name, parameters]
 
 
-def ink_size(edit: TrackedEdit) -> int:
-    """Characters that the edit wrote, or took away where it only took away."""
-    return edit.ink_size
-
-
 def score_deletion(
     edit: TrackedEdit,
     sighting: Sighting,
     cost: CompareCost,
     value: Callable[[TrackedEdit, float, int], EditScore],
 ) -> EditScore:
-    """Of an edit that only took away: from how much others brought back, and the agent itself."""
+    """Scores an edit that only took away, by how much others and the agent itself brought back."""
     if sighting.home is None:
         return EditScore(None, "path_lost")
     try:
@@ -104,9 +96,10 @@ def _reward_rows(
     weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], value.shape[1], axis=1)
     state_reason = np.where(targets.look < 0, unanswered, answered)
     edits = TargetScores(value, state_reason, weight, targets.due_us)
-    files = wholes(edits, targets.files.of, len(targets.files.ids))
-    turns = wholes(edits, targets.turns.of, len(targets.turns.ids))
-    sessions = wholes(turns, targets.sessions.of, len(targets.sessions.ids))
+    _, of_files, of_turns, of_sessions = targets.groups
+    files = wholes(edits, of_files.of, len(of_files.ids))
+    turns = wholes(edits, of_turns.of, len(of_turns.ids))
+    sessions = wholes(turns, of_sessions.of, len(of_sessions.ids))
     value, state_reason, weight, due_us = (
         np.concatenate(columns).ravel()
         for columns in zip(edits, files, turns, sessions, strict=True)
@@ -123,11 +116,7 @@ def _reward_rows(
     return pa.Table.from_arrays([columns[each] for each in REWARD_ROWS.names], schema=REWARD_ROWS)
 
 
-# What there is to score
-
-
-@dataclass(frozen=True, eq=False)
-class TargetGroup:
+class TargetGroup(NamedTuple):
     """The targets of one kind. `of` says to which of them each part belongs."""
 
     kind: TargetKind
@@ -139,8 +128,6 @@ class TargetGroup:
 
 @dataclass(frozen=True, eq=False)
 class EditTargets:
-    """The edits of a bucket, their files, turns and sessions."""
-
     edits: list[TrackedEdit]
     #: What edits had become, each once.
     looks: list[tuple[TrackedEdit, Sighting]]
@@ -150,11 +137,9 @@ class EditTargets:
     unscored: list[StateReason]
     why: Numbers
     due_us: Numbers
-    files: TargetGroup
-    turns: TargetGroup
-    #: Of turns.
-    sessions: TargetGroup
-    #: The columns of rows that are the same for all rewards: edits, files, turns, sessions.
+    #: Edits, files, turns, and sessions, which are made of turns.
+    groups: list[TargetGroup]
+    #: The columns of rows that are the same for all rewards.
     columns: dict[str, pa.Array]
 
 
@@ -162,24 +147,24 @@ _targets: WeakKeyDictionary[Bucket, dict[TrailTerms, EditTargets]] = WeakKeyDict
 
 
 def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
-    """Worked out once for all rewards of edits."""
+    """They are worked out once for all rewards of edits."""
     known = _targets.setdefault(bucket, {})
     terms = parameters.terms()
     if terms not in known:
-        tracked = [
-            (trail.session_id, edit) for trail in bucket.trails(parameters) for edit in trail.edits
-        ]
-        edits = [edit for _, edit in tracked]
-        sessions = [session for session, _ in tracked]
+        trails = bucket.trails(parameters)
+        edits = [edit for trail in trails.values() for edit in trail]
+        sessions = [session for session, trail in trails.items() for _ in trail]
         checkpoints = [edit.checkpoint for edit in edits]
         ids = [edit.target_id for edit in edits]
-        each = TargetGroup("edit", sessions, ids, checkpoints, np.arange(len(edits)))
-        files = _grouped("file", sessions, [edit.path or "" for edit in edits], checkpoints)
-        turns = _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints)
-        whole = _grouped("session", turns.sessions, turns.sessions, turns.checkpoints)
-        columns = _columns([each, files, turns, whole], parameters.horizons_s)
+        groups = [
+            TargetGroup("edit", sessions, ids, checkpoints, np.arange(len(edits))),
+            _grouped("file", sessions, [edit.path or "" for edit in edits], checkpoints),
+            turns := _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints),
+            _grouped("session", turns.sessions, turns.sessions, turns.checkpoints),
+        ]
         looks = _looks(edits, len(parameters.horizons_s))
-        known[terms] = EditTargets(edits, *looks, files, turns, whole, columns)
+        columns = _columns(groups, parameters.horizons_s)
+        known[terms] = EditTargets(edits, *looks, groups, columns)
     return known[terms]
 
 
@@ -205,10 +190,7 @@ def _looks(
 
 
 def _grouped(
-    kind: TargetKind,
-    sessions: Sequence[str],
-    ids: Sequence[str],
-    checkpoints: Sequence[str | None],
+    kind: TargetKind, sessions: Sequence[str], ids: Sequence[str], checkpoints: Sequence[str | None]
 ) -> TargetGroup:
     numbers: dict[tuple[str, str], int] = {}
     of = [numbers.setdefault(key, len(numbers)) for key in zip(sessions, ids, strict=True)]
@@ -221,44 +203,40 @@ def _grouped(
 
 
 def _columns(groups: Sequence[TargetGroup], horizons_s: Sequence[int]) -> dict[str, pa.Array]:
-    def repeated(name: str, values: Iterable[object]) -> pa.Array:
-        array = pa.array(list(values), REWARD_ROWS.field(name).type)
-        return array.take(pa.array(np.repeat(np.arange(len(array)), len(horizons_s))))
-
-    count = sum(len(group.ids) for group in groups)
-    rows = {
+    values: dict[str, Iterable[object]] = {
         "session_id": (session for group in groups for session in group.sessions),
         "target_kind": (group.kind for group in groups for _ in group.ids),
         "target_id": (target for group in groups for target in group.ids),
         "checkpoint": (checkpoint for group in groups for checkpoint in group.checkpoints),
     }
-    columns = {name: repeated(name, values) for name, values in rows.items()}
+    count = sum(len(group.ids) for group in groups)
+    each_horizon = pa.array(np.repeat(np.arange(count), len(horizons_s)))
+    columns = {
+        name: pa.array(list(column), REWARD_ROWS.field(name).type).take(each_horizon)
+        for name, column in values.items()
+    }
     return columns | {"horizon_s": pa.array(np.tile(np.array(horizons_s, np.int32), count))}
-
-
-# Wholes, for all parts of a bucket at once
 
 
 class StateReasons(NamedTuple):
     """States with their reasons, by number. After the first two they are in their order, so that
     of two that are as common the first is taken."""
 
-    states: list[str]
-    reasons: list[str | None]
+    states: tuple[str, ...]
+    reasons: tuple[str | None, ...]
 
     @classmethod
-    def of(cls, state_reasons: Sequence[StateReason]) -> "StateReasons":
+    def of(cls, state_reasons: Iterable[StateReason]) -> "StateReasons":
         first: list[StateReason] = [("scored", None), ("pending", None)]
         rest = sorted(set(state_reasons).difference(first), key=str)
-        states, reasons = zip(*first, *rest, strict=True)
-        return cls(list(states), list(reasons))
+        return cls(*zip(*first, *rest, strict=True))
 
     def numbers(self) -> dict[StateReason, int]:
         return {key: at for at, key in enumerate(zip(self.states, self.reasons, strict=True))}
 
 
 class TargetScores(NamedTuple):
-    """A row a target, a column a horizon."""
+    """There is a row for each target and a column for each horizon."""
 
     #: NaN where there is none.
     value: Floats
@@ -289,9 +267,15 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
     latest = np.full(size, NOT_DUE)
     np.maximum.at(latest, place, due_us)
 
+    # The commonest of the states without a value.
+    numbers = int(state_reason.max(initial=PENDING)) + 1
+    counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
+    counts = counts.reshape(size, numbers)
+    counts[:, : PENDING + 1] = 0
+
     waits = np.bincount(place, state_reason == PENDING, size) > 0
     is_scored = (scored_parts > 0) & ~waits
-    other = np.where(waits, PENDING, _commonest(place, state_reason, size))
+    other = np.where(waits, PENDING, counts.argmax(axis=1))
     combined = (
         np.where(is_scored, np.where(scored_weight != 0, mean, plain), np.nan),
         np.where(is_scored, SCORED, other),
@@ -307,13 +291,3 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
         for part, whole in zip((value, state_reason, weight, due_us), combined, strict=True)
     ]
     return TargetScores(*columns)
-
-
-def _commonest(place: Numbers, state_reason: Numbers, size: int) -> Numbers:
-    """Of the states without a value."""
-    numbers = int(state_reason.max(initial=PENDING)) + 1
-    counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
-    counts = counts.reshape(size, numbers)
-    counts[:, : PENDING + 1] = 0
-    commonest: Numbers = counts.argmax(axis=1)
-    return commonest

@@ -1,20 +1,16 @@
-"""What a Git repository says about the edits of a bucket, with nothing installed anywhere.
+"""The commits of a Git repository as later states of the edits of a bucket.
 
-The commits of a branch are later states of the files that were edited. Each becomes a
-`vcs_commit` event of the session with the files that it changed, so that all rewards read it as
-they read commits that somebody sent. The committer's time is the moment: that is when the branch
-had the text. A commit is never earlier than its parents, whatever its clock said.
+Each commit becomes a `vcs_commit` event of the session at the committer's time, but never before
+its parents', so that all rewards read it as they read commits that somebody sent.
 
-An edit's path is absolute, relative to the repository, or relative to something else: it is the
-repository's path that it ends with, the longest one, or the only one that ends with it. Where two
-paths of a session would be the same file, only the one that is spelled like the repository's is.
-Renames are those that Git detects (`-M`).
+An edit's path is the repository's path that it ends with, the longest one, or the only one that
+ends with it. Where two paths of a session would be the same file, only the one that is spelled
+like the repository's is. Renames are those that Git detects (`-M`).
 
-Between two commits the branch stands still, but the working copy does not. With `horizons_s`, the
-branch also answers at each edit's horizons, as of `as_of_us`, wherever the latest thing known about
-the file is a commit: nothing is said about an edit that no commit has followed yet. What was never
-committed is not seen, and a commit that leaves the edit out on purpose looks like one that took it
-back.
+With `horizons_s`, the branch also answers at each edit's horizons, as of `as_of_us`, wherever the
+latest thing known about the file is a commit: between two commits the branch stands still, but
+the working copy does not. A commit that leaves the edit out on purpose looks like one that took
+it back.
 """
 
 import os
@@ -131,7 +127,11 @@ def history_events(
     for number, (session, ts_us, commit, files) in enumerate(events, start=_SEQ_FIRST):
         known = [file for file in files if file.blob is None or file.blob in texts]
         if known:
-            entries = [_file_entry(file, texts) for file in known]
+            entries: list[dict[str, object]] = []
+            for path, blob, renamed_from in known:
+                entry = {"deleted": True} if blob is None else {"text": texts[blob]}
+                renamed = {"renamed_from": renamed_from} if blob and renamed_from else {}
+                entries.append({"path": path, **entry, **renamed})
             payload = {"commit": commit, "branch": repository.branch, "files": entries}
             rows.append(
                 {
@@ -146,23 +146,12 @@ def history_events(
     return pa.Table.from_pylist(rows, schema=_EVENTS)
 
 
-def _file_entry(file: ChangedFile, texts: Mapping[str, str]) -> dict[str, object]:
-    if file.blob is None:
-        return {"path": file.path, "deleted": True}
-    renamed = {} if file.renamed_from is None else {"renamed_from": file.renamed_from}
-    return {"path": file.path, "text": texts[file.blob], **renamed}
-
-
-# Following files
-
-#: What the branch says to a session at a moment: session, moment, commit, files.
+#: The branch shows a session some files: session, moment, commit, files.
 _CommitEvent = tuple[str, int, str, tuple[ChangedFile, ...]]
 
 
 @dataclass(eq=False)
 class _FollowedFiles:
-    """The edited files of one session, through the commits."""
-
     #: The session's path → the repository's.
     matched: Mapping[str, str]
     #: The repository's path now → the session's.
@@ -229,7 +218,7 @@ def _commit_events(
 
 
 def _new_name(name: str, old: str, new: str) -> str:
-    """What the session would call the new path, by how it called the old one."""
+    """The session's name of the new path follows from its name of the old one."""
     plain = _plain(name)
     if plain.endswith(old):
         return plain[: len(plain) - len(old)] + new
@@ -280,14 +269,25 @@ def _path_matcher(
     return match
 
 
-# Running git
-
-
 def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[str]]:
-    """The commits from a moment on, parents first, and the files that there were before them."""
-    later = [commit for commit in _walk(repository) if commit.ts_us >= since_us]
+    """The commits from a moment on, parents first, and the files that there were before them. No
+    commit is earlier than its parents."""
+    along = ["--first-parent"] if repository.first_parent else []
+    listed = _git(
+        repository, "rev-list", "--topo-order", "--reverse", "--parents", "--timestamp", *along,
+        "--end-of-options", repository.branch, "--",
+    )  # fmt: skip
+    moments: dict[str, int] = {}
+    later = []
+    for line in listed.decode().splitlines():
+        seconds, name, *parents = line.split()
+        moment = max([int(seconds) * SECOND, *(moments.get(parent, 0) for parent in parents)])
+        moments[name] = moment
+        if moment >= since_us:
+            later.append(Commit(name, parents[0] if parents else None, moment))
     if not later:
         return [], []
+    later.sort(key=lambda commit: commit.ts_us)
     # Each beside its first parent, so that a merge is the change of the branch.
     pairs = "".join(f"{commit.name} {commit.parent or ''}".strip() + "\n" for commit in later)
     raw = _git(
@@ -303,26 +303,8 @@ def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[
     return with_files, before
 
 
-def _walk(repository: Repository) -> list[Commit]:
-    """All commits of the branch, parents first. None is earlier than its parents."""
-    along = ["--first-parent"] if repository.first_parent else []
-    listed = _git(
-        repository, "rev-list", "--topo-order", "--reverse", "--parents", "--timestamp", *along,
-        "--end-of-options", repository.branch, "--",
-    )  # fmt: skip
-    moments: dict[str, int] = {}
-    commits = []
-    for line in listed.decode().splitlines():
-        seconds, name, *parents = line.split()
-        moment = max([int(seconds) * SECOND, *(moments.get(parent, 0) for parent in parents)])
-        moments[name] = moment
-        commits.append(Commit(name, parents[0] if parents else None, moment))
-    commits.sort(key=lambda commit: commit.ts_us)
-    return commits
-
-
 def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
-    """What `git diff-tree -z --stdin` said, by commit."""
+    """Reads the output of `git diff-tree -z --stdin`, by commit."""
     by_commit: dict[str, list[ChangedFile]] = {}
     fields = iter(raw.split(b"\0"))
     changed: list[ChangedFile] = []
@@ -346,7 +328,7 @@ def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
 
 
 def _texts(repository: Repository, blobs: Iterable[str | None]) -> dict[str, str]:
-    """By blob; without what is no text."""
+    """They are by blob, without what is no text."""
     names = sorted(blob for blob in set(blobs) if blob)
     if not names:
         return {}
@@ -370,7 +352,7 @@ def _texts(repository: Repository, blobs: Iterable[str | None]) -> dict[str, str
 
 
 def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
-    """What git printed. Raises InvalidInput with what it said instead."""
+    """Returns the output. Raises InvalidInput with the message of git."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     what = f"the repository {repository.directory}"
     try:
@@ -396,7 +378,7 @@ def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def _rows(table: pa.Table) -> list[tuple[str, int, str]]:
-    """Session, moment in microseconds, path; without rows that name no path."""
+    """Session, moment in microseconds and path, without rows that name no path."""
     if not table.num_rows:
         return []
     columns = (table["session_id"], table["ts"].cast(pa.int64()), table["path"])

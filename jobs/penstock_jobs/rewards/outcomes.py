@@ -1,36 +1,35 @@
 """How each session of a bucket ends: scored, negative by rule, censored or excluded, or not yet.
 
 Leaving a session out is a reward decision too: a model was seen to break its tool calls where it
-expected to fail, because such sessions were dropped. So every session of a bucket has exactly one
-outcome, with a reason. RULES are asked in their order, and the first that holds decides; where
-none does, the outcome is the standing of the session's reward.
-
-A rule that more events could still change does not decide while the session is open: the session
-is `pending`, `still_open`. Events after the bucket's `as_of_us` are not looked at.
+expected to fail, because such sessions were dropped. So every session has exactly one outcome,
+with a reason. The first of RULES that holds decides; where none does, the outcome is the standing
+of the session's reward. While a session is open it is `pending`, `still_open`, if more events
+could change what a rule says. Events after the bucket's `as_of_us` are not looked at.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters
+from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters, query_rows
 from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.texts.trail import SECOND
 
 Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
-#: When something happened: ts in microseconds, then seq.
-Moment = tuple[int, int]
-_BEFORE_ALL: Moment = (-1, -1)
-
 STILL_OPEN = "still_open"
-_BY_AGENT = ("model_calls", "tool_calls", "edits")
 #: An edit that is censored or invalid for these reasons is known not to be there.
 _NOT_THERE = ("self_rework", "nothing_written")
+_HAPPENED = pa.schema(
+    [
+        ("session_id", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64()),
+        ("view", pa.string()), ("consent", pa.string()), ("checkpoint", pa.string()),
+        ("error_class", pa.string()), ("type", pa.string()), ("payload", pa.string()),
+    ]
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,21 +42,19 @@ class Outcome:
     reason: str | None = None
     value: float | None = None
     checkpoint: str | None = None
-    #: Of a pending one: by when it is pending no more, without any new event.
+    #: A pending one is decided by then, even without a new event.
     due_us: int | None = None
-    #: Of a scored one: which rewards it was scored without.
+    #: A scored one was scored without these rewards.
     without: str | None = None
 
 
 @dataclass(frozen=True)
 class OutcomeLimits:
-    """What the rules go by."""
-
     #: A session without an end is over when nothing was heard of it for this time, in seconds.
     quiet_s: float = 3600.0
     #: An edit is kept when more of it than this share is still there.
     kept_min: float = 0.05
-    #: What a negative by rule is worth, unless its rewards say that it is worth even less.
+    #: The value of a negative by rule, unless its rewards make it even less.
     negative_value: float = -1.0
     #: By which horizons it is measured whether an edit was kept. Those of the definition: then
     #: the texts are compared only once.
@@ -66,20 +63,15 @@ class OutcomeLimits:
 
 @dataclass(frozen=True)
 class RuleFacts:
-    """What the rules know of a session."""
-
     consent: str
     over: bool
     acted: bool
-    #: Whether each tool call was invalid, in order.
     calls: tuple[bool, ...]
     edited_after_last_call: bool
     #: The user stopped it after their last message.
     stopped: bool
     #: An edit is there still, or nobody knows that it is not.
     may_be_kept: bool
-    #: When it will be over if nothing more is heard of it.
-    quiet_at_us: int | None = None
 
 
 def no_train(facts: RuleFacts) -> bool:
@@ -134,26 +126,39 @@ def outcomes(
     session; a session without a standing is censored. One consent of `no_train`, there or in the
     rows of the bucket, is enough."""
     limits = limits or OutcomeLimits()
-    tables = {name: _until(getattr(bucket, name), bucket.as_of_us) for name in TABLES}
-    checkpoints = _checkpoints(tables)
+    rows = _session_facts(bucket)
+    kept: set[str] = set()
+    if any(row["stopped"] and row["edited"] for row in rows):
+        kept = _may_be_kept(bucket, limits)
     decided = []
-    for session, facts in sorted(_facts(bucket, tables, consents, limits).items()):
+    for row in rows:
+        session, last_us = row["session_id"], row["last_us"]
+        consent = "no_train" if row["refused"] else consents.get(session, "unknown")
+        quiet_at_us = None if last_us is None else last_us + round(limits.quiet_s * SECOND)
+        facts = RuleFacts(
+            consent=consent,
+            over=row["ended"] or (quiet_at_us is not None and quiet_at_us <= bucket.as_of_us),
+            acted=row["acted"],
+            calls=tuple(row["calls"]),
+            edited_after_last_call=row["edited_after_last_call"],
+            stopped=row["stopped"],
+            may_be_kept=session in kept,
+        )
         standing = standings.get(session, UNKNOWN)
         kind, reason, value = decide(facts, standing, limits.negative_value)
         due_us = without = None
         if kind == "pending":
-            due_us = facts.quiet_at_us if reason == STILL_OPEN else standing.due_us
+            due_us = quiet_at_us if reason == STILL_OPEN else standing.due_us
         elif kind == "scored":
             reason, without = None, reason
-        checkpoint = checkpoints.get(session)
-        decided.append(Outcome(session, kind, reason, value, checkpoint, due_us, without))
+        decided.append(Outcome(session, kind, reason, value, row["checkpoint"], due_us, without))
     return decided
 
 
 def decide(
     facts: RuleFacts, standing: Standing, negative_value: float = -1.0
 ) -> tuple[Kind, str | None, float | None]:
-    """The kind, the reason and the value."""
+    """Returns the kind, the reason and the value."""
     for rule in RULES:
         if not rule.holds(facts):
             continue
@@ -168,44 +173,16 @@ def decide(
     return standing.state, standing.reason, standing.value
 
 
-def _facts(
-    bucket: Bucket,
-    tables: Mapping[str, pa.Table],
-    consents: Mapping[str, str],
-    limits: OutcomeLimits,
-) -> dict[str, RuleFacts]:
-    latest = {name: _latest(_moments(table)) for name, table in tables.items()}
-    messages, edits = latest["user_messages"], latest["edits"]
-    acted = {session for name in _BY_AGENT for session in latest[name]}
-    ends, stops = _ends_and_stops(tables["events"])
-    calls = _calls(tables["tool_calls"])
-    whole_tables = [getattr(bucket, name) for name in TABLES]
-    # Also after `as_of_us`: consent does not wait.
-    refused = {session for session, consent in consents.items() if consent == "no_train"}
-    for table in whole_tables:
-        if table.num_rows and "consent" in table.column_names:
-            refused.update(_sessions(table.filter(pc.equal(table["consent"], "no_train"))))
-    stopped = {session for session, at in stops.items() if at > messages.get(session, _BEFORE_ALL)}
-    kept = _may_be_kept(bucket, limits) if stopped & edits.keys() else set()
-    facts = {}
-    for session in {session for table in whole_tables for session in _sessions(table)}:
-        moments = [of_table[session][0] for of_table in latest.values() if session in of_table]
-        quiet_at_us = max(moments) + round(limits.quiet_s * SECOND) if moments else None
-        quiet = quiet_at_us is not None and quiet_at_us <= bucket.as_of_us
-        ended = ends.get(session, _BEFORE_ALL) > messages.get(session, _BEFORE_ALL)
-        own_calls = calls.get(session, [])
-        last_call = own_calls[-1][0] if own_calls else _BEFORE_ALL
-        facts[session] = RuleFacts(
-            consent="no_train" if session in refused else consents.get(session, "unknown"),
-            over=ended or quiet,
-            acted=session in acted,
-            calls=tuple(invalid for _, invalid in own_calls),
-            edited_after_last_call=edits.get(session, _BEFORE_ALL) > last_call,
-            stopped=session in stopped,
-            may_be_kept=session in kept,
-            quiet_at_us=quiet_at_us,
-        )
-    return facts
+def _session_facts(bucket: Bucket) -> list[dict[str, Any]]:
+    tables = [_HAPPENED.empty_table()]
+    for name in TABLES:
+        table: pa.Table = getattr(bucket, name)
+        if table.num_rows:
+            columns = set(_HAPPENED.names) & set(table.column_names) - {"view"}
+            table = table.select(sorted(columns))
+            tables.append(table.append_column("view", pa.repeat(name, table.num_rows)))
+    happened = pa.concat_tables(tables, promote_options="default")
+    return query_rows("session_facts.sql", {"happened": happened}, as_of_us=bucket.as_of_us)
 
 
 def _may_be_kept(bucket: Bucket, limits: OutcomeLimits) -> set[str]:
@@ -226,72 +203,3 @@ def _may_be_kept(bucket: Bucket, limits: OutcomeLimits) -> set[str]:
         if kept:
             sessions.add(session)
     return sessions
-
-
-def _calls(tool_calls: pa.Table) -> dict[str, list[tuple[Moment, bool]]]:
-    """Each session's, in order, and whether each was invalid."""
-    calls: dict[str, list[tuple[Moment, bool]]] = {}
-    if tool_calls.num_rows:
-        classes = tool_calls["error_class"].to_pylist()
-        for (session, at), error_class in zip(_moments(tool_calls), classes, strict=True):
-            calls.setdefault(session, []).append((at, error_class == "invalid_arguments"))
-    return {session: sorted(own) for session, own in calls.items()}
-
-
-def _ends_and_stops(events: pa.Table) -> tuple[dict[str, Moment], dict[str, Moment]]:
-    """When each session ended, and when the user stopped it."""
-    if not events.num_rows:
-        return {}, {}
-    events = events.filter(pc.is_in(events["type"], pa.array(["session_end", "interrupt"])))
-    ends, stops = [], []
-    columns = (_moments(events), events["type"].to_pylist(), events["payload"].to_pylist())
-    for moment, kind, payload in zip(*columns, strict=True):
-        if kind == "session_end":
-            ends.append(moment)
-        if kind == "interrupt" or _reason_of(payload) == "user_stop":
-            stops.append(moment)
-    return _latest(ends), _latest(stops)
-
-
-def _reason_of(payload: str) -> object:
-    try:
-        return msgspec.json.decode(payload).get("reason")
-    except (msgspec.DecodeError, AttributeError):
-        return None
-
-
-def _checkpoints(tables: Mapping[str, pa.Table]) -> dict[str, str]:
-    """Of the sessions in which the agent acted by one checkpoint alone."""
-    names: dict[str, set[str]] = {}
-    for table in (tables[name] for name in _BY_AGENT):
-        if table.num_rows:
-            for row in table.group_by(["session_id", "checkpoint"]).aggregate([]).to_pylist():
-                if row["checkpoint"] is not None:
-                    names.setdefault(row["session_id"], set()).add(row["checkpoint"])
-    return {session: min(own) for session, own in names.items() if len(own) == 1}
-
-
-def _until(table: pa.Table, as_of_us: int) -> pa.Table:
-    if not table.num_rows:
-        return table
-    return table.filter(pc.less_equal(table["ts"].cast(pa.int64()), as_of_us))
-
-
-def _latest(moments: Iterable[tuple[str, Moment]]) -> dict[str, Moment]:
-    latest: dict[str, Moment] = {}
-    for session, at in moments:
-        if at > latest.get(session, _BEFORE_ALL):
-            latest[session] = at
-    return latest
-
-
-def _moments(table: pa.Table) -> Iterator[tuple[str, Moment]]:
-    if table.num_rows:
-        times = table["ts"].cast(pa.int64()).to_pylist()
-        columns = (table["session_id"].to_pylist(), times, table["seq"].to_pylist())
-        for session, ts, seq in zip(*columns, strict=True):
-            yield session, (ts, seq or 0)
-
-
-def _sessions(table: pa.Table) -> list[str]:
-    return table["session_id"].unique().to_pylist() if table.num_rows else []

@@ -1,14 +1,12 @@
 """How often the sessions of a checkpoint end in which way, and an alarm when a rate moves.
 
-A session is the unit: its turns and calls resemble each other, so counting them as if they were
-independent would find moves where there are none. A rate of turns or calls is the mean of the
-sessions' own rates, over the sessions that have any; `hits` and `of` are the plain sums beside it.
+A session is the unit, since its turns and calls resemble each other: a rate of turns or calls is
+the mean of the sessions' own rates, over the sessions that have any.
 
-The alarm compares two checkpoints by Welch's test on the sessions' rates. A 0 and a 1 are added to
-either side for its variance (Agresti and Caffo's correction, also for rates between 0 and 1), and
-the standard error is no less than that of all sessions taken together: a few sessions that happen
-to be alike make nothing certain. The p-values of all watched rates are corrected together by
-Holm's method: `alpha` bounds how often any rate is called moved when none has.
+The alarm compares two checkpoints by Welch's test. A 0 and a 1 are added to either side for its
+variance (Agresti and Caffo's correction), and the standard error is no less than that of all
+sessions taken together: a few sessions that happen to be alike make nothing certain. Holm's method
+corrects the p-values: `alpha` bounds how often any rate is called moved when none has.
 """
 
 from collections import Counter, defaultdict
@@ -58,7 +56,7 @@ class Share(NamedTuple):
 
 
 def _ended(kind: Kind) -> Callable[[Tally], Share]:
-    """Among the sessions that have ended: how many are pending only says how old they are."""
+    """Pending sessions do not count: how many there are only says how old they are."""
     return lambda tally: Share(int(tally.outcome == kind), int(tally.outcome != "pending"))
 
 
@@ -82,6 +80,12 @@ class Rate:
     of: int
     values: Values
 
+    @classmethod
+    def of_sessions(cls, shares: Iterable[Share]) -> "Rate":
+        known = [(hits, of) for hits, of in shares if of]
+        values = np.array([hits / of for hits, of in known], np.float64)
+        return cls(sum(hits for hits, _ in known), sum(of for _, of in known), values)
+
     @property
     def value(self) -> float | None:
         return float(self.values.mean()) if self.values.size else None
@@ -89,7 +93,7 @@ class Rate:
 
 @dataclass(frozen=True, eq=False)
 class CheckpointRates:
-    """The checkpoint None stands for sessions that had several or named none."""
+    """The checkpoint is None for sessions that had several or named none."""
 
     checkpoint: str | None
     sessions: int
@@ -99,8 +103,6 @@ class CheckpointRates:
 
 @dataclass(frozen=True)
 class Watch:
-    """When a rate counts as moved."""
-
     #: How often anything may be called moved when nothing has.
     alpha: float = 0.01
     #: Smaller differences are no alarm, however certain.
@@ -175,7 +177,7 @@ def read_rates(
 
 
 def compare_definitions(lake: Lake, before: str, after: str, tenant: str) -> list[Row]:
-    """A row a reward and horizon, over the sessions that both versions have computed."""
+    """There is a row for each reward and horizon, over the sessions that both versions have."""
     return _query(lake, "compare.sql", "rewards", {"before": before, "after": after}, tenant)
 
 
@@ -189,7 +191,6 @@ def _query(
 
 
 def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRates]:
-    """By checkpoint; every tally is in one."""
     by_checkpoint: defaultdict[str | None, list[Tally]] = defaultdict(list)
     for tally in sessions:
         by_checkpoint[tally.checkpoint].append(tally)
@@ -198,19 +199,10 @@ def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRa
             checkpoint,
             sessions=len(own),
             outcomes=Counter((tally.outcome, tally.reason) for tally in own),
-            rates={name: _rate(map(share, own)) for name, share in RATES.items()},
+            rates={name: Rate.of_sessions(map(share, own)) for name, share in RATES.items()},
         )
         for checkpoint, own in by_checkpoint.items()
     }
-
-
-def _rate(shares: Iterable[Share]) -> Rate:
-    known = [(hits, of) for hits, of in shares if of]
-    values = np.array([hits / of for hits, of in known], np.float64)
-    return Rate(sum(hits for hits, _ in known), sum(of for _, of in known), values)
-
-
-# The test
 
 
 def rate_changes(
@@ -240,7 +232,7 @@ def rate_changes(
 
 
 class MeanDifference(NamedTuple):
-    """Of two means, after − before."""
+    """The difference is after − before."""
 
     value: float
     interval: tuple[float, float]
@@ -248,7 +240,7 @@ class MeanDifference(NamedTuple):
 
 
 def welch(before: Values, after: Values, alpha: float) -> MeanDifference:
-    """Two-sided, of values from 0 to 1 with at least one on either side."""
+    """The test is two-sided. Values lie between 0 and 1; either side has at least one."""
     difference = float(after.mean() - before.mean())
     padded = [np.append(values, (0.0, 1.0)) for values in (before, after)]
     parts = [float(values.var(ddof=1)) / values.size for values in padded]
@@ -265,7 +257,7 @@ def welch(before: Values, after: Values, alpha: float) -> MeanDifference:
 
 
 def holm(p_values: Mapping[str, float], count: int) -> dict[str, float]:
-    """Corrected for `count` tests, also those that are not in `p_values`."""
+    """The correction is for `count` tests, also for those that are not in `p_values`."""
     corrected: dict[str, float] = {}
     least = 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):

@@ -1,4 +1,4 @@
-"""What runs, sessions, checkpoints and judges came to, as a person reads it in a terminal."""
+"""The results of runs, sessions, checkpoints and judges, as a person reads them in a terminal."""
 
 import sys
 from collections import Counter, defaultdict
@@ -30,12 +30,7 @@ _LINE_CHARS_MAX = 100
 Row = dict[str, Any]
 
 
-# A run
-
-
 def report_document(report: RewardRunReport) -> dict[str, Any]:
-    """For programs: every count."""
-
     def counts(items: Iterable[tuple[RowKind | OutcomeKind, int]]) -> list[Row]:
         ordered = sorted(items, key=lambda item: tuple(map(str, item[0])))
         return [{**kind._asdict(), "count": count} for kind, count in ordered]
@@ -54,7 +49,6 @@ def report_document(report: RewardRunReport) -> dict[str, Any]:
 
 
 def show_report(report: RewardRunReport) -> None:
-    """How much is scored, pending, censored, invalid, and why."""
     say(
         f"{report.definition} ({report.version}): {report.sessions} sessions,"
         f" {report.changed} changed and {report.matured} matured, {report.events} events"
@@ -100,9 +94,6 @@ def _reasons(counts: Counter[str | None]) -> str:
     return ", ".join(shown)
 
 
-# Checkpoints
-
-
 def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
     columns = ["checkpoint", "sessions", *(checkpoints[0].rates if checkpoints else ())]
     named = [(each.checkpoint or "(several, or none)", each) for each in checkpoints]
@@ -139,13 +130,10 @@ def short(value: object) -> object:
     return f"{value:.3f}" if isinstance(value, float) else value
 
 
-# A session
-
-
 def compute(
     bucket: Bucket, definition: Definition | None, places: Mapping[str, ChainMember] | None = None
 ) -> pa.Table:
-    """By a definition its rewards, and what it makes of them; without one all rewards that need no
+    """The rewards of a definition and its sum; without a definition all rewards that need no
     settings, with their defaults. Raises InvalidInput, JudgeUnfit."""
     if definition is None:
         free = [reward for reward in all_rewards().values() if reward.check is None]
@@ -154,12 +142,18 @@ def compute(
 
 
 def show_session(session: str, bucket: Bucket, rows: Sequence[Row]) -> None:
-    """Each edit's text and what became of it, then the turns and the whole."""
     edits = by_session(bucket.edits, "edit_id", "event_id", "path", "before", "after")
     texts = dict(named(edits.get(session, ())))
     for edit in _targets(rows, "edit"):
         if edit in texts:
-            _show_text(edit, texts[edit])
+            row = texts[edit]
+            _say(f"edit {edit}: {row['path']}")
+            before, after = (row["before"] or "").splitlines(), (row["after"] or "").splitlines()
+            lines = list(unified_diff(before, after, lineterm="", n=1))[2:]
+            for line in lines[:_DIFF_LINES_MAX]:
+                _say("  " + line[:_LINE_CHARS_MAX])
+            if len(lines) > _DIFF_LINES_MAX:
+                _say(f"  … {len(lines) - _DIFF_LINES_MAX} lines more")
         _show_rewards([row for row in rows if row["target_id"] == edit], "edit")
     for turn in _targets(rows, "turn"):
         _say(f"turn {turn}")
@@ -172,18 +166,8 @@ def _targets(rows: Iterable[Row], kind: str) -> list[str]:
     return list(dict.fromkeys(row["target_id"] for row in rows if row["target_kind"] == kind))
 
 
-def _show_text(edit: str, row: Row) -> None:
-    _say(f"edit {edit}: {row['path']}")
-    before, after = row["before"] or "", row["after"] or ""
-    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
-    for line in lines[:_DIFF_LINES_MAX]:
-        _say("  " + line[:_LINE_CHARS_MAX])
-    if len(lines) > _DIFF_LINES_MAX:
-        _say(f"  … {len(lines) - _DIFF_LINES_MAX} lines more")
-
-
 def _show_rewards(rows: Iterable[Row], kind: str) -> None:
-    """A line a reward, a column a horizon."""
+    """There is a line for each reward and a column for each horizon."""
     rows = [row for row in rows if row["target_kind"] == kind]
     horizons = sorted({row["horizon_s"] for row in rows if row["horizon_s"] is not None})
     columns = ["reward", *map(_duration, horizons), "without horizon"]
@@ -209,11 +193,8 @@ def _duration(seconds: int) -> str:
 
 
 def _say(text: str) -> None:
-    """A line without what moves a terminal's cursor: ids and paths are as producers sent them."""
+    """Control characters are left out: ids and paths are as producers sent them."""
     sys.stdout.write("".join(char if char.isprintable() else " " for char in text) + "\n")
-
-
-# A judge
 
 
 def show_evaluation(name: str, evaluation: Evaluation) -> None:

@@ -73,7 +73,7 @@ class Reward:
 
 @cache
 def all_rewards() -> dict[str, Reward]:
-    """By name. Raises InvalidInput where two have one name."""
+    """The key is the name. Raises InvalidInput where two have one name."""
     package = importlib.import_module(_MEASURES)
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     modules = [importlib.import_module(f"{_MEASURES}.{name}") for name in names]

@@ -30,7 +30,6 @@ from penstock_jobs.rewards.tables import reward_file
 
 REWARDS, MERGE_REWARDS = "rewards", "merge_rewards"
 _ROW_GROUP_ROWS = 100_000
-#: Rows of a merged file.
 _FILE_ROWS_MAX = 1_000_000
 _OUTCOME_ORDER = ["tenant", "session_id", "computed_at"]
 _REWARD_ORDER = [*_OUTCOME_ORDER, "target_kind", "target_id", "name", "horizon_s"]
@@ -55,7 +54,7 @@ class RewardFile:
 def write_rewards(
     lake: Lake, version: str, lake_snap: int, *, rewards: pa.Table, outcomes: pa.Table
 ) -> RewardFile:
-    """Both files, sorted; no query sees them before `add_rewards`."""
+    """Writes both files, sorted; no query sees them before `add_rewards`."""
     name = f"rewards/{version}/{uuid.uuid4().hex[:16]}.parquet"
     announce_file(lake.database, name, NO_PARTITION, owner=uuid.uuid4().hex)
     written = _write(lake.store, name, rewards.cast(REWARD_FILE_ROWS), _REWARD_ORDER)
@@ -114,16 +113,13 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
 
 
 def rewards_at(database: Database, snap: int, version: str | None = None) -> list[RewardFile]:
-    """The files that a reader at `snap` sees, of one definition or of all."""
+    """A reader at `snap` sees these files, of one definition or of all."""
     columns = [reward_file.c[name] for name in RewardFile.__dataclass_fields__]
     query = sa.select(*columns).where(visible_at(snap, reward_file)).order_by(reward_file.c.id)
     if version is not None:
         query = query.where(reward_file.c.definition_version == version)
     with database.read() as connection:
         return [RewardFile(*row) for row in connection.execute(query)]
-
-
-# Merging small files
 
 
 def merge_small(lake: Lake, version: str) -> None:

@@ -32,11 +32,7 @@ REWARD_ROWS = pa.schema(
     ]
 )
 _DUE_AT = pa.field("due_at", _TIME)
-_COMPUTED = [
-    _needed("definition"),
-    _needed("definition_version"),
-    _needed("computed_at", _TIME),
-]
+_COMPUTED = [_needed("definition"), _needed("definition_version"), _needed("computed_at", _TIME)]
 REWARD_FILE_ROWS = pa.schema(
     [
         _needed("tenant"),
@@ -87,7 +83,7 @@ class RewardRows:
         due_us: int | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Without a state it is scored, or censored for a reason."""
+        """Without a state the row is scored, or censored for a reason."""
         state = state or ("censored" if value is None else "scored")
         self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
 

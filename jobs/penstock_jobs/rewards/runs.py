@@ -31,8 +31,6 @@ from penstock_jobs.rewards.due_sessions import (
     SessionFilter,
     begin_run,
     finish_run,
-    plan_all,
-    plan_backfill,
     plan_run,
     put_due,
 )
@@ -48,8 +46,6 @@ from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a run is to do."""
-
     definition: Definition
     sessions: SessionFilter = field(default_factory=SessionFilter)
     #: Sessions that the definition has never computed, instead of those that changed or matured.
@@ -59,7 +55,7 @@ class RunRequest:
 
 
 class RowKind(NamedTuple):
-    """Rows of a reward that are counted together."""
+    """Rows of one kind are counted together."""
 
     name: str
     target_kind: str
@@ -68,7 +64,7 @@ class RowKind(NamedTuple):
 
 
 class OutcomeKind(NamedTuple):
-    """Sessions that are counted together."""
+    """Sessions of one kind are counted together."""
 
     outcome: str
     reason: str | None
@@ -76,8 +72,6 @@ class OutcomeKind(NamedTuple):
 
 @dataclass
 class RewardRunReport:
-    """What a run did."""
-
     definition: str
     version: str
     as_of_us: int
@@ -112,22 +106,26 @@ def run(
     bucket_bytes = reward_bucket_bytes(lake.settings)
     with pinned(lake.database, None, renewed=True) as pin:
         progress = begin_run(lake.database, definition, clock_us)
-        if request.backfill:
-            plan = plan_backfill(lake, pin, progress.version, request.sessions)
-        elif request.repository is not None:
-            plan = plan_all(lake, pin, request.sessions)
-        else:
-            plan = plan_run(lake, pin, progress, request.sessions)
+        plan = plan_run(
+            lake,
+            pin,
+            progress,
+            request.sessions,
+            backfill=request.backfill,
+            everything=request.repository is not None,
+        )
+        sessions = sum(map(len, plan.chains))
         report = RewardRunReport(
-            definition.name,
-            definition.version,
-            progress.run_at,
-            plan.sessions,
-            plan.changed,
-            plan.matured,
+            progress.name, progress.version, progress.run_at, sessions, plan.changed, plan.matured
         )
         tasks = (
-            BucketTask(lake.settings, progress, bucket, plan.places_of(bucket), request.repository)
+            BucketTask(
+                lake.settings,
+                progress,
+                bucket,
+                {each: plan.places[each] for each in bucket.sessions or () if each in plan.places},
+                request.repository,
+            )
             for bucket in plan_sessions(lake, pin, plan.chains, bucket_bytes)
         )
         done = 0
@@ -139,7 +137,7 @@ def run(
             report.rows += result.rows
             report.outcomes += result.outcomes
             done += len(task.bucket.sessions or ())
-            follow(done, plan.sessions)
+            follow(done, sessions)
         if not request.backfill:
             finish_run(lake.database, definition.version, pin.snap)
     merge_small(lake, definition.version)
@@ -147,7 +145,7 @@ def run(
 
 
 def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
-    """One transaction. Raises FileLost."""
+    """It is one transaction. Raises FileLost."""
     with lake.database.write() as connection:
         put_due(connection, task.progress, task.bucket.sessions or (), result.due_us)
         if result.file is not None:
@@ -165,15 +163,12 @@ def _with_repository(request: RunRequest) -> Definition:
     return replace(definition, name=f"{definition.name}+git", version=version)
 
 
-# On a worker
-
-
 @dataclass(frozen=True)
 class BucketTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     progress: Progress = field(repr=False)
     bucket: Bucket
-    #: Of sessions that are in a chain with others.
+    #: The places of sessions that are in a chain with others.
     places: Mapping[SessionId, ChainMember] = field(repr=False)
     repository: Repository | None = None
 
@@ -244,9 +239,7 @@ def _score_tenant(
         of_edits = [each for each in parameters if isinstance(each, EditParameters)]
         horizons_s = sorted({horizon for each in of_edits for horizon in each.horizons_s})
         bucket = with_history(bucket, task.repository, horizons_s=horizons_s)
-    consents = {
-        known.session_id: known.consent for known in task.bucket.consents if known.tenant == tenant
-    }
+    consents = {id_: consent for (owner, id_), consent in task.bucket.consents if owner == tenant}
     places = {
         session.session_id: place
         for session, place in task.places.items()
@@ -309,7 +302,7 @@ _SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
 
 
 def _stored(rows: pa.Table, schema: pa.Schema, tenant: str, progress: Progress) -> pa.Table:
-    """With the columns that are the same in every row of a file."""
+    """Adds the columns that are the same in every row of a file."""
     values = (tenant, progress.name, progress.version, progress.run_at)
     for name, value in zip(_SAME_IN_ALL, values, strict=True):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))

@@ -22,11 +22,7 @@ class RewardSettings(RoomSettings):
         "Set it when a language model shall judge.",
         needs="judge_model",
     )
-    judge_model: str = setting(
-        "",
-        "model that is asked there",
-        "Set it with judge_url.",
-    )
+    judge_model: str = setting("", "model that is asked there", "Set it with judge_url.")
     judge_key: str = setting(
         "",
         "key that is sent there; never shown",
@@ -52,10 +48,7 @@ class RewardSettings(RoomSettings):
         minimum=1,
     )
     judge_seconds_max: float = setting(
-        60.0,
-        "wait for an answer of the judge",
-        "Raise it for a slow model.",
-        minimum=0.1,
+        60.0, "wait for an answer of the judge", "Raise it for a slow model.", minimum=0.1
     )
     judge_message_chars_max: int = setting(
         8_000,

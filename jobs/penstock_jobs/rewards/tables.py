@@ -56,7 +56,7 @@ reward_due = Table(
 )
 
 
-#: What a language model said of a message, by the digest of all that the answer depends on. No
+#: The answers of a language model, by the digest of all that an answer depends on. No
 #: text of a user is in it, so that erasing a session leaves nothing to erase here.
 judge_answer = Table(
     "judge_answer",
@@ -67,7 +67,7 @@ judge_answer = Table(
 )
 
 
-#: What the processes of a run have spent on it together.
+#: The requests and tokens that the processes of a run have spent together.
 judge_spending = Table(
     "judge_spending",
     metadata,

@@ -3,16 +3,14 @@ reward that is scored turn by turn."""
 
 from collections.abc import Callable
 from functools import wraps
-from importlib.resources import files
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-import duckdb
 import pyarrow as pa
 
-from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.bucket import Bucket, query_rows
 from penstock_jobs.rewards.reward import NoParameters, Reward
 from penstock_jobs.rewards.rows import RewardRows
 
@@ -22,7 +20,6 @@ TERMINAL_TOOLS = (
     "bash", "shell", "terminal", "run_terminal_cmd", "run_terminal_command", "execute_bash",
     "run_command", "exec", "exec_command", "local_shell", "powershell",
 )  # fmt: skip
-#: A row of turn_facts.sql.
 Turn = dict[str, Any]
 
 _facts: WeakKeyDictionary[Bucket, list[Turn]] = WeakKeyDictionary()
@@ -43,7 +40,7 @@ Whole = Callable[[list[TurnScore]], TurnScore]
 
 
 def mean(scores: list[TurnScore]) -> TurnScore:
-    """Weighted, of the turns that have a value; else the reason of the last turn."""
+    """The mean is weighted. Without values it has the reason of the last turn."""
     weight = total = 0.0
     known = False
     for value, _, turn_weight in scores:
@@ -73,7 +70,6 @@ def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
 
 
 def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mean) -> pa.Table:
-    """The reward of all turns of a bucket, and of their sessions."""
     rows = RewardRows(name)
     for session, turns in groupby(turn_facts(bucket), key=itemgetter("session_id")):
         scored = [(turn, own) for turn in turns if (own := score(turn)) is not None]
@@ -89,16 +85,7 @@ def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mea
 
 
 def turn_facts(bucket: Bucket) -> list[Turn]:
-    """The rows of turn_facts.sql, counted once for all rewards."""
     if bucket not in _facts:
-        sql = files("penstock_jobs.rewards").joinpath("turn_facts.sql").read_text(encoding="utf-8")
-        with duckdb.connect(config={"threads": 1}) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            for name in _TABLES:
-                connection.register(f"bucket_{name}", getattr(bucket, name))
-            facts = connection.sql(sql, params={"terminal_tools": list(TERMINAL_TOOLS)})
-            table = facts.to_arrow_table()
-        columns = (column.to_pylist() for column in table.columns)
-        names = table.column_names
-        _facts[bucket] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        tables = {f"bucket_{name}": getattr(bucket, name) for name in _TABLES}
+        _facts[bucket] = query_rows("turn_facts.sql", tables, terminal_tools=list(TERMINAL_TOOLS))
     return _facts[bucket]

@@ -7,7 +7,6 @@ from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
-    """The files that the views read: those of all definitions."""
     names = [file.name for file in rewards_at(sources.database, sources.snap)]
     sources.bind_files("stored_outcomes", list(map(sessions_name, names)), OUTCOME_FILE_ROWS)
     if "rewards" in views:

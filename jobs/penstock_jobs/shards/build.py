@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from penstock.errors import InvalidInput
@@ -22,7 +24,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
-from penstock.shards.files import check_digest, copy_part, part_name, routes_name
+from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
 from penstock.shards.manifest import (
     Counts,
     Manifest,
@@ -46,6 +48,8 @@ from penstock_jobs.shards.session_facts import PinnedSessions
 
 #: Called after each slice with how many are done, and how many there are.
 SliceProgress = Callable[[int, int], None]
+#: Where a worker wrote it, and what it is.
+StagedFile = tuple[str, PartFile | RoutesFile]
 _SNAPSHOT_HEX = 12
 
 
@@ -99,11 +103,20 @@ def build_shard(
         name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", pin.snap, note)
         snapshot = SnapshotReference(name=name, snap=pin.snap)
         manifest = _manifest(recipe, plan, snapshot, results, left_out)
-        publication = _Publication(lake, manifest, owner)
-        publication.put_files(results)
-        ids = sorted({session for made in results for session in made.sessions})
-        new = register(lake.database, manifest, tenant, ids)
-        publication.clear(results)
+        staged = [
+            (f"{made.folder}/{file.name}", file)
+            for made in results
+            for part in made.files
+            for file in (part, part.routes)
+            if file is not None
+        ]
+        _publish(lake, manifest, owner, staged)
+        ids = pa.concat_tables([made.samples for made in results])["session_id"].unique()
+        new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()))
+        # Collection deletes later what cannot be deleted now.
+        for path, _ in staged:
+            lake.store.delete(path)
+        forget(lake.database, owner)
     return ShardBuild(
         manifest,
         new,
@@ -121,16 +134,14 @@ def _manifest(
     results: Sequence[SliceResult],
     left_out: Sequence[LeftOutSession],
 ) -> Manifest:
-    tokenizers = sorted({name for made in results for name in made.tokenizers})
-    templates = sorted({name for made in results for name in made.templates})
+    samples = pa.concat_tables([made.samples for made in results])
+    tokenizers = sorted(samples["tokenizer_sha256"].unique().drop_null().to_pylist())
+    templates = samples["template_sha256"].unique().drop_null().to_pylist()
     if len(tokenizers) > 1:
         why = f"its sessions have tokens of {len(tokenizers)} tokenizers: {', '.join(tokenizers)}"
         raise InvalidInput(what=f"The recipe {recipe.name}", why=why)
-    versions = [made.versions for made in results if made.versions is not None]
-    policy = None
-    if versions:
-        lows, highs = zip(*versions, strict=True)
-        policy = PolicyRange(min=min(lows), max=max(highs))
+    low, high = pc.min(samples["min_policy_version"]), pc.max(samples["max_policy_version"])
+    policy = PolicyRange(min=low.as_py(), max=high.as_py()) if low.is_valid else None
     rewards = []
     if recipe.target is not None:
         definition = recipe.target.definition
@@ -140,14 +151,14 @@ def _manifest(
         name = part_name(len(files))
         routes = part.routes and replace(part.routes, name=routes_name(name))
         files.append(replace(part, name=name, routes=routes))
-    lengths = [length for made in results for length in made.lengths]
+    lengths = samples["n_tokens"].to_pylist()
     packed = pack(lengths, recipe.tokens.max_length).tokens if recipe.tokens.pack else ()
     excluded = Counter(session.reason for session in left_out)
     counts = Counts(
-        status=dict(sorted(sum((made.statuses for made in results), Counter()).items())),
+        status=dict(sorted(Counter(samples["status"].to_pylist()).items())),
         excluded=dict(sorted(excluded.items())),
         pending=excluded["pending"],
-        sessions=sum(len(made.sessions) for made in results),
+        sessions=len(samples["session_id"].unique()),
         samples=sum(part.rows for part in files),
         tokens=sum(part.tokens for part in files),
         trainable=sum(part.trainable for part in files),
@@ -171,49 +182,19 @@ def _manifest(
     )
 
 
-@dataclass(frozen=True)
-class _Publication:
-    """Moves staged files to the place that the shard's id names."""
-
-    lake: Lake
-    manifest: Manifest
-    #: Of the announced names.
-    owner: str
-
-    def put_files(self, results: Sequence[SliceResult]) -> None:
-        """The files, and the manifest last."""
-        staged = ((made.folder, part) for made in results for part in made.files)
-        for (folder, part), final in zip(staged, self.manifest.files, strict=True):
-            self._put(f"{folder}/{part.name}", part, final.name)
-            if part.routes and final.routes:
-                self._put(f"{folder}/{part.routes.name}", part.routes, final.routes.name)
-        if self._announce(manifest_name(self.manifest.id)) or not self._has_manifest():
-            write_manifest(self.lake.store, self.manifest)
-
-    def clear(self, results: Sequence[SliceResult]) -> None:
-        """Delete what was staged. Collection deletes later what cannot be deleted now."""
-        for made in results:
-            for part in made.files:
-                self.lake.store.delete(f"{made.folder}/{part.name}")
-                if part.routes:
-                    self.lake.store.delete(f"{made.folder}/{part.routes.name}")
-        forget(self.lake.database, self.owner)
-
-    def _put(self, source: str, part: PartFile | RoutesFile, name: str) -> None:
-        """A shard that is registered keeps its files, except damaged and lost ones."""
-        store = self.lake.store
-        to = f"{folder_of(self.manifest.id)}/{name}"
-        if not self._announce(to):
+def _publish(lake: Lake, manifest: Manifest, owner: str, staged: Sequence[StagedFile]) -> None:
+    """Copy staged files to the place that the shard's id names, and write the manifest last. A
+    shard that is registered keeps its files, except damaged and lost ones."""
+    store, folder = lake.store, folder_of(manifest.id)
+    for (path, file), final in zip(staged, files_of(manifest), strict=True):
+        to = f"{folder}/{final.name}"
+        if not announce_once(lake.database, manifest.id, to, owner):
             with suppress(ShardDamaged):
-                check_digest(store, to, part)
-                return
-        copy_part(store, source, store, to, part)
-
-    def _announce(self, name: str) -> bool:
-        return announce_once(self.lake.database, self.manifest.id, name, self.owner)
-
-    def _has_manifest(self) -> bool:
-        try:
-            return read_manifest(self.lake.store, self.manifest.id).id == self.manifest.id
-        except (ShardMissing, ShardDamaged):
-            return False
+                check_digest(store, to, file)
+                continue
+        copy_part(store, path, store, to, file)
+    is_new = announce_once(lake.database, manifest.id, manifest_name(manifest.id), owner)
+    with suppress(ShardMissing, ShardDamaged):
+        if not is_new and read_manifest(store, manifest.id).id == manifest.id:
+            return
+    write_manifest(store, manifest)

@@ -3,16 +3,12 @@
 from penstock.errors import PenstockError
 
 
-class RewardsPending(PenstockError):
+class RewardsPending(PenstockError, http_status=409):
     """{count} of {asked} sessions have rewards that are still pending by the definition
     {definition}; {until}. Nothing was built: build later, or leave such sessions out by
     `pending = "drop"` in the recipe."""
 
-    http_status = 409
 
-
-class NothingToBuild(PenstockError):
+class NothingToBuild(PenstockError, exit_status=2):
     """Of the {asked} sessions that the query of {recipe} named, none is left: {why}. Nothing was
     built. Those without a reward by the recipe's definition wait for `penstock rewards run`."""
-
-    exit_status = 2

@@ -103,8 +103,7 @@ def register(database: Database, manifest: Manifest, tenant: str, sessions: Sequ
 
 
 def _is_registered(connection: sa.Connection, shard_id: str) -> bool:
-    known = connection.execute(sa.select(shard.c.id).where(shard.c.id == shard_id))
-    return known.first() is not None
+    return bool(connection.scalar(sa.select(sa.exists().where(shard.c.id == shard_id))))
 
 
 def forget(database: Database, owner: str) -> None:

@@ -78,11 +78,11 @@ def open_renderer(
     return Renderer(chat, content, str(tokenizer))
 
 
-def _read(path: Path, what: str) -> bytes:
+def _read(path: Path, role: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidInput(what=f"{what} {path}", why=str(error)) from error
+        raise InvalidInput(what=f"{role} {path}", why=str(error)) from error
 
 
 class Renderer:
@@ -177,11 +177,16 @@ class Renderer:
             answers = [at for at, message in enumerate(messages) if message.role == "assistant"]
             # A block for each message of the model, with all that it thought: templates that drop
             # that show it in the last messages alone.
+            blocks = list(zip(answers, extents, strict=False))
             if len(answers) == len(extents) and all(
                 (messages[at].reasoning or "").strip() in text[start:end]
-                for at, (start, end) in zip(answers, extents, strict=True)
+                for at, (start, end) in blocks
             ):
-                return [_marked(number, messages, text, dict(zip(answers, extents, strict=True)))]
+                draft = _TextDraft(number)
+                for at, (start, end) in blocks:
+                    if messages[at].written:
+                        draft.add(messages, at, text[:end], start)
+                return [draft]
         drafts: list[_TextDraft] = []
         for at in written:
             text, start = self._up_to(forms, at, tools)
@@ -272,19 +277,6 @@ class _TextDraft:
         self.text = text
         before = messages[at - 1] if at else None
         self.pieces.append(_WrittenPiece(start, len(text), messages[at], before))
-
-
-def _marked(
-    number: int,
-    messages: Sequence[ChatMessage],
-    text: str,
-    extents: Mapping[int, tuple[int, int]],
-) -> _TextDraft:
-    draft = _TextDraft(number)
-    for at, (start, end) in extents.items():
-        if messages[at].written:
-            draft.add(messages, at, text[:end], start)
-    return draft
 
 
 def _equal(ids: Ids, others: Ids) -> int:

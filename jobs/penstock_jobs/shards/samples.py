@@ -106,12 +106,12 @@ class SampleRows:
         places = order_chain(conversations)
         if not places:
             return
-        sessions = [place.conversation for place in places]
-        rollout = rollout_id or sessions[0].session_id
+        starts = [place.conversation.start for place in places]
+        rollout = rollout_id or places[0].conversation.session_id
         shared: dict[str, Any] = {
             "rollout_id": rollout,
-            "group_id": next((each.group_id for each in sessions if each.group_id), rollout),
-            "task_id": next((each.task_id for each in sessions if each.task_id), None),
+            "group_id": next((start.group_id for start in starts if start.group_id), rollout),
+            "task_id": next((start.task_id for start in starts if start.task_id), None),
         }
         before, last_sample = len(self._rows), dict[str, str]()
         for conversation, chain_pos, parent in places:
@@ -129,22 +129,16 @@ class SampleRows:
     def table(self) -> pa.Table:
         """In the columns of SHARD_ROWS, in the order in which they came. Fields that a row does not
         have are null."""
-        branches = self._branches
-        of_branches = {
-            "input_ids": _numbers("input_ids", [branch.input_ids for branch in branches]),
-            "loss_mask": _numbers("loss_mask", [branch.loss_mask for branch in branches]),
-            "rollout_logprobs": _numbers(
-                "rollout_logprobs", [branch.rollout_logprobs for branch in branches]
-            ),
-            "policy_version_runs": _records(
-                "policy_version_runs", [branch.version_runs for branch in branches]
-            ),
-            "turn_spans": _records("turn_spans", [branch.spans for branch in branches]),
-            "reward_components": _records("reward_components", [()] * len(branches)),
-        }
+        columns: dict[str, pa.Array] = {}
+        for name in ("input_ids", "loss_mask", "rollout_logprobs"):
+            columns[name] = _numbers(name, [getattr(branch, name) for branch in self._branches])
+        runs = [branch.version_runs for branch in self._branches]
+        columns["policy_version_runs"] = _records("policy_version_runs", runs)
+        columns["turn_spans"] = _records("turn_spans", [branch.spans for branch in self._branches])
+        columns["reward_components"] = _records("reward_components", [()] * len(self._branches))
         arrays = [
-            of_branches[field.name]
-            if field.name in of_branches
+            columns[field.name]
+            if field.name in columns
             else pa.array([row.get(field.name) for row in self._rows], field.type)
             for field in SHARD_ROWS
         ]
@@ -190,7 +184,7 @@ class SampleRows:
                     "n_branches": len(fitting),
                     "trajectory_id": f"{session}#{index}" if index else session,
                     "parent_sample_id": parent if origin is None else sample_ids[origin],
-                    "link_kind": branch.link if number else conversation.link,
+                    "link_kind": branch.link if number else conversation.start.link,
                     "messages": texts.of(branch) if self._options.messages else "[]",
                     "tools": conversation.tools if self._options.messages else None,
                 }
@@ -268,11 +262,11 @@ class SampleRows:
             "token_source": branch.token_source,
             "tokenizer_sha256": tokenizer,
             "template_sha256": branch.template,
-            "model_name": call.model,
-            "checkpoint_id": call.checkpoint,
-            "source_system": call.source,
+            "model_name": call.payload.model,
+            "checkpoint_id": call.event.checkpoint,
+            "source_system": call.event.source,
             "split": "train",
-            "created_at": call.ts_us,
+            "created_at": call.event.ts_us,
         }
 
 

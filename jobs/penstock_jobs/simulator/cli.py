@@ -17,6 +17,7 @@ from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json
 from penstock_jobs.simulator.delivery import (
+    EventLine,
     FileSink,
     HttpSink,
     KafkaSink,
@@ -38,35 +39,45 @@ from penstock_jobs.simulator.truth import SessionTruth
 _DEFAULT_POLICIES = ("weak", "fair", "good")
 
 
+First = Annotated[
+    int,
+    typer.Option(help="The number of the first; a number stands for the same session.", min=0),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
+]
+Compress = Annotated[
+    int,
+    typer.Option(help="How much faster time passes in the events than for users.", min=1),
+]
+CheckpointOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[=POLICY]",
+        help=f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
+    ),
+]
+Truth = Annotated[
+    Path | None,
+    typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
+]
+
+
 def simulate(
     *,
     sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 300,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 7,
-    first: Annotated[
-        int,
-        typer.Option(help="The number of the first; a number stands for the same session.", min=0),
-    ] = 0,
-    rate: Annotated[
-        float | None,
-        typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
-    ] = None,
+    first: First = 0,
+    rate: Rate = None,
     start: Annotated[
         str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
     ] = None,
-    compress: Annotated[
-        int,
-        typer.Option(help="How much faster time passes in the events than for users.", min=1),
-    ] = 1,
+    compress: Compress = 1,
     spacing: Annotated[
         float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
     ] = SPACING_S,
-    checkpoint: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=POLICY]",
-            help=f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
-        ),
-    ] = None,
+    checkpoint: CheckpointOption = None,
     late: Annotated[
         float, typer.Option(help="Share of events that arrive up to six hours late.", min=0, max=1)
     ] = 0.0,
@@ -79,10 +90,7 @@ def simulate(
     to: Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")] = None,
     key: Annotated[str | None, typer.Option(help="With --to: a key that may ingest.")] = None,
     kafka: Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")] = None,
-    truth: Annotated[
-        Path | None,
-        typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
-    ] = None,
+    truth: Truth = None,
     json: options.Json = False,
 ) -> None:
     """Simulate sessions of users and agents whose truth is known, and send their events.
@@ -93,30 +101,41 @@ def simulate(
     """
     if not math.isfinite(spacing):
         raise InvalidInput(what=f"--spacing {spacing}", why="it is not a number of seconds")
-    production = Production(
-        seed, _checkpoints(checkpoint), _start_us(start), compress, spacing_s=spacing
+    checkpoints, start_us = _checkpoints(checkpoint), _start_us(start)
+    production = Production(seed, checkpoints, start_us, compress, spacing_s=spacing)
+    truths: list[SessionTruth] = []
+    lines = deliver(
+        production, sessions, first=first, late=late, repeated=repeated, learn=truths.append
     )
+    with _sink(out, to, key, kafka, json=json) as sink:
+        _send(batches(lines, rate), sink, truths, sessions, truth, json=json)
+
+
+def _send(
+    sending: Iterator[list[EventLine]],
+    sink: Sink,
+    truths: list[SessionTruth],
+    sessions: int,
+    truth: Path | None,
+    *,
+    json: bool,
+) -> None:
+    """Send the events, write the truths that come with them, and tell how many there were."""
     edits = events = rejected = 0
     served: Counter[str] = Counter()
     with ExitStack() as closing:
-        sink = closing.enter_context(_sink(out, to, key, kafka, json=json))
         truth_file = closing.enter_context(_writable(truth)) if truth is not None else None
-
-        def learn(session: SessionTruth) -> None:
-            nonlocal edits
-            edits += len(session.edits)
-            served[session.checkpoint] += 1
-            if truth_file is not None:
-                truth_file.write(msgspec.json.encode(session) + b"\n")
-
-        lines = deliver(
-            production, sessions, first=first, late=late, repeated=repeated, learn=learn
-        )
-        with progress_of("sessions") as follow:
-            for batch in batches(lines, rate):
-                rejected += sink.send(batch)
-                events += len(batch)
-                follow(served.total(), sessions)
+        follow = closing.enter_context(progress_of("sessions"))
+        for batch in sending:
+            for session in truths:
+                edits += len(session.edits)
+                served[session.checkpoint] += 1
+                if truth_file is not None:
+                    truth_file.write(msgspec.json.encode(session) + b"\n")
+            truths.clear()
+            rejected += sink.send(batch)
+            events += len(batch)
+            follow(served.total(), sessions)
     if json:
         show_json({
             "sessions": served.total(), "edits": edits, "events": events, "rejected": rejected,

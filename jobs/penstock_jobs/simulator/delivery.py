@@ -1,18 +1,16 @@
 """When simulated events arrive, and where they go: a file, a gateway, a topic."""
 
 import heapq
-import http.client
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
-from penstock.http.address import HttpAddress
+from penstock.http.client import ServiceClient
 from penstock.http.errors import ServerUnreachable
 from penstock.settings import without_secrets
-from penstock_jobs.simulator.client import Client
 from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.production import Production
 from penstock_jobs.simulator.truth import SessionTruth
@@ -24,11 +22,9 @@ _BATCH_MAX = 200
 _BATCH_SECONDS = 0.1
 #: How long a gateway may be down or full.
 _PATIENCE_SECONDS = 60.0
-_PAUSE_SECONDS = 0.2
 _KAFKA_SECONDS = 30.0
 #: If a broker does not answer at all in this time, the address is wrong.
 _KAFKA_BOOTSTRAP_SECONDS = 8.0
-_BUSY = (429, 503)
 
 #: The session, which is the key of a record, and the event as JSON.
 EventLine = tuple[str, bytes]
@@ -70,14 +66,6 @@ def deliver(
         yield session_id, line
 
 
-class Sink(Protocol):
-    def send(self, lines: Sequence[EventLine]) -> int:
-        """Returns when all lines are stored or refused, with the number of refused ones."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class FileSink:
     """NDJSON. The file belongs to the caller and stays open."""
 
@@ -104,49 +92,20 @@ class HttpSink:
         patience_s: float = _PATIENCE_SECONDS,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        what = f"The address {without_secrets(url)}"
-        address = HttpAddress.of(url, what)
-        if address.secure:
+        if url.startswith("https:"):
+            what = f"The address {without_secrets(url)}"
             raise InvalidInput(what=what, why="it is not http://HOST:PORT")
-        if address.login is not None:
-            raise InvalidInput(what=what, why="it has a login; use --key for the key")
-        self._url = url
+        self._client = ServiceClient(url, key)
         self._patience_s = patience_s
         self._tell = tell
-        self._client = Client(url, key)
 
     def send(self, lines: Sequence[EventLine]) -> int:
         body = b"\n".join(line for _, line in lines)
-        deadline = time.monotonic() + self._patience_s
-        told = False
-        while True:
-            why, rejected = self._try(body)
-            if rejected is not None:
-                return rejected
-            if time.monotonic() > deadline:
-                raise ServerUnreachable(url=self._url, why=why)
-            if not told:
-                self._tell(
-                    f"{self._url} takes no events: {why}. Trying for {self._patience_s:.0f} s"
-                )
-                told = True
-            time.sleep(_PAUSE_SECONDS)
+        answer = self._client.send_events(body, patience_s=self._patience_s, tell=self._tell)
+        return len(answer["rejected"])
 
     def close(self) -> None:
         self._client.close()
-
-    def _try(self, body: bytes) -> tuple[str, int | None]:
-        """Why it has to be tried again, or how many lines were rejected."""
-        try:
-            reply = self._client.post("/v1/events", body)
-        except (OSError, http.client.HTTPException) as error:
-            return str(error) or type(error).__name__, None
-        why = f"{reply.status} {reply.body[:200].decode(errors='replace')}"
-        if reply.status in _BUSY:
-            return why, None
-        if reply.status != 200:
-            raise ServerUnreachable(url=self._url, why=why)
-        return "", len(reply.json()["rejected"])
 
 
 class KafkaSink:
@@ -168,10 +127,7 @@ class KafkaSink:
             self._address = parse_address(url)
         except SettingInvalid as error:
             raise InvalidInput(what=what, why=str(error.facts["why"])) from error
-        self._headers = [
-            (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION),
-            (TENANT_HEADER, tenant.encode()),
-        ]
+        self._headers = [(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION), (TENANT_HEADER, tenant.encode())]
         self._failure = KafkaError
         milliseconds = round(_KAFKA_SECONDS * 1000)
         try:
@@ -211,6 +167,10 @@ class KafkaSink:
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)
+
+
+#: `send` returns when all lines are stored or refused, with the number of refused ones.
+Sink = FileSink | HttpSink | KafkaSink
 
 
 def batches(

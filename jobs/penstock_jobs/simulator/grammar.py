@@ -38,7 +38,6 @@ class Dice(random.Random):
         return self.random() < probability
 
     def between(self, low: int, high: int) -> int:
-        """An integer from low to high, both included, evenly."""
         return low + int(self.random() * (high - low + 1))
 
     def skewed(self, low: int, high: int) -> int:

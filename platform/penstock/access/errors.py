@@ -3,18 +3,10 @@
 from penstock.errors import PenstockError
 
 
-class KeyRefused(PenstockError):
+class KeyRefused(PenstockError, http_status=401, http_headers={"WWW-Authenticate": "Bearer"}):
     """The request carries no key that is known here.
     Send `Authorization: Bearer <key>`; `penstock keys create` makes one."""
 
-    http_status = 401
 
-    @property
-    def http_headers(self) -> dict[str, str]:
-        return {"WWW-Authenticate": "Bearer"}
-
-
-class RoleMissing(PenstockError):
+class RoleMissing(PenstockError, http_status=403):
     """The key is known, but this needs the role {role}."""
-
-    http_status = 403

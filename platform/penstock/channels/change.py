@@ -7,25 +7,26 @@ altered change breaks all that follow.
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+
+from penstock.terminal.output import time_of
 
 Action = Literal["promote", "rollback", "canary", "release", "policy"]
 #: The first change of a channel has this as the hash before it.
 NO_HASH = "0" * 64
+_SHORT_CHARS = len("sha256:") + 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """The channel after a change, and who made it and why."""
+class ChannelPointer:
+    """Where a channel points, at one of its versions."""
 
     tenant: str
-    channel: str
     #: 1, 2, 3 without a gap; 0 is a channel that nobody has used yet.
     version: int
-    action: Action
-    #: The checkpoint that the channel points at since then, if any, and its digest.
+    #: The checkpoint that the channel points at, if any, and its digest.
     checkpoint: str | None = None
     digest: str | None = None
     #: The one that served before the present one.
@@ -36,6 +37,16 @@ class Change:
     pinned: bool = False
     #: The digest of its gate policy.
     policy: str | None = None
+    #: Of the change that made this version.
+    hash: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change(ChannelPointer):
+    """The channel after a change, and who made it and why."""
+
+    channel: str
+    action: Action
     #: The id of the verdict on this change.
     verdict: str | None = None
     #: It was made without a PASS, or though the channel was pinned.
@@ -44,7 +55,6 @@ class Change:
     reason: str
     at: int
     previous_hash: str = NO_HASH
-    hash: str = ""
 
     def pointed_at(self, checkpoint: str, digest: str) -> "Change":
         """With all traffic on a checkpoint, and no canary."""
@@ -67,6 +77,48 @@ def hash_of(change: Change) -> str:
     columns = asdict(change)
     del columns["hash"]
     return hashlib.sha256(msgspec.json.encode(columns, order="sorted")).hexdigest()
+
+
+def change_document(change: Change) -> dict[str, Any]:
+    """For JSON."""
+    return asdict(change) | {"at": time_text(change.at)}
+
+
+def time_text(us: int) -> str:
+    """RFC 3339."""
+    return time_of(us).isoformat()
+
+
+def describe_change(change: Change, before: Change | None = None) -> str:
+    """In a few words. `before` is the change before it, where that is known."""
+    match change.action:
+        case "promote" if change.previous is None:
+            return f"{change.checkpoint} is the first"
+        case "promote":
+            return f"{change.previous} → {change.checkpoint}"
+        case "canary":
+            share = f"{100 * (change.canary_share or 0):.12g} %"
+            return f"{change.canary} on {share} of the traffic, beside {change.checkpoint}"
+        case "rollback":
+            if before is None:  # it left another one, or a canary
+                return f"back to {change.checkpoint}"
+            if before.checkpoint == change.checkpoint:
+                return f"back to {change.checkpoint} alone, without {before.canary}"
+            return f"{before.checkpoint} → back to {change.checkpoint}"
+        case "release":
+            return f"released, at {change.checkpoint or 'nothing yet'}"
+        case "policy":
+            return f"policy {short_digest(change.policy)}"
+
+
+def change_marks(change: Change) -> str:
+    """What nobody should overlook."""
+    marks = {"OVERRIDDEN": change.overridden, "pinned": change.pinned}
+    return ", ".join(mark for mark, is_set in marks.items() if is_set)
+
+
+def short_digest(digest: str | None) -> str:
+    return (digest or "")[:_SHORT_CHARS]
 
 
 @dataclass(frozen=True)

@@ -2,39 +2,50 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+import msgspec
 import sqlalchemy as sa
+from msgspec import UNSET, UnsetType
 from sqlalchemy import Connection
 
-from penstock.channels.change import Change
+from penstock.channels.change import Change, ChannelPointer, time_text
 from penstock.channels.errors import ChannelUnknown, HistoryDamaged, NothingServed
-from penstock.channels.history import _COLUMNS, change_of, first_version_since, newest_change
-from penstock.channels.notices import checkpoint_places, time_text
+from penstock.channels.history import CHANGE_COLUMNS, change_of, first_version_since, newest_change
+from penstock.channels.notices import checkpoint_places
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.digests import text_digest
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.tables import gate_policy
+from penstock.terminal.output import facts
 
 #: Which part of a channel's traffic: all but the canary's share, or that share.
 Arm = Literal["current", "canary"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelState:
-    """Where a channel points now. Before its first promotion it has a policy at most."""
+class ChannelState(ChannelPointer):
+    """A channel now. Before its first promotion it has a policy at most."""
 
-    tenant: str
     name: str
+    uri: str | None
+    canary_digest: str | None
+    canary_uri: str | None
+    #: When its checkpoint began to serve there.
+    since: int | None
+    changed_at: int
+
+
+class PointerAnswer(msgspec.Struct, kw_only=True):
+    """Where a channel points, as JSON."""
+
+    channel: str
     version: int
     checkpoint: str | None
     digest: str | None
     uri: str | None
-    #: When that checkpoint began to serve there.
-    since: int | None
-    #: The one that served before it.
     previous: str | None
     canary: str | None
     canary_digest: str | None
@@ -42,17 +53,36 @@ class ChannelState:
     canary_share: float | None
     pinned: bool
     policy: str | None
-    #: Of the newest change.
     hash: str
-    changed_at: int
 
 
-def channel_document(state: ChannelState) -> dict[str, Any]:
-    """A channel as JSON, in the answers of commands and of HTTP."""
-    document = {"channel": state.name} | asdict(state)
-    del document["tenant"], document["name"]
+class ChangeAnswer(PointerAnswer, kw_only=True):
+    """A change of a channel, as webhooks and the topic are told of it."""
+
+    tenant: str
+    action: str
+    verdict: str | None
+    overridden: bool
+    actor: str
+    reason: str
+    at: str
+    previous_hash: str
+
+
+class ChannelAnswer(PointerAnswer, kw_only=True, omit_defaults=True):
+    """A channel as it is. With `after`, `changes` are those since then, the oldest first, and
+    `next` is what to pass as `after` in order to miss none."""
+
+    since: str | None
+    changed_at: str
+    changes: list[ChangeAnswer] | UnsetType = UNSET
+    next: int | UnsetType = UNSET
+
+
+def channel_answer(state: ChannelState) -> ChannelAnswer:
     since = time_text(state.since) if state.since is not None else None
-    return document | {"since": since, "changed_at": time_text(state.changed_at)}
+    document = facts(state) | {"channel": state.name, "since": since}
+    return msgspec.convert(document, ChannelAnswer)
 
 
 def channel_state(database: Database, tenant: str, name: str) -> ChannelState:
@@ -72,32 +102,29 @@ def channel_state_in(connection: Connection, tenant: str, name: str) -> ChannelS
 def list_channels(database: Database, tenant: str) -> list[ChannelState]:
     """All of a tenant, by name."""
     with database.read() as connection:
-        return [_state_of(connection, one) for one in _newest_of_all(connection, tenant)]
+        return [_state_of(connection, change) for change in _newest_of_all(connection, tenant)]
 
 
-def policy_of(database: Database, at: ChannelState) -> str | None:
+def policy_of(database: Database, state: ChannelState) -> str | None:
     """The gate policy of a channel, as it was written; None where it has none. Raises
     HistoryDamaged."""
-    if at.policy is None:
+    if state.policy is None:
         return None
     query = sa.select(gate_policy.c.text).where(
-        gate_policy.c.tenant == at.tenant, gate_policy.c.digest == at.policy
+        gate_policy.c.tenant == state.tenant, gate_policy.c.digest == state.policy
     )
     with database.read() as connection:
         text = connection.scalar(query)
-    if text is None or text_digest(text) != at.policy:
-        why = f"its policy {at.policy} is not there as it was written"
-        raise HistoryDamaged(channel=at.name, version=at.version, why=why)
+    if text is None or text_digest(text) != state.policy:
+        why = f"its policy {state.policy} is not there as it was written"
+        raise HistoryDamaged(channel=state.name, version=state.version, why=why)
     return str(text)
-
-
-# Within a transaction
 
 
 def channels_at(connection: Connection, tenant: str, name: str) -> list[Change]:
     """The newest changes of the channels that are at a checkpoint, or try it on a part."""
-    found = _newest_of_all(connection, tenant)
-    return [one for one in found if name in (one.checkpoint, one.canary)]
+    changes = _newest_of_all(connection, tenant)
+    return [change for change in changes if name in (change.checkpoint, change.canary)]
 
 
 @dataclass(frozen=True)
@@ -121,7 +148,7 @@ def serving_channels(database: Database, tenant: str, checkpoint_name: str) -> l
 
 def _newest_of_all(connection: Connection, tenant: str) -> Iterator[Change]:
     query = (
-        sa.select(*_COLUMNS)
+        sa.select(*CHANGE_COLUMNS)
         .join(
             channel,
             sa.and_(
@@ -138,28 +165,23 @@ def _newest_of_all(connection: Connection, tenant: str) -> Iterator[Change]:
 
 
 def _state_of(connection: Connection, change: Change) -> ChannelState:
-    places = checkpoint_places(connection, change)
-    shared = ("version", "checkpoint", "digest", "previous", "canary", "canary_share", "pinned")
+    since: int | None = None
+    if change.checkpoint is not None:
+        columns = channel_change.c
+        since = connection.scalar(
+            sa.select(columns.at).where(
+                columns.tenant == change.tenant,
+                columns.channel == change.channel,
+                columns.version == first_version_since(connection, change, "checkpoint"),
+            )
+        )
     return ChannelState(
-        tenant=change.tenant,
+        **{field.name: getattr(change, field.name) for field in fields(ChannelPointer)},
+        **checkpoint_places(connection, change),
         name=change.channel,
-        **{name: getattr(change, name) for name in (*shared, "policy", "hash")},
-        **places,
-        since=_serving_since(connection, change),
+        since=since,
         changed_at=change.at,
     )
-
-
-def _serving_since(connection: Connection, change: Change) -> int | None:
-    if change.checkpoint is None:
-        return None
-    columns = channel_change.c
-    first = sa.select(columns.at).where(
-        columns.tenant == change.tenant,
-        columns.channel == change.channel,
-        columns.version == first_version_since(connection, change, "checkpoint"),
-    )
-    return connection.scalar(first)
 
 
 #: Keys fall into so many parts, evenly.
@@ -194,27 +216,21 @@ def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
     name, current, canary, share = _split_of(channel)
     if current is None:
         raise NothingServed(channel=name)
-    _check_key(key)
-    return choose_arm(name, key, current=current, canary=canary, share=share)
-
-
-def _check_key(key: object) -> None:
-    """Else all users of whom nobody knows the name would be one user."""
-    if not isinstance(key, str):
+    if not isinstance(key, str):  # else all users of whom nobody knows the name would be one user
         why = f"it is a text, as of a user or a session, and not {key!r}"
         raise InvalidInput(what="The key", why=why)
     try:
         key.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(what=f"The key {key!r}", why="it is no Unicode text") from error
+    return choose_arm(name, key, current=current, canary=canary, share=share)
 
 
 def _split_of(
     channel: ChannelState | Mapping[str, Any],
 ) -> tuple[str, str | None, str | None, float]:
     if isinstance(channel, ChannelState):
-        share = channel.canary_share
-        return channel.name, channel.checkpoint, channel.canary, share or 0.0
+        return channel.name, channel.checkpoint, channel.canary, channel.canary_share or 0.0
     try:
         name, current = channel["channel"], channel["checkpoint"]
         canary, share = channel["canary"], channel["canary_share"]

@@ -8,10 +8,10 @@ transactions wait for each other.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from enum import Enum
 from typing import Literal
 
 import sqlalchemy as sa
+from msgspec import UNSET, UnsetType
 from sqlalchemy import Connection
 
 from penstock.channels.change import NO_HASH, Action, Change
@@ -20,24 +20,32 @@ from penstock.channels.errors import ChannelUnknown, PromotionConflict
 from penstock.channels.history import newest_change
 from penstock.channels.notices import put_notice
 from penstock.channels.tables import channel, channel_change
-from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.registration import check_chain, find_in, move_state
 from penstock.database.engine import Database, insert_new, now_us
-from penstock.gate.tables import verdict
+from penstock.gate import tables
 from penstock.gate.verdict import Verdict
 
 #: What becomes of a checkpoint that a channel leaves.
 LeftState = Literal["retired", "rolled_back"]
 
 
-class Expect(Enum):
-    """The checkpoint that a channel is expected at, beside a name, a digest, or None for none."""
+#: The checkpoint that a channel is expected at: its name or digest, or None for none. ANY is
+#: whichever it is at when the call begins.
+Expected = str | UnsetType | None
+ANY = UNSET
 
-    ANY = "whichever it is at when the call begins"
 
+@dataclass(frozen=True, kw_only=True)
+class ChannelRequest:
+    """Somebody wants to change a channel. At another version of it than `expect_version` nothing is
+    done."""
 
-ANY = Expect.ANY
-Expected = str | None | Expect
+    tenant: str
+    channel: str
+    reason: str
+    actor: str
+    expect: Expected = ANY
+    expect_version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,8 @@ class HeldChannel:
 
     def next_change(self, action: Action, *, actor: str, reason: str) -> Change:
         """The channel as it is, in the next version; the caller replaces what changes."""
-        version, at = self.version + 1, self._now()
+        version = self.version + 1
+        at = int(self.connection.execute(sa.select(now_us())).scalar_one())
         if self.before is None:
             return Change(
                 tenant=self.tenant, channel=self.name, version=version, action=action,
@@ -74,19 +83,19 @@ class HeldChannel:
             previous_hash=self.before.hash,
         )
 
-    def keep_verdict(self, said: Verdict) -> str:
+    def keep_verdict(self, verdict: Verdict) -> str:
         """Keep a verdict as evidence; its id."""
         row = {
             "tenant": self.tenant,
-            "id": said.id,
-            "channel": said.channel,
-            "checkpoint": said.checkpoint,
-            "outcome": said.outcome,
-            "document": said.text,
+            "id": verdict.id,
+            "channel": verdict.channel,
+            "checkpoint": verdict.checkpoint,
+            "outcome": verdict.outcome,
+            "document": verdict.text,
             "made_at": now_us(),
         }
-        insert_new(self.connection, verdict, row)
-        return said.id
+        insert_new(self.connection, tables.verdict, row)
+        return verdict.id
 
     def apply(self, after: Change, left: LeftState = "retired") -> Change:
         """Write the change, move the checkpoints, and put the notice into the outbox. Raises
@@ -113,22 +122,14 @@ class HeldChannel:
         for checkpoint in changed:
             if checkpoint.name in serving:
                 if checkpoint.state != "serving":
-                    self._move(checkpoint, "serving", after.actor, reason)
+                    move_state(
+                        self.connection, checkpoint, "serving", actor=after.actor, reason=reason
+                    )
                 check_chain(self.connection, checkpoint)
-            elif not self._serves_elsewhere(checkpoint.name):
-                self._move(checkpoint, left, after.actor, reason)
-
-    def _move(
-        self, checkpoint: Checkpoint, state: LeftState | Literal["serving"], actor: str, reason: str
-    ) -> None:
-        move_state(self.connection, checkpoint, state, actor=actor, reason=reason)
-
-    def _serves_elsewhere(self, checkpoint: str) -> bool:
-        changes = channels_at(self.connection, self.tenant, checkpoint)
-        return any(change.channel != self.name for change in changes)
-
-    def _now(self) -> int:
-        return int(self.connection.execute(sa.select(now_us())).scalar_one())
+                continue
+            serving_it = channels_at(self.connection, self.tenant, checkpoint.name)
+            if all(change.channel == self.name for change in serving_it):
+                move_state(self.connection, checkpoint, left, actor=after.actor, reason=reason)
 
 
 @contextmanager
@@ -143,27 +144,23 @@ def hold_channel(
         if make:
             row = {"tenant": tenant, "name": name, "version": 0, "hash": NO_HASH}
             insert_new(connection, channel, row)
-        row_held = connection.execute(
+        version = connection.scalar(
             sa.select(channel.c.version)
             .where(channel.c.tenant == tenant, channel.c.name == name)
             .with_for_update()
-        ).first()
-        if row_held is None:
+        )
+        if version is None:
             raise ChannelUnknown(name=name)
         yield HeldChannel(connection, tenant, name, newest_change(connection, tenant, name))
 
 
-def refuse_unexpected(
-    channel_name: str, before: Change | None, expect: Expected, expect_version: int | None
-) -> None:
-    """Raises PromotionConflict where a channel is not where the caller expects it."""
-    if expect_version not in (None, before.version if before is not None else 0):
-        raise conflict(channel_name, f"version {expect_version}", before)
-    if expect is ANY:
-        return
+def refuse_unexpected(request: ChannelRequest, before: Change | None) -> None:
+    """Raises PromotionConflict where a channel is not where the request expects it."""
+    if request.expect_version not in (None, before.version if before is not None else 0):
+        raise conflict(request.channel, f"version {request.expect_version}", before)
     present = (before.checkpoint, before.digest) if before is not None else (None, None)
-    if expect not in present:
-        raise conflict(channel_name, expect, before)
+    if request.expect is not ANY and request.expect not in present:
+        raise conflict(request.channel, request.expect, before)
 
 
 def conflict(channel_name: str, expected: object, present: Change | None) -> PromotionConflict:

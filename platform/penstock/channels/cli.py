@@ -1,38 +1,44 @@
-"""`penstock channels`: where channels point, their history, their policy, and watching them."""
+"""`penstock channels`: where channels point, their history, their policy, and watching them; and
+`penstock webhooks`."""
 
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.channels.promotion_cli import show_change
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
+from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.options import By, Reason, actor
-from penstock.terminal.output import encode, say, show_json, show_table, time_of
+from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
-    from penstock.channels.channel import ChannelState
 
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
     no_args_is_help=True,
 )
+webhooks = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
+
 Name = Annotated[str, typer.Argument(help="The channel's name.")]
+
+_OUTAGE_PAUSE_SECONDS = 5.0
 
 
 @app.command("list")
-def list_(
+def list_channels(
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -41,15 +47,27 @@ def list_(
 
     Example: penstock channels list
     """
-    from penstock.channels.channel import channel_document, list_channels
+    from penstock.channels.channel import channel_answer, list_channels
 
     with open_existing(data) as lake:
-        found = list_channels(lake.database, tenant)
+        channels = list_channels(lake.database, tenant)
     if json:
-        show_json([channel_document(one) for one in found])
+        show_json([channel_answer(channel) for channel in channels])
         return
     columns = ["channel", "version", "checkpoint", "since (UTC)", "canary", "share", "pinned"]
-    show_table(columns, [_row(one) for one in found])
+    rows = [
+        [
+            channel.name,
+            channel.version,
+            channel.checkpoint,
+            time_of(channel.since) if channel.since is not None else None,
+            channel.canary,
+            channel.canary_share,
+            "pinned" if channel.pinned else None,
+        ]
+        for channel in channels
+    ]
+    show_table(columns, rows)
 
 
 @app.command("show")
@@ -63,14 +81,17 @@ def show(
 
     Example: penstock channels show production
     """
-    from penstock.channels.channel import channel_document, channel_state
+    import msgspec
+
+    from penstock.channels.channel import channel_answer, channel_state
 
     with open_existing(data) as lake:
-        document = channel_document(channel_state(lake.database, tenant, name))
+        answer = channel_answer(channel_state(lake.database, tenant, name))
+    document: dict[str, Any] = msgspec.to_builtins(answer)
     if json:
         show_json(document)
     else:
-        rows = [(what, value) for what, value in document.items() if value is not None]
+        rows = [(field, value) for field, value in document.items() if value is not None]
         show_table(["what", "value"], rows)
 
 
@@ -92,26 +113,49 @@ def history(
 
     Example: penstock channels history production
     """
+    from penstock.channels.change import change_document
     from penstock.channels.errors import HistoryDamaged
     from penstock.channels.history import channel_changes, verdict_outcomes, verify_history
 
     with open_existing(data) as lake:
-        changes = channel_changes(
-            lake.database, tenant, name, limit=_with_one_before(last), latest=True
-        )
+        # One more, to tell of each what was before it.
+        limit = last + 1 if last is not None else None
+        changes = channel_changes(lake.database, tenant, name, limit=limit, latest=True)
         outcomes = verdict_outcomes(lake.database, tenant, name)
         misfit = verify_history(lake.database, tenant, name)
-    told = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
+    steps = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
     if json:
-        shown = [_told(change, outcomes) for _, change in told]
-        show_json({"channel": name, "changes": shown, "misfit": misfit})
+        documents = [
+            change_document(change) | {"outcome": outcomes.get(change.verdict or "")}
+            for _, change in steps
+        ]
+        show_json({"channel": name, "changes": documents, "misfit": misfit})
     else:
         columns = ["version", "when (UTC)", "what", "gate", "marks", "who", "why"]
-        show_table(columns, [_story(before, change, outcomes) for before, change in told])
+        show_table(columns, [_history_row(change, before, outcomes) for before, change in steps])
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
     if not json:
         say(f"the history fits: {changes[-1].version} changes, up to the hash {changes[-1].hash}")
+
+
+def _history_row(
+    change: "Change", before: "Change | None", outcomes: Mapping[str, str]
+) -> list[object]:
+    from penstock.channels.change import change_marks, describe_change, short_digest
+
+    gate = ""
+    if change.verdict:
+        gate = f"{outcomes.get(change.verdict, '?')} {short_digest(change.verdict)}"
+    return [
+        change.version,
+        time_of(change.at),
+        describe_change(change, before),
+        gate,
+        change_marks(change),
+        change.actor,
+        change.reason,
+    ]
 
 
 @app.command("policy")
@@ -155,7 +199,21 @@ def policy(
     for suite in sorted(set(parsed.suites) - set(known)):
         hint = f" ({unknown(suite, known)})" if known else ""
         say(f"no suite {suite} is known yet{hint}: until it is, the gate says ERROR")
-    _show_change(change, json=json)
+    show_change(change, json=json)
+
+
+def _show_policy(name: str, data: Path | None, tenant: str, *, json: bool) -> None:
+    from penstock.channels.channel import channel_state, policy_of
+
+    with open_existing(data) as lake:
+        channel = channel_state(lake.database, tenant, name)
+        text = policy_of(lake.database, channel)
+    if json:
+        show_json({"channel": name, "policy": channel.policy, "text": text})
+    elif text is None:
+        say(f"{name} has no policy: nothing can be promoted to it without an override")
+    else:
+        typer.echo(text.rstrip("\n"))
 
 
 @app.command("release")
@@ -178,61 +236,7 @@ def release(
         change = promotion.release(
             lake.database, tenant=tenant, channel=name, reason=reason, actor=actor(by)
         )
-    _show_change(change, json=json)
-
-
-def _with_one_before(last: int | None) -> int | None:
-    return last + 1 if last is not None else None
-
-
-def _show_policy(name: str, data: Path | None, tenant: str, *, json: bool) -> None:
-    from penstock.channels.channel import channel_state, policy_of
-
-    with open_existing(data) as lake:
-        at = channel_state(lake.database, tenant, name)
-        text = policy_of(lake.database, at)
-    if json:
-        show_json({"channel": name, "policy": at.policy, "text": text})
-    elif text is None:
-        say(f"{name} has no policy: nothing can be promoted to it without an override")
-    else:
-        typer.echo(text.rstrip("\n"))
-
-
-def _row(at: "ChannelState") -> list[object]:
-    since = time_of(at.since) if at.since is not None else None
-    pinned = "pinned" if at.pinned else None
-    return [at.name, at.version, at.checkpoint, since, at.canary, at.canary_share, pinned]
-
-
-def _told(change: "Change", outcomes: Any) -> dict[str, Any]:
-    from penstock.channels.notices import change_document
-
-    return change_document(change) | {"outcome": outcomes.get(change.verdict)}
-
-
-def _story(before: "Change | None", change: "Change", outcomes: Any) -> list[object]:
-    from penstock.channels.notices import change_marks, describe_change, short_digest
-
-    gate = (
-        f"{outcomes.get(change.verdict, '?')} {short_digest(change.verdict)}"
-        if change.verdict
-        else ""
-    )
-    when, what = time_of(change.at), describe_change(change, before)
-    return [change.version, when, what, gate, change_marks(change), change.actor, change.reason]
-
-
-def _show_change(change: "Change", *, json: bool) -> None:
-    from penstock.channels.notices import change_document, describe_change
-
-    if json:
-        show_json(change_document(change))
-    else:
-        say(f"{change.channel} version {change.version}: {describe_change(change)}")
-
-
-_PAUSE_SECONDS = 5.0
+    show_change(change, json=json)
 
 
 @app.command("watch")
@@ -262,12 +266,13 @@ def watch(
     Example: penstock channels watch production --json
     """
     if url is not None:
-        found = _over_http(url, name, after)
+        documents = _from_service(url, name, after)
     else:
-        found = _from_database(data, tenant, name, after)
+        documents = _from_database(data, tenant, name, after)
     try:
-        for change in islice(found, changes):
-            sys.stdout.write((encode(change).decode() if json else _line(change)) + "\n")
+        for document in islice(documents, changes):
+            line = encode(document).decode() if json else _watch_line(document)
+            sys.stdout.write(line + "\n")
             sys.stdout.flush()
     except KeyboardInterrupt:
         return
@@ -277,40 +282,157 @@ def _from_database(
     data: Path | None, tenant: str, name: str, after: int | None
 ) -> Iterator[dict[str, Any]]:
     from penstock.channels.channel import channel_state
-    from penstock.channels.watchers import POLL_SECONDS, follow
+    from penstock.channels.channel_watcher import follow
 
     with open_existing(data) as lake:
         if after is None:
             after = channel_state(lake.database, tenant, name).version - 1
         while True:
             try:
-                for one in follow(lake.database, tenant, name, after, poll_s=POLL_SECONDS):
-                    after = one.version
-                    yield one.document
+                for notice in follow(lake.database, tenant, name, after):
+                    after = notice.version
+                    yield notice.document
             except DatabaseUnreachable as error:
                 say(f"{error} It is tried again.")
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(_OUTAGE_PAUSE_SECONDS)
 
 
-def _over_http(url: str, name: str, after: int | None) -> Iterator[dict[str, Any]]:
+def _from_service(url: str, name: str, after: int | None) -> Iterator[dict[str, Any]]:
     """Raises ServerUnreachable where nobody ever answered; later it tries again."""
-    from penstock.http.client import ServiceClient, answers, channel_path
+    from penstock.channels.channel_watcher import channel_answers, channel_path
+    from penstock.http.client import service_at
 
-    service = ServiceClient(url)
+    service = service_at(url)
     if after is None:
         after = max(0, service.ask(channel_path(name), "version")["version"] - 1)
-    for answer in answers(service, name, after, say, Event()):
+    for answer in channel_answers(service, name, after, say, threading.Event()):
         yield from answer["changes"]
 
 
-def _line(document: dict[str, Any]) -> str:
-    """For a person."""
-    from penstock.channels.change import Change
-    from penstock.channels.notices import change_marks, describe_change
+def _watch_line(document: dict[str, Any]) -> str:
+    """A change for a person."""
+    from penstock.channels.change import Change, change_marks, describe_change
 
     at = round(datetime.fromisoformat(document["at"]).timestamp() * 1_000_000)
-    names = [one.name for one in fields(Change)]
+    names = [field.name for field in fields(Change)]
     change = Change(**{name: document[name] for name in names} | {"at": at})
     marks = f" [{change_marks(change)}]" if change_marks(change) else ""
-    said = f"{describe_change(change)}{marks}  ({change.actor}: {change.reason})"
-    return " ".join(f"{document['at']}  {change.channel} {change.version}  {said}".split("\n"))
+    text = f"{describe_change(change)}{marks}  ({change.actor}: {change.reason})"
+    return " ".join(f"{document['at']}  {change.channel} {change.version}  {text}".split("\n"))
+
+
+@webhooks.command("add")
+def add_webhook(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where messages are sent.")],
+    channel: Annotated[
+        str | None, typer.Option(help="The one channel to tell of; all without it.")
+    ] = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Tell an address of each change from now on. The secret of the signatures is shown now and
+    never again.
+
+    Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
+    """
+    from penstock.channels.webhooks import add_webhook
+
+    with open_existing(data) as lake:
+        hook, secret = add_webhook(lake.database, tenant, url, channel)
+    if json:
+        show_json({"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret})
+        return
+    say(f"webhook {hook.id} for {hook.shown}; the secret of its signatures, shown this once:")
+    typer.echo(secret)
+
+
+@webhooks.command("list")
+def list_webhooks(
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """All webhooks, and the topic: what each has yet to be told, and why.
+
+    Example: penstock webhooks list
+    """
+    from penstock.channels.notice_delivery import target_statuses
+
+    with open_existing(data) as lake:
+        targets = target_statuses(lake.database, lake.settings, tenant)
+    documents = [facts(target) for target in targets]
+    if json:
+        show_json(documents)
+        return
+    columns = ["id", "channel", "address", "waiting", "tries", "next try (UTC)", "problem"]
+    rows = []
+    for target, document in zip(targets, documents, strict=True):
+        document["channel"] = target.channel or "all"
+        document["try_at"] = time_of(target.try_at) if target.try_at else None
+        rows.append(list(document.values()))
+    show_table(columns, rows)
+
+
+@webhooks.command("remove")
+def remove_webhook(
+    webhook_id: Annotated[str, typer.Argument(metavar="ID", help="From `penstock webhooks list`.")],
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Tell an address nothing any more, and nothing that it still waits for.
+
+    Example: penstock webhooks remove 1f0c2a9b77d04e12
+    """
+    from penstock.channels.webhooks import remove_webhook
+
+    with open_existing(data) as lake:
+        remove_webhook(lake.database, tenant, webhook_id)
+    show_json({"removed": webhook_id}) if json else say(f"webhook {webhook_id} is removed")
+
+
+@webhooks.command("deliver")
+def deliver(
+    once: Annotated[
+        bool, typer.Option("--once", help="Try all that waits once, and end; 1 when any is left.")
+    ] = False,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Tell webhooks and the topic, of all tenants, until SIGTERM or Ctrl-C. `penstock serve` does
+    it too; one of them at a time tells an address.
+
+    Example: penstock webhooks deliver --once
+    """
+    from penstock.channels.notice_delivery import Deliverer
+    from penstock.logs import configure_logs
+    from penstock.metrics import Metrics
+
+    with open_existing(data) as lake:
+        configure_logs(lake.settings.log_format)
+        metrics = Metrics()
+        deliverer = Deliverer(lake.database, lake.settings, metrics)
+        ended = threading.Event()
+        try:
+            if once:
+                deliverer.tell_now()
+            else:
+                with on_end_signal(ended.set):
+                    deliverer.start()
+                    say("delivering until Ctrl-C")
+                    ended.wait()
+        finally:
+            deliverer.stop()
+        left = deliverer.survey()
+    kinds = ("webhook", "kafka")
+    told = sum(int(metrics.value("notices_told_total", kind=kind)) for kind in kinds)
+    waiting = sum(pending.count for pending in left)
+    if json:
+        show_json({"told": told, "waiting": waiting, "problems": deliverer.problems()})
+    else:
+        say(f"{told} told, {waiting} waiting")
+        for problem in deliverer.problems():
+            say(problem)
+    if once and left:
+        raise typer.Exit(1)

@@ -6,20 +6,15 @@ from typing import Any
 from penstock.errors import PenstockError
 
 
-class ChannelUnknown(PenstockError):
+class ChannelUnknown(PenstockError, exit_status=2, http_status=404):
     """There is no channel {name!r}; `penstock channels list` shows those there are. The first
     promotion to a channel, or a policy for it, makes it."""
 
-    exit_status = 2
-    http_status = 404
 
-
-class PromotionConflict(PenstockError):
+class PromotionConflict(PenstockError, http_status=409):
     """The channel {channel} was expected at {expected}, and is at {found} (version {version},
     {since}). Nothing was changed. Look what happened with `penstock channels history`, and decide
     anew."""
-
-    http_status = 409
 
     @property
     def http_fields(self) -> dict[str, Any]:
@@ -31,36 +26,26 @@ class PromotionConflict(PenstockError):
         return inspect.cleandoc(type(self).__doc__ or "").format(**self.facts | none)
 
 
-class ChannelPinned(PenstockError):
+class ChannelPinned(PenstockError, http_status=409):
     """The channel {channel} is pinned since {actor} rolled it back: {reason}. Nothing was changed.
     Once the cause is known, `penstock channels release` lets it be promoted again."""
 
-    http_status = 409
 
-
-class NotPinned(PenstockError):
+class NotPinned(PenstockError, http_status=409):
     """The channel {channel} is not pinned: there is nothing to release."""
 
-    http_status = 409
 
-
-class OverrideRefused(PenstockError):
+class OverrideRefused(PenstockError, http_status=403):
     """Only an admin may go past the gate: {why}. Nothing was changed."""
 
-    http_status = 403
 
-
-class AlreadyServing(PenstockError):
+class AlreadyServing(PenstockError, http_status=409):
     """The channel {channel} is at {checkpoint} already{how}. Nothing was changed."""
 
-    http_status = 409
 
-
-class NothingToRollBackTo(PenstockError):
+class NothingToRollBackTo(PenstockError, http_status=409):
     """The channel {channel} cannot go back: {why}. Nothing was changed. `--to` names a checkpoint
     that served on it, or a parent of the present one."""
-
-    http_status = 409
 
 
 class HistoryDamaged(PenstockError):
@@ -69,14 +54,9 @@ class HistoryDamaged(PenstockError):
     each carries the hash of its change."""
 
 
-class WebhookUnknown(PenstockError):
+class WebhookUnknown(PenstockError, exit_status=2, http_status=404):
     """There is no webhook {id!r}; `penstock webhooks list` shows those there are."""
 
-    exit_status = 2
-    http_status = 404
 
-
-class NothingServed(PenstockError):
+class NothingServed(PenstockError, http_status=409):
     """The channel {channel} has no checkpoint yet: nothing was promoted to it."""
-
-    http_status = 409

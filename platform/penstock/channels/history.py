@@ -1,8 +1,8 @@
 """The history of a channel in the database: its changes are read here, and proved to be as they
 were written."""
 
-from collections.abc import Iterator
 from dataclasses import fields
+from typing import Literal
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -15,7 +15,7 @@ from penstock.database.engine import Database
 from penstock.gate.tables import gate_policy, verdict
 from penstock.gate.verdict import Outcome
 
-_COLUMNS = [channel_change.c[one.name] for one in fields(Change)]
+CHANGE_COLUMNS = [channel_change.c[field.name] for field in fields(Change)]
 
 
 def channel_changes(
@@ -30,14 +30,14 @@ def channel_changes(
     """The changes of a channel after a version, the oldest first; of more than `limit` the first
     ones, or the `latest`. Raises ChannelUnknown."""
     columns = channel_change.c
-    query = sa.select(*_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
+    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
     query = query.where(columns.version > after).limit(limit)
     query = query.order_by(columns.version.desc() if latest else columns.version)
     with database.read() as connection:
         if newest_change(connection, tenant, name) is None:
             raise ChannelUnknown(name=name)
-        found = [change_of(row) for row in connection.execute(query)]
-    return found[::-1] if latest else found
+        changes = [change_of(row) for row in connection.execute(query)]
+    return changes[::-1] if latest else changes
 
 
 def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
@@ -46,16 +46,28 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
     query = sa.select(channel.c.version, channel.c.hash).where(
         channel.c.tenant == tenant, channel.c.name == name
     )
+    of_channel = channel_change.c.tenant == tenant, channel_change.c.channel == name
+    all_changes = sa.select(*CHANGE_COLUMNS).where(*of_channel).order_by(channel_change.c.version)
     with database.read() as connection:
-        found = connection.execute(query).first() if name.isprintable() else None
-        if found is None and newest_change(connection, tenant, name) is None:
+        row = connection.execute(query).first() if name.isprintable() else None
+        if row is None and newest_change(connection, tenant, name) is None:
             raise ChannelUnknown(name=name)
-        head = (found.version, found.hash) if found is not None else (0, "")
-        of_changes = first_misfit(_all_changes(connection, tenant, name), head)
-        of_verdicts = _verdict_misfit(connection, tenant, name)
-        of_policies = _policy_misfit(connection, tenant, name)
-    misfits = [one for one in (of_changes, of_verdicts, of_policies) if one is not None]
-    return min(misfits, key=lambda one: one.version, default=None)
+        rows = connection.execute(all_changes.execution_options(yield_per=1_000))
+        head = (row.version, row.hash) if row is not None else (0, "")
+        misfits = [
+            first_misfit((change_of(row) for row in rows), head),
+            _evidence_misfit(
+                connection, (tenant, name), "verdict", verdict.c.id, verdict.c.document
+            ),
+            _evidence_misfit(
+                connection, (tenant, name), "policy", gate_policy.c.digest, gate_policy.c.text
+            ),
+        ]
+    return min(
+        (misfit for misfit in misfits if misfit is not None),
+        key=lambda misfit: misfit.version,
+        default=None,
+    )
 
 
 def check_history(database: Database, tenant: str, name: str) -> None:
@@ -80,7 +92,7 @@ def newest_change(
     if not name.isprintable():  # nobody's name, and some databases do not even take it
         return None
     columns = channel_change.c
-    query = sa.select(*_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
+    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
     if action is not None:
         query = query.where(columns.action == action)
     row = connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
@@ -91,55 +103,31 @@ def change_of(row: sa.Row[tuple[object, ...]]) -> Change:
     return Change(**row._mapping)
 
 
-def _all_changes(connection: Connection, tenant: str, name: str) -> Iterator[Change]:
-    columns = channel_change.c
-    query = (
-        sa.select(*_COLUMNS)
-        .where(columns.tenant == tenant, columns.channel == name)
-        .order_by(columns.version)
-    )
-    for row in connection.execute(query.execution_options(yield_per=1_000)):
-        yield change_of(row)
-
-
-def _verdict_misfit(connection: Connection, tenant: str, name: str) -> Misfit | None:
-    """Documents are named by their digests."""
-    columns = channel_change.c
-    query = (
-        sa.select(columns.version, columns.verdict, verdict.c.document)
-        .outerjoin(
-            verdict,
-            sa.and_(verdict.c.tenant == columns.tenant, verdict.c.id == columns.verdict),
-        )
-        .where(columns.tenant == tenant, columns.channel == name, columns.verdict.is_not(None))
-        .order_by(columns.version)
-    )
-    for row in connection.execute(query.execution_options(yield_per=50)):
-        if row.document is None or text_digest(row.document) != row.verdict:
-            return Misfit(row.version, f"its verdict {row.verdict} is not there as it was written")
-    return None
-
-
-def _policy_misfit(connection: Connection, tenant: str, name: str) -> Misfit | None:
-    """Policies are named by their digests too; each is looked at once."""
-    columns = channel_change.c
+def _evidence_misfit(
+    connection: Connection,
+    place: tuple[str, str],
+    kind: Literal["verdict", "policy"],
+    digest: sa.Column[str],
+    text: sa.Column[str],
+) -> Misfit | None:
+    """Verdicts and policies are named by their digests. Each is looked at once, where it was
+    used first."""
+    (tenant, name), columns = place, channel_change.c
+    named = columns[kind]
     first = (
-        sa.select(columns.policy, sa.func.min(columns.version).label("version"))
-        .where(columns.tenant == tenant, columns.channel == name, columns.policy.is_not(None))
-        .group_by(columns.policy)
+        sa.select(named.label("digest"), sa.func.min(columns.version).label("version"))
+        .where(columns.tenant == tenant, columns.channel == name, named.is_not(None))
+        .group_by(named)
         .subquery()
     )
     query = (
-        sa.select(first.c.version, first.c.policy, gate_policy.c.text)
-        .outerjoin(
-            gate_policy,
-            sa.and_(gate_policy.c.tenant == tenant, gate_policy.c.digest == first.c.policy),
-        )
+        sa.select(first.c.version, first.c.digest, text.label("text"))
+        .outerjoin(text.table, sa.and_(text.table.c.tenant == tenant, digest == first.c.digest))
         .order_by(first.c.version)
     )
-    for row in connection.execute(query):
-        if row.text is None or text_digest(row.text) != row.policy:
-            return Misfit(row.version, f"its policy {row.policy} is not there as it was written")
+    for row in connection.execute(query.execution_options(yield_per=50)):
+        if row.text is None or text_digest(row.text) != row.digest:
+            return Misfit(row.version, f"its {kind} {row.digest} is not there as it was written")
     return None
 
 

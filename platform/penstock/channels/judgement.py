@@ -1,14 +1,24 @@
 """What the gate says of a checkpoint for a channel, from what the database knows now."""
 
-from dataclasses import dataclass
-
-from sqlalchemy import Connection
+from functools import partial
+from typing import TypedDict, Unpack
 
 from penstock.channels.history import first_version_since, newest_change
+from penstock.channels.promotion import Judge
 from penstock.database.engine import Database
 from penstock.gate.decision import decide
 from penstock.gate.evidence import Evidence, GatedChannel, gather_evidence
 from penstock.gate.verdict import Verdict
+
+
+class GateQuestion(TypedDict, total=False):
+    """`full` asks for all of the traffic, which is the default: where the policy demands live
+    metrics, a canary has to have shown them. So does a `share` over the last of the policy's steps.
+    The verdict is that of now, or of `at_us`."""
+
+    full: bool
+    share: float | None
+    at_us: int | None
 
 
 def channel_evidence(
@@ -16,17 +26,25 @@ def channel_evidence(
     tenant: str,
     channel: str,
     checkpoint: str,
-    *,
-    full: bool = True,
-    share: float | None = None,
-    at_us: int | None = None,
+    **question: Unpack[GateQuestion],
 ) -> Evidence:
-    """All that a verdict rests on, as it was at one moment. `full` asks for all of the traffic:
-    where the policy demands live metrics, a canary has to have shown them. So does a `share` over
-    the last of the policy's steps. Raises CheckpointUnknown."""
+    """All that a verdict rests on, as it was at one moment. Raises CheckpointUnknown."""
     with database.read() as connection:
-        gated = _gated_channel(connection, tenant, channel)
-        return gather_evidence(connection, gated, checkpoint, full=full, share=share, at_us=at_us)
+        change = newest_change(connection, tenant, channel)
+        gated = GatedChannel(tenant=tenant, name=channel)
+        if change is not None:
+            gated = GatedChannel(
+                tenant=tenant,
+                name=channel,
+                version=change.version,
+                checkpoint=change.checkpoint,
+                policy=change.policy,
+                canary=change.canary,
+                canary_since=first_version_since(connection, change, "canary", "checkpoint")
+                if change.canary is not None
+                else 0,
+            )
+        return gather_evidence(connection, gated, checkpoint, **question)
 
 
 def judge(
@@ -34,45 +52,13 @@ def judge(
     tenant: str,
     channel: str,
     checkpoint: str,
-    *,
-    full: bool = True,
-    share: float | None = None,
-    at_us: int | None = None,
+    **question: Unpack[GateQuestion],
 ) -> Verdict:
-    """What the gate says of a checkpoint (name or digest) that a channel is to point at, now or
-    `at_us`. The other arguments are those of `channel_evidence`. Changes nothing. Raises
-    CheckpointUnknown."""
-    return decide(
-        channel_evidence(database, tenant, channel, checkpoint, full=full, share=share, at_us=at_us)
-    )
+    """What the gate says of a checkpoint (name or digest) that a channel is to point at. Changes
+    nothing. Raises CheckpointUnknown."""
+    return decide(channel_evidence(database, tenant, channel, checkpoint, **question))
 
 
-@dataclass(frozen=True)
-class GateJudge:
-    """Judges for one tenant: what `promote` asks. Without a `share` all traffic is asked for."""
-
-    database: Database
-    tenant: str
-    share: float | None = None
-
-    def __call__(self, channel: str, checkpoint: str) -> Verdict:
-        full = self.share is None
-        return judge(self.database, self.tenant, channel, checkpoint, full=full, share=self.share)
-
-
-def _gated_channel(connection: Connection, tenant: str, name: str) -> GatedChannel:
-    change = newest_change(connection, tenant, name)
-    if change is None:
-        return GatedChannel(tenant=tenant, name=name)
-    canary_since = 0
-    if change.canary is not None:
-        canary_since = first_version_since(connection, change, "canary", "checkpoint")
-    return GatedChannel(
-        tenant=tenant,
-        name=name,
-        version=change.version,
-        checkpoint=change.checkpoint,
-        policy=change.policy,
-        canary=change.canary,
-        canary_since=canary_since,
-    )
+def gate_judge(database: Database, tenant: str, share: float | None = None) -> Judge:
+    """Judges for a tenant, as `promote` asks it. Without a `share` all traffic is asked for."""
+    return partial(judge, database, tenant, full=share is None, share=share)

@@ -1,24 +1,29 @@
-"""Notices of changes: written with the change, and read in order by whoever is told of it.
+"""The outbox: a notice is written with each change, and read in order by all who are told of it.
 
 A notice is the change as JSON, the same text for everybody: in the answer to a long poll, in the
-body of a webhook, in a record of the topic.
+body of a webhook, in a record of the topic. Webhooks and the topic are targets. How far a target
+has come stands in `delivery`: it took all notices before `next_version`.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.channels.change import Change
-from penstock.channels.tables import notice
+from penstock.channels.change import Change, change_document
+from penstock.channels.tables import channel, delivery, notice, webhook
 from penstock.checkpoints.tables import checkpoint
-from penstock.database.engine import Database
-from penstock.terminal.output import time_of
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.database.tables import lease
 
-#: What one look reads of a channel that somebody watches, or is told of.
+#: How many are read at once of a channel that somebody watches.
 NOTICES_AT_ONCE = 100
+
+#: Targets are called `webhook:ID` and `kafka:DIGITS`.
+WEBHOOK_PREFIX = "webhook:"
+TOPIC_PREFIX = "kafka:"
 
 
 @dataclass(frozen=True)
@@ -26,25 +31,26 @@ class Notice:
     tenant: str
     channel: str
     version: int
-    #: JSON, as `note` made it.
+    #: JSON, as `put_notice` made it.
     body: str
 
     @property
     def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.json.decode(self.body)
-        return found
+        return msgspec.json.decode(self.body, type=dict[str, Any])
 
 
 def put_notice(connection: Connection, change: Change) -> None:
     """Put a change into the outbox, in the transaction that makes it."""
-    body = msgspec.json.encode(notice_document(connection, change)).decode()
-    made = {"tenant": change.tenant, "channel": change.channel, "version": change.version}
-    connection.execute(sa.insert(notice).values(**made, body=body, at=change.at))
-
-
-def notice_document(connection: Connection, change: Change) -> dict[str, Any]:
-    """A change as others are told of it: what it points at, and where that lies."""
-    return change_document(change) | checkpoint_places(connection, change)
+    document = change_document(change) | checkpoint_places(connection, change)
+    connection.execute(
+        sa.insert(notice).values(
+            tenant=change.tenant,
+            channel=change.channel,
+            version=change.version,
+            body=msgspec.json.encode(document).decode(),
+            at=change.at,
+        )
+    )
 
 
 def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
@@ -62,11 +68,6 @@ def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
         "canary_digest": canary.digest if canary is not None else None,
         "canary_uri": canary.uri if canary is not None else None,
     }
-
-
-def time_text(us: int) -> str:
-    """RFC 3339."""
-    return time_of(us).isoformat()
 
 
 def notices_after(
@@ -99,53 +100,129 @@ def notices_in(
     return [Notice(*row) for row in connection.execute(query)]
 
 
-_SHORT = len("sha256:") + 12
+@dataclass(frozen=True)
+class PendingNotices:
+    """The notices of a channel that a target has yet to take."""
+
+    target: str
+    tenant: str
+    channel: str
+    next_version: int
+    last_version: int
+    #: How often the next one was tried in vain.
+    attempts: int
+    #: The next try is not before this moment.
+    try_at: int
+    #: That moment has come, by the database's clock.
+    due: bool
+    #: What went wrong the last time; None where nothing was tried yet.
+    problem: str | None
+
+    @property
+    def count(self) -> int:
+        return self.last_version - self.next_version + 1
 
 
-def change_document(change: Change) -> dict[str, Any]:
-    """For JSON."""
-    return asdict(change) | {"at": time_text(change.at)}
+def pending_notices(
+    database: Database, topic: str | None, *, tenant: str | None = None, target: str | None = None
+) -> list[PendingNotices]:
+    """Of all targets, of one tenant or of one target; `topic` is the topic as a target, if there
+    is one."""
+    columns = (channel.c.tenant, channel.c.name, channel.c.version)
+    hooks = (
+        sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns)
+        .join_from(
+            webhook,
+            channel,
+            sa.and_(
+                channel.c.tenant == webhook.c.tenant,
+                sa.or_(webhook.c.channel.is_(None), webhook.c.channel == channel.c.name),
+            ),
+        )
+        .where(webhook.c.removed_at.is_(None))
+    )
+    if topic is None:
+        every = hooks.subquery()
+    else:
+        the_topic = sa.select(sa.literal(topic, sa.String).label("target"), *columns)
+        every = sa.union_all(hooks, the_topic).subquery()
+    done = sa.and_(
+        delivery.c.target == every.c.target,
+        delivery.c.tenant == every.c.tenant,
+        delivery.c.channel == every.c.name,
+    )
+    try_at = sa.func.coalesce(delivery.c.try_at, 0)
+    next_version = sa.func.coalesce(delivery.c.next_version, 1)
+    query = (
+        sa.select(
+            every.c.target,
+            every.c.tenant,
+            every.c.name.label("channel"),
+            next_version.label("next_version"),
+            every.c.version.label("last_version"),
+            sa.func.coalesce(delivery.c.attempts, 0).label("attempts"),
+            try_at.label("try_at"),
+            (try_at <= now_us()).label("due"),
+            delivery.c.problem,
+        )
+        .select_from(every.outerjoin(delivery, done))
+        .where(every.c.version >= next_version)
+        .order_by(every.c.target, every.c.tenant, every.c.name)
+    )
+    if tenant is not None:
+        query = query.where(every.c.tenant == tenant)
+    if target is not None:
+        query = query.where(every.c.target == target)
+    with database.read() as connection:
+        return [PendingNotices(**row) for row in connection.execute(query).mappings()]
 
 
-def describe_change(change: Change, before: Change | None = None) -> str:
-    """In a few words. `before` is the change before it, where that is known."""
-    match change.action:
-        case "promote":
-            return f"{change.previous} → {change.checkpoint}" if change.previous else _first(change)
-        case "canary":
-            return f"{change.canary} on {_percent(change)} of the traffic, beside " + str(
-                change.checkpoint
-            )
-        case "rollback":
-            return _rolled_back(change, before)
-        case "release":
-            return f"released, at {change.checkpoint or 'nothing yet'}"
-        case "policy":
-            return f"policy {short_digest(change.policy)}"
+def next_notice(
+    database: Database, pending: PendingNotices, version: int, lease_name: str, owner: str
+) -> Notice | None:
+    """The first notice from a version on. None where there is none, and also when the target was
+    removed, or another deliverer has it by now."""
+    mine = sa.select(
+        sa.exists().where(
+            lease.c.name == lease_name, lease.c.owner == owner, lease.c.until >= now_us()
+        )
+    )
+    webhook_id = pending.target.removeprefix(WEBHOOK_PREFIX)
+    removed = sa.select(
+        sa.exists().where(webhook.c.id == webhook_id, webhook.c.removed_at.is_not(None))
+    )
+    with database.read() as connection:
+        if not connection.scalar(mine) or connection.scalar(removed):
+            return None
+        notices = notices_in(connection, pending.tenant, pending.channel, version - 1, at_most=1)
+    return notices[0] if notices else None
 
 
-def change_marks(change: Change) -> str:
-    """What nobody should overlook."""
-    found = ["OVERRIDDEN"] if change.overridden else []
-    found += ["pinned"] if change.pinned else []
-    return ", ".join(found)
-
-
-def short_digest(digest: str | None) -> str:
-    return (digest or "")[:_SHORT]
-
-
-def _first(change: Change) -> str:
-    return f"{change.checkpoint} is the first"
-
-
-def _rolled_back(change: Change, before: Change | None) -> str:
-    if before is None:  # it left another one, or a canary
-        return f"back to {change.checkpoint}"
-    if before.checkpoint == change.checkpoint:
-        return f"back to {change.checkpoint} alone, without {before.canary}"
-    return f"{before.checkpoint} → back to {change.checkpoint}"
-
-
-def _percent(change: Change) -> str:
-    return f"{100 * (change.canary_share or 0):.12g} %"
+def record_try(
+    database: Database,
+    target: str,
+    tried: Notice,
+    expected: int,
+    *,
+    problem: str | None = None,
+    pause_s: float = 0.0,
+) -> bool:
+    """The target took a notice; or there was a problem, and it is left alone for a while. Nothing
+    is written, and False returned, where another deliverer has moved the target on from the
+    expected version."""
+    place = {"target": target, "tenant": tried.tenant, "channel": tried.channel}
+    failed = problem is not None
+    state = {
+        "next_version": expected if failed else tried.version + 1,
+        "problem": problem,
+        "try_at": now_us() + round(pause_s * 1_000_000) if failed else 0,
+    }
+    with database.write() as connection:
+        row = insert_of(connection)(delivery).values(**place, **state, attempts=int(failed))
+        move = row.on_conflict_do_update(
+            index_elements=list(place),
+            set_=state | {"attempts": delivery.c.attempts + 1 if failed else 0},
+            where=delivery.c.next_version == expected,
+        )
+        # Not by a count of rows: after an insert PostgreSQL's driver has none.
+        return connection.execute(move.returning(delivery.c.target)).first() is not None

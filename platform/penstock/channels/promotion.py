@@ -12,8 +12,7 @@ from sqlalchemy import Connection
 
 from penstock.channels.change import Action, Change
 from penstock.channels.channel_transaction import (
-    ANY,
-    Expected,
+    ChannelRequest,
     conflict,
     hold_channel,
     refuse_unexpected,
@@ -36,23 +35,16 @@ from penstock.gate.errors import GateRefused
 from penstock.gate.tables import gate_policy
 from penstock.gate.verdict import Verdict
 
-#: What says of a channel and a checkpoint whether it may go there.
+#: Says of a channel and a checkpoint whether it may go there.
 Judge = Callable[[str, str], Verdict]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promotion:
+class Promotion(ChannelRequest):
     """`share` tries a checkpoint on a part of the traffic; without it, it gets all. Whether the
-    actor may `override` is the caller's to check. At another version of the channel than
-    `expect_version` nothing is done."""
+    actor may `override` is the caller's to check."""
 
-    tenant: str
-    channel: str
     checkpoint: str
-    reason: str
-    actor: str
-    expect: Expected = ANY
-    expect_version: int | None = None
     share: float | None = None
     override: bool = False
 
@@ -69,7 +61,17 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
     with database.read() as connection:
         before = newest_change(connection, promotion.tenant, promotion.channel)
         candidate = _check_candidate(connection, promotion, before)
-    verdict = _ask_gate(promotion, candidate, judge)
+    verdict = judge(promotion.channel, candidate.name)
+    if (verdict.channel, verdict.checkpoint) != (promotion.channel, candidate.name):
+        came = f"a verdict on {verdict.checkpoint} for {verdict.channel} came instead of one on"
+        raise PenstockError(what=f"{came} {candidate.name} for {promotion.channel}")
+    if verdict.outcome != "PASS" and not promotion.override:
+        raise GateRefused(
+            outcome=verdict.outcome,
+            checkpoint=candidate.name,
+            channel=promotion.channel,
+            verdict=verdict,
+        )
     with hold_channel(database, promotion.tenant, promotion.channel, make=True) as held:
         if held.version != (before.version if before is not None else 0):
             raise conflict(held.name, before.checkpoint if before else None, held.before)
@@ -117,19 +119,6 @@ def set_policy(
         return held.apply(replace(change, policy=digest))
 
 
-def _ask_gate(promotion: Promotion, candidate: Checkpoint, judge: Judge) -> Verdict:
-    channel = promotion.channel
-    verdict = judge(channel, candidate.name)
-    if (verdict.channel, verdict.checkpoint) != (channel, candidate.name):
-        what = f"a verdict on {verdict.checkpoint} for {verdict.channel} came instead"
-        raise PenstockError(what=f"{what} of one on {candidate.name} for {channel}")
-    if verdict.outcome != "PASS" and not promotion.override:
-        raise GateRefused(
-            outcome=verdict.outcome, checkpoint=candidate.name, channel=channel, verdict=verdict
-        )
-    return verdict
-
-
 def _check_candidate(
     connection: Connection, promotion: Promotion, before: Change | None
 ) -> Checkpoint:
@@ -138,9 +127,15 @@ def _check_candidate(
     if candidate.state != "serving":
         check_edge(candidate.name, candidate.state, "serving")
     check_chain(connection, candidate)
-    refuse_unexpected(promotion.channel, before, promotion.expect, promotion.expect_version)
+    refuse_unexpected(promotion, before)
     if before is not None:
-        _refuse_serving(promotion, before, candidate.name)
+        how = None
+        if candidate.name == before.checkpoint:
+            how = f"; a rollback ends its canary {before.canary}" if before.canary else ""
+        elif (candidate.name, promotion.share) == (before.canary, before.canary_share):
+            how = f", as a canary with a share of {promotion.share:g}"
+        if how is not None:
+            raise AlreadyServing(channel=before.channel, checkpoint=candidate.name, how=how)
         if before.pinned and not promotion.override:
             rollback = newest_change(connection, before.tenant, before.channel, action="rollback")
             by = rollback or before
@@ -149,13 +144,3 @@ def _check_candidate(
         why = f"{promotion.channel} has no checkpoint to compare it with; promote one to all first"
         raise InvalidInput(what="A canary", why=why)
     return candidate
-
-
-def _refuse_serving(promotion: Promotion, before: Change, name: str) -> None:
-    if name == before.checkpoint:
-        how = f"; a rollback ends its canary {before.canary}" if before.canary else ""
-        raise AlreadyServing(channel=before.channel, checkpoint=name, how=how)
-    share = promotion.share
-    if share is not None and (name, share) == (before.canary, before.canary_share):
-        how = f", as a canary with a share of {share:g}"
-        raise AlreadyServing(channel=before.channel, checkpoint=name, how=how)

@@ -1,5 +1,7 @@
-"""`penstock promote`, `penstock rollback`, and `penstock gate check`, which tries a promotion."""
+"""`penstock promote`, `penstock rollback`, `penstock gate check`, which tries a promotion, and
+`penstock checkpoints lineage`, which also says what a checkpoint serves."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,11 +11,13 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import By, CheckpointName, Reason, actor
-from penstock.terminal.output import say, show_json
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
+    from penstock.channels.channel import ServingChannel
     from penstock.channels.channel_transaction import Expected
+    from penstock.checkpoints.lineage import Lineage
     from penstock.database.engine import Database
     from penstock.gate.frontier import FrontierPicture
     from penstock.gate.verdict import Verdict
@@ -62,7 +66,7 @@ def promote(
 
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
-    from penstock.channels.judgement import GateJudge
+    from penstock.channels.judgement import gate_judge
     from penstock.channels.promotion import Promotion, promote
     from penstock.gate.errors import GateRefused
 
@@ -81,11 +85,11 @@ def promote(
             override=override,
         )
         try:
-            change = promote(database, promotion, GateJudge(database, tenant, share))
+            change = promote(database, promotion, gate_judge(database, tenant, share))
         except GateRefused as refused:
             _show_verdict(refused.verdict, json=json)
             raise
-    _show_change(change, json=json)
+    show_change(change, json=json)
 
 
 def rollback(
@@ -119,7 +123,7 @@ def rollback(
     from penstock.channels.history import channel_changes
     from penstock.channels.rollback import Rollback, roll_back
 
-    wanted = Rollback(
+    order = Rollback(
         tenant=tenant,
         channel=channel,
         reason=reason,
@@ -128,11 +132,11 @@ def rollback(
         expect=_expected(expect),
     )
     with open_existing(data) as lake:
-        change = roll_back(lake.database, wanted)
+        change = roll_back(lake.database, order)
         [before] = channel_changes(
             lake.database, tenant, channel, after=change.version - 2, limit=1
         )
-    _show_change(change, before, json=json)
+    show_change(change, before, json=json)
     if not json:
         say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
 
@@ -187,6 +191,33 @@ def check(
         raise typer.Exit(1)
 
 
+def lineage(
+    name: CheckpointName,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """What a checkpoint came from and what came of it: parents, children, the shards that trained
+    it and its parents, and the sessions in them that should not be there any more.
+
+    Example: penstock checkpoints lineage ckpt-0012
+    """
+    from penstock.channels.channel import serving_channels
+    from penstock.checkpoints.lineage import lineage
+
+    with open_existing(data) as lake:
+        line = lineage(lake.database, tenant, name)
+        channels = serving_channels(lake.database, tenant, line.checkpoint.name)
+    if json:
+        show_json(_lineage_document(line, channels))
+        return
+    show_table(["what", "which", "more"], _lineage_rows(line, channels))
+    if line.marks:
+        sessions = len({mark.session_id for mark in line.marks})
+        shards = len({mark.shard for mark in line.marks})
+        say(f"trained on {sessions} sessions, in {shards} shards, that should be there no more")
+
+
 def _expected(text: str | None) -> "Expected":
     from penstock.channels.channel_transaction import ANY
 
@@ -226,8 +257,8 @@ def _show_verdict(verdict: "Verdict", *, json: bool) -> None:
         show_verdict(verdict)
 
 
-def _show_change(change: "Change", before: "Change | None" = None, *, json: bool) -> None:
-    from penstock.channels.notices import change_document, describe_change
+def show_change(change: "Change", before: "Change | None" = None, *, json: bool) -> None:
+    from penstock.channels.change import change_document, describe_change
 
     if json:
         show_json(change_document(change))
@@ -261,3 +292,30 @@ def _write(path: Path, content: str) -> None:
     except OSError as error:
         raise InvalidInput(what=str(path), why=error.strerror or str(error)) from error
     say(f"wrote {path}")
+
+
+def _lineage_document(line: "Lineage", channels: "list[ServingChannel]") -> dict[str, Any]:
+    return {
+        "checkpoint": facts(line.checkpoint),
+        "parents": [facts(parent) for parent in line.parents],
+        "children": line.children,
+        "shards": [facts(shard) for shard in line.shards],
+        "marks": [facts(mark) for mark in line.marks],
+        "channels": [facts(channel) for channel in channels],
+        "moves": [facts(move) | {"at": time_of(move.at).isoformat()} for move in line.moves],
+    }
+
+
+def _lineage_rows(line: "Lineage", channels: "list[ServingChannel]") -> Iterator[list[object]]:
+    subject = line.checkpoint
+    yield ["checkpoint", subject.name, f"{subject.form}, {subject.state}"]
+    for parent in line.parents:
+        yield ["parent", parent.name, f"{parent.form}, {parent.state}"]
+    for child in line.children:
+        yield ["child", child, None]
+    for channel in channels:
+        yield ["serves", channel.channel, channel.arm]
+    for shard in line.shards:
+        yield ["shard", shard.name or shard.shard, f"of {shard.checkpoint}, {shard.shard}"]
+    for mark in line.marks:
+        yield ["marked", mark.session_id, f"{mark.reason}, in {mark.shard} of {mark.checkpoint}"]

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 
 from penstock.channels.change import Change
 from penstock.channels.channel_transaction import (
-    ANY,
-    Expected,
+    ChannelRequest,
     HeldChannel,
     hold_channel,
     refuse_unexpected,
@@ -26,17 +25,10 @@ from penstock.database.engine import Database
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollback:
-    """`to` names the checkpoint to go back to. At another version of the channel than
-    `expect_version` nothing is done."""
+class Rollback(ChannelRequest):
+    """`to` names the checkpoint to go back to."""
 
-    tenant: str
-    channel: str
-    reason: str
-    actor: str
     to: str | None = None
-    expect: Expected = ANY
-    expect_version: int | None = None
 
 
 def roll_back(database: Database, rollback: Rollback) -> Change:
@@ -45,7 +37,7 @@ def roll_back(database: Database, rollback: Rollback) -> Change:
     StateRefused, PromotionConflict, CheckpointUnknown, InvalidInput."""
     actor, reason = check_name("Who does it", rollback.actor), check_reason(rollback.reason)
     with hold_channel(database, rollback.tenant, rollback.channel) as held:
-        refuse_unexpected(held.name, held.before, rollback.expect, rollback.expect_version)
+        refuse_unexpected(rollback, held.before)
         target = _target(held, rollback.to)
         change = held.next_change("rollback", actor=actor, reason=reason)
         change = replace(change.pointed_at(target.name, target.digest), pinned=True)

@@ -3,31 +3,36 @@
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
+from litestar import Response
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import Parameter
-from msgspec import UNSET, UnsetType
 
-from penstock.channels import promotion
 from penstock.channels.change import Change
 from penstock.channels.channel import (
-    ChannelState,
+    ChangeAnswer,
+    ChannelAnswer,
     assign,
-    channel_document,
+    channel_answer,
     channel_state,
     list_channels,
 )
 from penstock.channels.channel_transaction import ANY, Expected
+from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notices import Notice, notices_after
-from penstock.channels.promotion import Promotion
+from penstock.channels.promotion import Promotion, promote, release
 from penstock.channels.rollback import Rollback, roll_back
-from penstock.channels.watchers import Watcher
-from penstock.checkpoints.routes import HttpRequest, Registry, key_actor, registry_refusals
+from penstock.checkpoints.routes import (
+    HttpRequest,
+    Registry,
+    key_actor,
+    registry_get,
+    registry_post,
+)
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.http.body import read_document
-from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking
+from penstock.http.openapi import operation_taking
 from penstock.http.problems import Problem
 from penstock.http.request_slots import cut_off_when_cancelled
 
@@ -48,7 +53,7 @@ class PromoteRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     checkpoint: str
     reason: str
-    expect: str | UnsetType | None = UNSET
+    expect: Expected = ANY
     expect_version: int | None = None
     share: float | None = None
     override: bool = False
@@ -59,53 +64,12 @@ class RollbackRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     reason: str
     to: str | None = None
-    expect: str | UnsetType | None = UNSET
+    expect: Expected = ANY
     expect_version: int | None = None
 
 
 class ReleaseRequest(msgspec.Struct, forbid_unknown_fields=True):
     reason: str
-
-
-class PointerAnswer(msgspec.Struct, kw_only=True):
-    """Where a channel points."""
-
-    channel: str
-    version: int
-    checkpoint: str | None
-    digest: str | None
-    uri: str | None
-    previous: str | None
-    canary: str | None
-    canary_digest: str | None
-    canary_uri: str | None
-    canary_share: float | None
-    pinned: bool
-    policy: str | None
-    hash: str
-
-
-class ChangeAnswer(PointerAnswer, kw_only=True):
-    """A change of a channel, as webhooks and the topic are told of it."""
-
-    tenant: str
-    action: str
-    verdict: str | None
-    overridden: bool
-    actor: str
-    reason: str
-    at: str
-    previous_hash: str
-
-
-class ChannelAnswer(PointerAnswer, kw_only=True, omit_defaults=True):
-    """A channel as it is. With `after`, `changes` are those since then, the oldest first, and
-    `next` is what to pass as `after` in order to miss none."""
-
-    since: str | None
-    changed_at: str
-    changes: list[ChangeAnswer] | UnsetType = UNSET
-    next: int | UnsetType = UNSET
 
 
 class ChannelsAnswer(msgspec.Struct):
@@ -154,32 +118,26 @@ _CHANGE_PROBLEMS: dict[int, type[Problem]] = {409: ConflictProblem, 422: GatePro
 _SHARE = Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, exclusive_maximum=1)
 
 
-@get(
-    "/v1/channels",
-    summary="All channels",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(401, 403, 429, 503),
-    security=KEY_NEEDED,
-)
+@registry_get("/v1/channels", "All channels")
 async def get_channels(request: HttpRequest, registry: Registry) -> ChannelsAnswer:
     grant = await registry.authorize(request, "read")
     channels = await registry.call(list_channels, grant.tenant)
-    return ChannelsAnswer([_channel_answer(channel) for channel in channels])
+    return ChannelsAnswer([channel_answer(channel) for channel in channels])
 
 
-@get(
+@registry_get(
     "/v1/channels/{name:str}",
-    summary="A channel, or its next change",
+    "A channel, or its next change",
+    400,
+    404,
+    responses=_UNCHANGED,
     description="With `after` and `wait` it answers as soon as the channel is at another version.",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(400, 401, 403, 404, 429, 503) | _UNCHANGED,
-    security=KEY_NEEDED,
 )
 async def get_channel(
     request: HttpRequest,
     *,
     registry: Registry,
-    watcher: Watcher,
+    watcher: ChannelWatcher,
     name: Name,
     after: After = None,
     wait: Wait = 0.0,
@@ -189,11 +147,11 @@ async def get_channel(
     if after is None:
         if wait:
             raise InvalidInput(what="wait", why="it needs `after`, the version that you know")
-        answer = _channel_answer((await watcher.channel(key)).state)
+        answer = channel_answer((await watcher.channel(key)).state)
     else:
         with cut_off_when_cancelled():
             news = await watcher.change(key, after, wait, _disconnect(request))
-        answer = _channel_answer(news.state)
+        answer = channel_answer(news.state)
         answer.changes = [_change_answer(notice) for notice in news.notices]
         answer.next = news.notices[-1].version if news.notices else news.state.version
     tag = f'"{answer.hash}"'
@@ -202,13 +160,7 @@ async def get_channel(
     return Response(answer, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
 
-@get(
-    "/v1/channels/{name:str}/history",
-    summary="The changes of a channel",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(400, 401, 403, 404, 429, 503),
-    security=KEY_NEEDED,
-)
+@registry_get("/v1/channels/{name:str}/history", "The changes of a channel", 400, 404)
 async def get_history(
     request: HttpRequest, registry: Registry, name: Name, after: After = None
 ) -> HistoryAnswer:
@@ -219,17 +171,11 @@ async def get_history(
     return HistoryAnswer(name, changes, notices[-1].version if more else None)
 
 
-@get(
-    "/v1/channels/{name:str}/assign",
-    summary="Which checkpoint serves a key",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(400, 401, 403, 404, 409, 429, 503),
-    security=KEY_NEEDED,
-)
+@registry_get("/v1/channels/{name:str}/assign", "Which checkpoint serves a key", 400, 404, 409)
 async def get_assignment(
     request: HttpRequest,
     registry: Registry,
-    watcher: Watcher,
+    watcher: ChannelWatcher,
     name: Name,
     key: Annotated[str, Parameter(max_length=_KEY_CHARS_MAX, description="A user, a session, …")],
 ) -> AssignmentAnswer:
@@ -248,87 +194,67 @@ async def get_assignment(
     )
 
 
-@post(
+@registry_post(
     "/v1/channels/{name:str}/promote",
-    status_code=200,
-    summary="Promote a checkpoint",
+    "Promote a checkpoint",
+    operation_taking(PromoteRequest, share=_SHARE),
+    422,
+    kinds=_CHANGE_PROBLEMS,
     description="Through the gate, if the channel is where it is expected.",
-    operation_class=operation_taking(PromoteRequest, share=_SHARE),
-    responses=registry_refusals(
-        400, 401, 403, 404, 408, 409, 413, 422, 429, 503, kinds=_CHANGE_PROBLEMS
-    ),
-    security=KEY_NEEDED,
 )
 async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, PromoteRequest)
     if body.override:
         grant.require("admin")
-    wanted = Promotion(
+    promotion = Promotion(
         tenant=grant.tenant,
         channel=name,
-        checkpoint=body.checkpoint,
-        reason=body.reason,
         actor=key_actor(grant),
-        expect=_expected(body.expect),
-        expect_version=body.expect_version,
-        share=body.share,
-        override=body.override,
+        **msgspec.structs.asdict(body),
     )
 
-    def promote(database: Database) -> Change:
-        from penstock.channels.judgement import GateJudge
+    def change(database: Database) -> ChangeAnswer:
+        from penstock.channels.judgement import gate_judge  # it brings scipy
 
-        judge = GateJudge(database, wanted.tenant, wanted.share)
-        return promotion.promote(database, wanted, judge)
+        judge = gate_judge(database, promotion.tenant, promotion.share)
+        return _told(database, promote(database, promotion, judge))
 
-    return await registry.call(lambda database: _told(database, promote(database)))
+    return await registry.call(change)
 
 
-@post(
+@registry_post(
     "/v1/channels/{name:str}/rollback",
-    status_code=200,
-    summary="Roll a channel back",
+    "Roll a channel back",
+    operation_taking(RollbackRequest),
+    kinds=_CHANGE_PROBLEMS,
     description="Without the gate. The channel is pinned until somebody releases it.",
-    operation_class=operation_taking(RollbackRequest),
-    responses=registry_refusals(
-        400, 401, 403, 404, 408, 409, 413, 429, 503, kinds=_CHANGE_PROBLEMS
-    ),
-    security=KEY_NEEDED,
 )
 async def post_rollback(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, RollbackRequest)
-    wanted = Rollback(
+    rollback = Rollback(
         tenant=grant.tenant,
         channel=name,
-        reason=body.reason,
         actor=key_actor(grant),
-        to=body.to,
-        expect=_expected(body.expect),
-        expect_version=body.expect_version,
+        **msgspec.structs.asdict(body),
     )
-    return await registry.call(lambda database: _told(database, roll_back(database, wanted)))
+    return await registry.call(lambda database: _told(database, roll_back(database, rollback)))
 
 
-@post(
+@registry_post(
     "/v1/channels/{name:str}/release",
-    status_code=200,
-    summary="Let a channel be promoted again after a rollback",
-    operation_class=operation_taking(ReleaseRequest),
-    responses=registry_refusals(400, 401, 403, 404, 408, 409, 413, 429, 503),
-    security=KEY_NEEDED,
+    "Let a channel be promoted again after a rollback",
+    operation_taking(ReleaseRequest),
 )
 async def post_release(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, ReleaseRequest)
 
-    def release(database: Database) -> ChangeAnswer:
-        who = {"tenant": grant.tenant, "actor": key_actor(grant)}
-        change = promotion.release(database, channel=name, reason=body.reason, **who)
-        return _told(database, change)
-
-    return await registry.call(release)
+    who = {"tenant": grant.tenant, "actor": key_actor(grant)}
+    return await registry.call(
+        lambda database: _told(database, release(database, channel=name, reason=body.reason, **who))
+    )
 
 
 ROUTES = [
@@ -342,10 +268,6 @@ ROUTES = [
 ]
 
 
-def _channel_answer(channel: ChannelState) -> ChannelAnswer:
-    return msgspec.convert(channel_document(channel), ChannelAnswer)
-
-
 def _change_answer(notice: Notice) -> ChangeAnswer:
     return msgspec.json.decode(notice.body, type=ChangeAnswer)
 
@@ -355,10 +277,6 @@ def _told(database: Database, change: Change) -> ChangeAnswer:
     place = (change.tenant, change.channel, change.version - 1)
     [notice] = notices_after(database, *place, up_to=change.version)
     return _change_answer(notice)
-
-
-def _expected(text: str | UnsetType | None) -> Expected:
-    return ANY if text is UNSET else text
 
 
 def _history(database: Database, tenant: str, name: str, after: int) -> tuple[int, list[Notice]]:

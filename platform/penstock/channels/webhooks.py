@@ -17,15 +17,18 @@ from typing import Protocol
 import sqlalchemy as sa
 
 from penstock.channels.errors import WebhookUnknown
-from penstock.channels.notices import Notice
+from penstock.channels.notices import WEBHOOK_PREFIX, Notice
 from penstock.channels.tables import channel, delivery, webhook
 from penstock.database.engine import Database, now_us
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds, Exchange, Heard
+from penstock.http.client import HttpClient
 from penstock.settings import without_secrets
 
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 32
+_GONE = 410
+#: An answer is read so far, out of courtesy; nothing in it matters.
+_ANSWER_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class Webhook:
 
     @property
     def target(self) -> str:
-        """What it is called where it is written down how far it was told."""
-        return f"webhook:{self.id}"
+        """What it is called in `delivery`."""
+        return WEBHOOK_PREFIX + self.id
 
     @property
     def shown(self) -> str:
@@ -49,9 +52,7 @@ class Webhook:
         return without_secrets(self.url)
 
 
-def address_of(url: str) -> HttpAddress:
-    """Raises InvalidInput."""
-    return HttpAddress.of(url, f"The address {without_secrets(url)}")
+_COLUMNS = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, webhook.c.created_at)
 
 
 def add_webhook(
@@ -59,43 +60,45 @@ def add_webhook(
 ) -> tuple[Webhook, str]:
     """The webhook, told of each change from now on, and the secret of its signatures: show it now
     or never. Raises InvalidInput."""
-    address_of(url)
-    made = secrets.token_hex(8)
+    _address_of(url)
+    webhook_id = secrets.token_hex(8)
     secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
-    row = {"id": made, "tenant": tenant, "channel": name, "url": url, "secret": secret}
+    row = {"id": webhook_id, "tenant": tenant, "channel": name, "url": url, "secret": secret}
     with database.write() as connection:
-        added = connection.execute(
-            sa.insert(webhook).values(**row, created_at=now_us()).returning(webhook.c.created_at)
-        ).scalar_one()
+        added = Webhook(
+            *connection.execute(
+                sa.insert(webhook).values(**row, created_at=now_us()).returning(*_COLUMNS)
+            ).one()
+        )
         # A channel that nobody sees yet in here is told of from its first change on.
-        there = sa.select(channel.c.name, channel.c.version).where(channel.c.tenant == tenant)
+        channels = sa.select(channel.c.name, channel.c.version).where(channel.c.tenant == tenant)
         if name is not None:
-            there = there.where(channel.c.name == name)
-        behind = [
+            channels = channels.where(channel.c.name == name)
+        positions = [
             {
-                "target": f"webhook:{made}",
+                "target": added.target,
                 "tenant": tenant,
-                "channel": one.name,
-                "next_version": one.version + 1,
+                "channel": known.name,
+                "next_version": known.version + 1,
                 "attempts": 0,
                 "try_at": 0,
             }
-            for one in connection.execute(there)
+            for known in connection.execute(channels)
         ]
-        if behind:
-            connection.execute(sa.insert(delivery), behind)
-    return Webhook(made, tenant, name, url, added), secret
+        if positions:
+            connection.execute(sa.insert(delivery), positions)
+    return added, secret
 
 
 def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
     """Those that were not removed, the newest last."""
     query = (
-        sa.select(*_LISTED)
+        sa.select(*_COLUMNS)
         .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
         .order_by(webhook.c.created_at, webhook.c.id)
     )
     with database.read() as connection:
-        return [Webhook(**row) for row in connection.execute(query).mappings()]
+        return [Webhook(*row) for row in connection.execute(query)]
 
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
@@ -111,23 +114,6 @@ def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
         raise WebhookUnknown(id=webhook_id)
 
 
-def find_webhook(database: Database, webhook_id: str) -> tuple[Webhook, str] | None:
-    """One with its secret; None once it was removed."""
-    query = sa.select(*_LISTED, webhook.c.secret).where(
-        webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
-    )
-    with database.read() as connection:
-        row = connection.execute(query).mappings().one_or_none()
-    if row is None:
-        return None
-    found = dict(row)
-    secret = found.pop("secret")
-    return Webhook(**found), secret
-
-
-_LISTED = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, webhook.c.created_at)
-
-
 def message_id(body: bytes) -> str:
     """The same for each try to deliver a notice: receivers know by it what they have already."""
     return f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
@@ -135,10 +121,10 @@ def message_id(body: bytes) -> str:
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
     """The headers that prove who sent this body, and when."""
-    found = message_id(body)
-    signature = _signature(secret, f"{found}.{at_s}.".encode() + body)
+    id_ = message_id(body)
+    signature = _signature(secret, f"{id_}.{at_s}.".encode() + body)
     return {
-        "webhook-id": found,
+        "webhook-id": id_,
         "webhook-timestamp": str(at_s),
         "webhook-signature": f"v1,{signature}",
     }
@@ -152,21 +138,14 @@ def is_signed(
     if not (at_s.isascii() and at_s.isdecimal()) or abs(now_s - int(at_s)) > age_s_max:
         return False
     content = f"{headers.get('webhook-id', '')}.{at_s}.".encode() + body
-    wanted = f"v1,{_signature(secret, content)}".encode()
+    expected = f"v1,{_signature(secret, content)}".encode()
     sent = headers.get("webhook-signature", "").encode().split(b" ")
-    return any(hmac.compare_digest(wanted, one) for one in sent)
+    return any(hmac.compare_digest(expected, signature) for signature in sent)
 
 
 def _signature(secret: str, content: bytes) -> str:
     key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
     return base64.b64encode(hmac.digest(key, content, "sha256")).decode()
-
-
-_GONE = 410
-
-
-#: An answer is read so far, out of courtesy; nothing in it matters.
-_ANSWER_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -176,7 +155,7 @@ class DeliveryFailure:
     problem: str
     #: It asks to be left alone for so long.
     pause_s: float = 0
-    #: It says that it never comes back: looking often is no use.
+    #: It says that it never comes back: trying often is no use.
     gone: bool = False
 
 
@@ -191,10 +170,12 @@ class NoticeTarget(Protocol):
 
 
 class WebhookTarget:
-    def __init__(self, address: HttpAddress, secret: str, seconds_max: float) -> None:
-        self._address = address
+    def __init__(self, url: str, secret: str, seconds_max: float) -> None:
+        self._address = _address_of(url)
         self._secret = secret
-        self._exchange = Exchange(Bounds(seconds_max, _ANSWER_BYTES_MAX))
+        self._client = HttpClient(
+            self._address, seconds_max=seconds_max, bytes_max=_ANSWER_BYTES_MAX
+        )
 
     def send(self, notice: Notice) -> DeliveryFailure | None:
         body = notice.body.encode()
@@ -206,29 +187,31 @@ class WebhookTarget:
         }
         if self._address.authorization:
             headers["Authorization"] = self._address.authorization
-        heard = self._exchange.ask("POST", self._address, headers, body)
-        if 200 <= heard.status < 300:  # whatever came of the rest of its answer
+        answer = self._client.request("POST", headers, body)
+        status = answer.status
+        if 200 <= status < 300:  # whatever came of the rest of its answer
             return None
-        return DeliveryFailure(_said(heard), heard.retry_after_s, gone=heard.status == _GONE)
+        problem = f"it answered {status}" if status else answer.problem
+        if status == _GONE:
+            problem += ": it is gone for good; remove it, or bring it back"
+        elif 300 <= status < 400:
+            problem += ": messages are not sent on to other addresses"
+        return DeliveryFailure(problem, answer.retry_after_s, gone=status == _GONE)
 
     def cut(self) -> None:
-        self._exchange.cut()
-
-
-def _said(heard: Heard) -> str:
-    if not heard.status:
-        return heard.why
-    if heard.status == _GONE:
-        return f"it answered {_GONE}: it is gone for good; remove it, or bring it back"
-    if 300 <= heard.status < 400:
-        return f"it answered {heard.status}: messages are not sent on to other addresses"
-    return f"it answered {heard.status}"
+        self._client.cut()
 
 
 def open_webhook(database: Database, webhook_id: str, seconds_max: float) -> WebhookTarget | None:
     """None once it was removed."""
-    found = find_webhook(database, webhook_id)
-    if found is None:
-        return None
-    webhook, secret = found
-    return WebhookTarget(address_of(webhook.url), secret, seconds_max)
+    query = sa.select(webhook.c.url, webhook.c.secret).where(
+        webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
+    )
+    with database.read() as connection:
+        row = connection.execute(query).one_or_none()
+    return WebhookTarget(row.url, row.secret, seconds_max) if row is not None else None
+
+
+def _address_of(url: str) -> HttpAddress:
+    """Raises InvalidInput."""
+    return HttpAddress.of(url, f"The address {without_secrets(url)}")

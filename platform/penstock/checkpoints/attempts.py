@@ -114,7 +114,8 @@ def record_attempts(
         keys = (benchmark_attempt.c.task, benchmark_attempt.c.attempt)
         added.update((row.task, row.attempt) for row in connection.execute(insert.returning(*keys)))
     if known := by_place.keys() - added:
-        for attempt in _now_scored(connection, scope, [by_place[each] for each in sorted(known)]):
+        recorded = {each.result.place: each for each in read_attempts(connection, scope)}
+        for attempt in _now_scored(scope, [by_place[place] for place in sorted(known)], recorded):
             place = {"task": attempt.task, "attempt": attempt.attempt, "status": "error"}
             connection.execute(
                 sa.update(benchmark_attempt)
@@ -131,17 +132,18 @@ def new_attempts(
 ) -> list[Attempt]:
     """The results that `record_attempts` would keep, of which no two have the same place. Raises
     AttemptConflict as it does."""
-    recorded = {attempt.result.place for attempt in read_attempts(connection, scope)}
+    recorded = {each.result.place: each for each in read_attempts(connection, scope)}
     known = [attempt for attempt in attempts if attempt.place in recorded]
     new = [attempt for attempt in attempts if attempt.place not in recorded]
-    return new + (_now_scored(connection, scope, known) if known else [])
+    return new + _now_scored(scope, known, recorded)
 
 
 def _now_scored(
-    connection: Connection, scope: AttemptScope, known: Collection[Attempt]
+    scope: AttemptScope,
+    known: Collection[Attempt],
+    recorded: Mapping[tuple[str, int], RecordedAttempt],
 ) -> list[Attempt]:
     """Of results whose places are taken: those with a score where an error is recorded."""
-    recorded = {each.result.place: each for each in read_attempts(connection, scope)}
     now_scored = []
     for attempt in known:
         before = recorded[attempt.place]

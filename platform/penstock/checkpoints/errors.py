@@ -3,44 +3,30 @@
 from penstock.errors import PenstockError
 
 
-class CheckpointUnknown(PenstockError):
+class CheckpointUnknown(PenstockError, exit_status=2, http_status=404):
     """There is no checkpoint {name!r}; `penstock checkpoints list` shows those there are."""
 
-    exit_status = 2
-    http_status = 404
 
-
-class AttemptConflict(PenstockError):
+class AttemptConflict(PenstockError, http_status=409):
     """Attempt {attempt} of {checkpoint} at the task {task} of {suite} is known with another
     result, from the run {run}. Nothing was kept: scores never change. Import further attempts
     under numbers of their own, with --first-attempt."""
 
-    http_status = 409
 
-
-class CheckpointConflict(PenstockError):
+class CheckpointConflict(PenstockError, http_status=409):
     """The checkpoint {name} cannot be registered: {why}. Nothing was changed. A name and a digest
     mean one checkpoint for ever; another one takes another name."""
 
-    http_status = 409
 
-
-class DigestMismatch(PenstockError):
+class DigestMismatch(PenstockError, exit_status=2, http_status=422):
     """The files at {uri} have the digest {found}, not {digest}. Nothing was registered: they are
     not the checkpoint that was meant, or are not complete."""
 
-    exit_status = 2
-    http_status = 422
 
-
-class LineageBroken(PenstockError):
+class LineageBroken(PenstockError, http_status=409):
     """The checkpoint {name} cannot be put together: {why}. A delta needs each of its parents, down
     to a whole checkpoint."""
 
-    http_status = 409
 
-
-class StateRefused(PenstockError):
+class StateRefused(PenstockError, http_status=409):
     """The checkpoint {name} is {state}, and cannot become {wanted}: {why}."""
-
-    http_status = 409

@@ -7,7 +7,7 @@ from typing import get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.checkpoints import digests
+from penstock.checkpoints import digests, errors
 from penstock.checkpoints.checkpoint import (
     Checkpoint,
     Form,
@@ -19,13 +19,6 @@ from penstock.checkpoints.checkpoint import (
     check_text,
 )
 from penstock.checkpoints.digests import FilesCheck, ReadProgress
-from penstock.checkpoints.errors import (
-    CheckpointConflict,
-    CheckpointUnknown,
-    DigestMismatch,
-    LineageBroken,
-    StateRefused,
-)
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
@@ -71,19 +64,11 @@ def register(
     if form not in get_args(Form):
         raise InvalidInput(what=f"The form {form!r}", why="it is `whole` or `delta`")
     candidate = Checkpoint(
-        tenant=tenant,
-        name=name,
-        digest=digest,
-        uri=uri,
-        form="delta" if form == "delta" else "whole",
-        parent=parent,
-        state="registered",
-        checked="not_looked",
-        bytes=None,
-        note=check_text("The note", note),
-        registered_by=check_name("Who registers it", actor),
-        registered_at=0,
-    )
+        tenant=tenant, name=name, digest=digest, uri=uri,
+        form="delta" if form == "delta" else "whole", parent=parent, state="registered",
+        checked="not_looked", bytes=None, note=check_text("The note", note),
+        registered_by=check_name("Who registers it", actor), registered_at=0,
+    )  # fmt: skip
     if parent is not None and parent in (name, digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
     with database.read() as connection:
@@ -91,14 +76,14 @@ def register(
             parent = find_in(connection, tenant, parent).name
         ids = {_shard_id(connection, tenant, text) for text in shards}
         candidate = replace(candidate, parent=parent or None, shards=tuple(sorted(ids)))
-        if _of_name_or_digest(connection, candidate) is not None:
-            return _same(connection, candidate)
+        if (registered := _registered(connection, candidate)) is not None:
+            return registered
         check_chain(connection, candidate)
     if files is None and look and digests.can_read_files(uri):
         files = digests.digest_files(uri, settings, progress)
     if files is not None:
         if files.digest not in (None, digest):
-            raise DigestMismatch(uri=uri, found=files.digest, digest=digest)
+            raise errors.DigestMismatch(uri=uri, found=files.digest, digest=digest)
         checked: FilesCheck = "verified" if files.digest else "unreachable"
         candidate = replace(candidate, checked=checked, bytes=files.bytes)
     return _insert(database, candidate)
@@ -141,29 +126,28 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
                 connection.execute(sa.insert(checkpoint_shard), shards)
             states = (None, candidate.state)
             _record_move(connection, candidate, states, candidate.registered_by, candidate.note)
-        return _same(connection, candidate)
-
-
-def _same(connection: Connection, candidate: Checkpoint) -> Checkpoint:
-    """The one that is registered under this name and digest. Raises CheckpointConflict."""
-    registered = _of_name_or_digest(connection, candidate)
+        registered = _registered(connection, candidate)
     assert registered is not None
+    return registered
+
+
+def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
+    """The one with this name and digest, if there is one. Raises CheckpointConflict where it
+    differs, or has one of the two alone."""
+    try:
+        registered = find_in(connection, candidate.tenant, candidate.name)
+    except errors.CheckpointUnknown:
+        try:
+            registered = find_in(connection, candidate.tenant, candidate.digest)
+        except errors.CheckpointUnknown:
+            return None
     for name in _IDENTITY:
         there, new = getattr(registered, name), getattr(candidate, name)
         if there != new:
             who = "its digest" if registered.name != candidate.name else "it"
             why = f"{who} is registered as {registered.name} with the {name} {there}, not {new}"
-            raise CheckpointConflict(name=candidate.name, why=why)
+            raise errors.CheckpointConflict(name=candidate.name, why=why)
     return registered
-
-
-def _of_name_or_digest(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
-    for text in (candidate.name, candidate.digest):
-        try:
-            return find_in(connection, candidate.tenant, text)
-        except CheckpointUnknown:
-            continue
-    return None
 
 
 def find(database: Database, tenant: str, text: str) -> Checkpoint:
@@ -176,7 +160,7 @@ def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = Fals
     """The same within a transaction; with `lock` nobody else changes it until that ends. Raises
     CheckpointUnknown."""
     if not text.isprintable():  # no checkpoint's name, and some databases do not even take it
-        raise CheckpointUnknown(name=text)
+        raise errors.CheckpointUnknown(name=text)
     digest = text.lower() if text.lower().startswith("sha256:") else text
     query = sa.select(*_COLUMNS).where(
         checkpoint.c.tenant == tenant,
@@ -184,7 +168,7 @@ def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = Fals
     )
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise CheckpointUnknown(name=text)
+        raise errors.CheckpointUnknown(name=text)
     return _with_shards(connection, tenant, [row], row.name)[0]
 
 
@@ -236,7 +220,9 @@ def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: 
         )
         if child is not None:
             why = f"{child} is a delta on it; withdraw that first"
-            raise StateRefused(name=known.name, state=known.state, wanted="withdrawn", why=why)
+            raise errors.StateRefused(
+                name=known.name, state=known.state, wanted="withdrawn", why=why
+            )
         move_state(connection, known, "withdrawn", actor=actor, reason=reason)
         return find_in(connection, tenant, known.name)
 
@@ -277,12 +263,12 @@ def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
     names, child = {known.name}, known
     while child.parent is not None:
         if child.parent in names:
-            raise LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
+            raise errors.LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
         try:
             child = find_in(connection, known.tenant, child.parent)
-        except CheckpointUnknown as error:
+        except errors.CheckpointUnknown as error:
             why = f"its ancestor {child.parent} is not there"
-            raise LineageBroken(name=known.name, why=why) from error
+            raise errors.LineageBroken(name=known.name, why=why) from error
         names.add(child.name)
         chain.append(child)
     return chain
@@ -295,7 +281,9 @@ def check_chain(connection: Connection, known: Checkpoint) -> None:
         return
     for parent in ancestors(connection, known):
         if parent.state == "withdrawn":
-            raise LineageBroken(name=known.name, why=f"its ancestor {parent.name} is withdrawn")
+            raise errors.LineageBroken(
+                name=known.name, why=f"its ancestor {parent.name} is withdrawn"
+            )
         if parent.form == "whole":
             return
-    raise LineageBroken(name=known.name, why="none of its ancestors is whole")
+    raise errors.LineageBroken(name=known.name, why="none of its ancestors is whole")

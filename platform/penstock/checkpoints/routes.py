@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 from litestar import Request, get, post
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Operation
 
 from penstock.access.keys import Authorizer, Grant, Role
 from penstock.checkpoints import registration
@@ -80,10 +82,44 @@ class Registry:
         return await self._calls.run(partial(work, self.database, *arguments, **named))
 
 
-def registry_refusals(
+def registry_get(
+    path: str, summary: str, *statuses: int, **more: Any
+) -> Callable[[Any], HTTPRouteHandler]:
+    """A route that reads; each may be refused for its key, or for now."""
+    return get(
+        path,
+        summary=summary,
+        operation_class=RefusableOperation,
+        responses=_answers(401, 403, 429, 503, *statuses) | more.pop("responses", {}),
+        security=KEY_NEEDED,
+        **more,
+    )
+
+
+def registry_post(
+    path: str,
+    summary: str,
+    operation: type[Operation],
+    *statuses: int,
+    kinds: dict[int, type[Problem]] | None = None,
+    **more: Any,
+) -> Callable[[Any], HTTPRouteHandler]:
+    """A route that changes something; `kinds` are the refusals that have fields of their own."""
+    return post(
+        path,
+        status_code=200,
+        summary=summary,
+        operation_class=operation,
+        responses=_answers(400, 401, 403, 404, 408, 409, 413, 429, 503, *statuses, kinds=kinds),
+        security=KEY_NEEDED,
+        **more,
+    )
+
+
+def _answers(
     *statuses: int, kinds: dict[int, type[Problem]] | None = None
 ) -> dict[int, ResponseSpec]:
-    return refusals(*statuses, said=_REFUSALS, kinds=kinds)
+    return refusals(*sorted(statuses), said=_REFUSALS, kinds=kinds)
 
 
 def key_actor(grant: Grant) -> str:
@@ -123,14 +159,12 @@ class CheckpointsAnswer(msgspec.Struct):
     checkpoints: list[CheckpointAnswer]
 
 
-@post(
+@registry_post(
     "/v1/checkpoints",
-    status_code=200,
-    summary="Register a checkpoint",
+    "Register a checkpoint",
+    operation_taking(RegisterRequest),
+    422,
     description="The same facts again change nothing.",
-    operation_class=operation_taking(RegisterRequest),
-    responses=registry_refusals(400, 401, 403, 404, 408, 409, 413, 422, 429, 503),
-    security=KEY_NEEDED,
 )
 async def post_checkpoint(request: HttpRequest, registry: Registry) -> CheckpointAnswer:
     grant = await registry.authorize(request, "train", "promote")
@@ -148,26 +182,14 @@ async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoin
     return _answer(await registry.registrations.run(register))
 
 
-@get(
-    "/v1/checkpoints",
-    summary="All checkpoints, the newest last",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(401, 403, 429, 503),
-    security=KEY_NEEDED,
-)
+@registry_get("/v1/checkpoints", "All checkpoints, the newest last")
 async def get_checkpoints(request: HttpRequest, registry: Registry) -> CheckpointsAnswer:
     grant = await registry.authorize(request, "read")
     checkpoints = await registry.call(registration.list_checkpoints, grant.tenant)
     return CheckpointsAnswer([_answer(checkpoint) for checkpoint in checkpoints])
 
 
-@get(
-    "/v1/checkpoints/{name:str}",
-    summary="A checkpoint, by its name or digest",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(401, 403, 404, 429, 503),
-    security=KEY_NEEDED,
-)
+@registry_get("/v1/checkpoints/{name:str}", "A checkpoint, by its name or digest", 404)
 async def get_checkpoint(request: HttpRequest, registry: Registry, name: str) -> CheckpointAnswer:
     grant = await registry.authorize(request, "read", "serve")
     return _answer(await registry.call(registration.find, grant.tenant, name))

@@ -3,20 +3,12 @@
 from penstock.errors import PenstockError
 
 
-class DatabaseUnreachable(PenstockError):
+class DatabaseUnreachable(
+    PenstockError, exit_status=3, http_status=503, http_headers={"Retry-After": "5"}
+):
     """The metadata database cannot be used: {why}."""
 
-    exit_status = 3
-    http_status = 503
 
-    @property
-    def http_headers(self) -> dict[str, str]:
-        return {"Retry-After": "5"}
-
-
-class DatabaseOutdated(PenstockError):
+class DatabaseOutdated(PenstockError, http_status=503):
     """The metadata database is at revision {found}, this Penstock needs {needed}.
     Run `penstock db upgrade`, or, when the database is the newer one, a newer Penstock."""
-
-    exit_status = 1
-    http_status = 503

@@ -14,22 +14,14 @@ class LogCorrupt(PenstockError):
     log is started; the ledger will show the gap."""
 
 
-class LogShapeChanged(PenstockError):
+class LogShapeChanged(PenstockError, exit_status=2):
     """The event log at {path} was made with {found} partitions, the settings say {wanted}.
     Sessions would change partition, so that is refused; set PENSTOCK_LOG_PARTITIONS={found}."""
 
-    exit_status = 2
 
-
-class LogUnreachable(PenstockError):
+class LogUnreachable(PenstockError, exit_status=3, http_status=503):
     """The event log {where} cannot be reached: {why}."""
 
-    exit_status = 3
-    http_status = 503
 
-
-class LogUnsuitable(PenstockError):
+class LogUnsuitable(PenstockError, exit_status=3, http_status=503):
     """The event log {where} cannot be used: {why}."""
-
-    exit_status = 3
-    http_status = 503

@@ -3,10 +3,8 @@
 from penstock.errors import PenstockError
 
 
-class ExecutorUnreachable(PenstockError):
+class ExecutorUnreachable(PenstockError, exit_status=3):
     """The executor {address} cannot be reached: {why}."""
-
-    exit_status = 3
 
 
 class TaskFailed(PenstockError):

@@ -1,6 +1,5 @@
 """`penstock channels follow` and `penstock channels fleet`."""
 
-import signal
 import socket
 import sys
 import time
@@ -19,66 +18,66 @@ from penstock.fleet.fleet_status import PartName
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
+from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.output import encode, say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock.fleet.registry_source import Source
-    from penstock.fleet.sidecar import Sidecar
+    from penstock.fleet.registry_source import RegistrySource
 
+_LOOK_SECONDS = 0.5
+
+#: The answer to `GET /v1/channels/{name}/replicas`.
+FleetDocument = dict[str, Any]
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
 Url = Annotated[
     str | None,
     typer.Option(help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."),
 ]
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
-Execute = Annotated[
-    str,
-    typer.Option("--exec", metavar="COMMAND", help="Loads a checkpoint into the engine."),
-]
-Check = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COMMAND", help="Ends with 0 while the engine has it; else it is loaded again."
-    ),
-]
-Replica = Annotated[
-    str,
-    typer.Option(
-        default_factory=socket.gethostname,
-        show_default="the host's name",
-        help="What this engine is called; each has a name of its own.",
-    ),
-]
-Part = Annotated[PartName, typer.Option(help="Follow the canary's checkpoint while there is one.")]
-Into = Annotated[
-    Path | None,
-    typer.Option(
-        parser=options.path,
-        metavar="DIR",
-        help="Where copies are kept; else serving/NAME in the data directory.",
-    ),
-]
-Once = Annotated[bool, typer.Option("--once", help="Load what the channel is at, and end.")]
-AssumeLoaded = Annotated[
-    bool,
-    typer.Option(
-        "--assume-loaded", help="At the start the engine has what was loaded into it last."
-    ),
-]
-
-
 def follow(
     name: Name,
     *,
-    execute: Execute,
-    check: Check = None,
+    execute: Annotated[
+        str,
+        typer.Option("--exec", metavar="COMMAND", help="Loads a checkpoint into the engine."),
+    ],
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND", help="Ends with 0 while the engine has it; else it is loaded again."
+        ),
+    ] = None,
     url: Url = None,
-    replica: Replica,
-    part: Part = "main",
-    into: Into = None,
-    once: Once = False,
-    assume_loaded: AssumeLoaded = False,
+    replica: Annotated[
+        str,
+        typer.Option(
+            default_factory=socket.gethostname,
+            show_default="the host's name",
+            help="What this engine is called; each has a name of its own.",
+        ),
+    ],
+    part: Annotated[
+        PartName, typer.Option(help="Follow the canary's checkpoint while there is one.")
+    ] = "main",
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            parser=options.path,
+            metavar="DIR",
+            help="Where copies are kept; else serving/NAME in the data directory.",
+        ),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Load what the channel is at, and end.")
+    ] = False,
+    assume_loaded: Annotated[
+        bool,
+        typer.Option(
+            "--assume-loaded", help="At the start the engine has what was loaded into it last."
+        ),
+    ] = False,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -92,14 +91,14 @@ def follow(
     Example: penstock channels follow production --url http://penstock:8787 --exec ./load.sh
     """
     from penstock.checkpoints.checkpoint import check_name
-    from penstock.fleet import sidecar as serving
     from penstock.fleet.copies import locked
+    from penstock.fleet.sidecar import Sidecar, SidecarPlan
 
     for option, command in (("--exec", execute), ("--check", check)):
         if command is not None and not command.strip():
             raise InvalidInput(what=option, why="it names no command")
     settings = load_settings(data)
-    plan = serving.SidecarPlan(
+    plan = SidecarPlan(
         channel=name,
         part=part,
         replica=check_name("The name of a replica", replica),
@@ -109,44 +108,31 @@ def follow(
         once=once,
         assume_loaded=assume_loaded,
     )
-    with _source(url, data, tenant, name) as source, locked(plan.directory) as lock:
-        sidecar = serving.Sidecar(plan, source, settings, lock=lock, tell=_Teller(name, json=json))
-        with _ending(sidecar):
+    tell = _EventLines(name, json=json)
+    with _source(url, data, tenant, name, part) as source, locked(plan.directory) as lock:
+        sidecar = Sidecar(plan, source, settings, lock=lock, tell=tell)
+        with on_end_signal(sidecar.end_soon):
             loaded = sidecar.run()
     if not loaded:
         raise typer.Exit(1)
 
 
 @contextmanager
-def _source(url: str | None, data: Path | None, tenant: str, name: str) -> "Iterator[Source]":
-    if url is not None:
-        from penstock.fleet.registry_source import ServiceSource
-
-        yield ServiceSource(url, name)
-        return
+def _source(
+    url: str | None, data: Path | None, tenant: str, name: str, part: str
+) -> "Iterator[RegistrySource]":
     from penstock.channels.channel import channel_state
-    from penstock.fleet.registry_source import DatabaseSource
+    from penstock.fleet.registry_source import DatabaseSource, ServiceSource
 
+    if url is not None:
+        yield ServiceSource(url, name, part)
+        return
     with open_existing(data) as lake:
         channel_state(lake.database, tenant, name)  # a name with a mistake in it is said at once
-        yield DatabaseSource(lake.database, lake.settings, tenant, name)
+        yield DatabaseSource(lake.database, lake.settings, tenant, name, part)
 
 
-@contextmanager
-def _ending(sidecar: "Sidecar") -> Iterator[None]:
-    """Signals ask the sidecar to end, and no more than that: some send them twice."""
-    before: dict[int, Any] = {
-        one: signal.signal(one, lambda *_: sidecar.end_soon())
-        for one in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class _Teller:
+class _EventLines:
     """Lines on standard output, whichever thread has something to say."""
 
     def __init__(self, channel: str, *, json: bool) -> None:
@@ -157,8 +143,8 @@ class _Teller:
     def __call__(self, kind: str, text: str, facts: dict[str, Any]) -> None:
         at = datetime.now(UTC)
         if self._json:
-            named = {"at": at.isoformat(), "event": kind, "channel": self._channel}
-            line = encode(named | facts | {"text": text}).decode()
+            head = {"at": at.isoformat(), "event": kind, "channel": self._channel}
+            line = encode(head | facts | {"text": text}).decode()
         else:
             version = f" {facts['version']}" if "version" in facts else ""
             line = f"{at:%Y-%m-%d %H:%M:%S}  {self._channel}{version}  {' '.join(text.split())}"
@@ -167,14 +153,8 @@ class _Teller:
             sys.stdout.flush()
 
 
-_LOOK_SECONDS = 0.5
-
-#: The answer to `GET /v1/channels/{name}/replicas`.
-Fleet = dict[str, Any]
-
-
 def fleet(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The channel.")],
+    name: Name,
     *,
     wait: Annotated[
         float,
@@ -190,74 +170,70 @@ def fleet(
 
     Example: penstock channels fleet production --wait 600
     """
-    with _looking(url, data, tenant, name) as look:
-        found = _when_whole(look, wait)
+    until = time.monotonic() + wait
+    with _reader(url, data, tenant, name) as read:
+        document = read()
+        while not document["whole"] and (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(_LOOK_SECONDS, left_s))
+            document = read()
     if json:
-        show_json(found)
+        show_json(document)
     else:
         columns = ["replica", "part", "state", "loaded", "since (UTC)", "heard", "problem"]
-        show_table(columns, [_row(one) for one in found["replicas"]])
-        for sentence in _sentences(name, found):
+        show_table(columns, [_row(replica) for replica in document["replicas"]])
+        for sentence in _sentences(name, document):
             say(sentence)
-    if not found["whole"]:
+    if not document["whole"]:
         raise typer.Exit(1)
 
 
 @contextmanager
-def _looking(
+def _reader(
     url: str | None, data: Path | None, tenant: str, name: str
-) -> Iterator[Callable[[], Fleet]]:
+) -> Iterator[Callable[[], FleetDocument]]:
     if url is not None:
-        from penstock.http.client import ServiceClient, channel_path
+        from penstock.channels.channel_watcher import channel_path
+        from penstock.http.client import service_at
 
-        service = ServiceClient(url)
+        service = service_at(url)
         yield lambda: service.ask(f"{channel_path(name)}/replicas", "parts")
         return
     import msgspec
 
     from penstock.fleet import replicas
-    from penstock.fleet.documents import fleet_answer
 
     with open_existing(data) as lake:
-
-        def look() -> Fleet:
-            found = replicas.fleet(lake.database, lake.settings, tenant, name)
-            document: Fleet = msgspec.to_builtins(fleet_answer(found))
-            return document
-
-        yield look
+        yield lambda: msgspec.to_builtins(
+            replicas.fleet(lake.database, lake.settings, tenant, name)
+        )
 
 
-def _when_whole(look: Callable[[], Fleet], within_s: float) -> Fleet:
-    """As soon as it is, or as it is when the time is over."""
-    until = time.monotonic() + within_s
-    while True:
-        found = look()
-        left_s = until - time.monotonic()
-        if found["whole"] or left_s <= 0:
-            return found
-        time.sleep(min(_LOOK_SECONDS, left_s))
+def _row(replica: dict[str, Any]) -> list[object]:
+    heard_s = (datetime.now(UTC) - datetime.fromisoformat(replica["heard_at"])).total_seconds()
+    loaded_at = replica["loaded_at"]
+    return [
+        replica["replica"],
+        replica["part"],
+        f"silent, was {replica['state']}" if replica["silent"] else replica["state"],
+        replica["loaded"],
+        datetime.fromisoformat(loaded_at) if loaded_at else None,
+        f"{max(0.0, heard_s):.0f} s ago",
+        replica["problem"],
+    ]
 
 
-def _row(one: dict[str, Any]) -> list[object]:
-    heard_s = (datetime.now(UTC) - datetime.fromisoformat(one["heard_at"])).total_seconds()
-    state = f"silent, was {one['state']}" if one["silent"] else one["state"]
-    loaded_at = datetime.fromisoformat(one["loaded_at"]) if one["loaded_at"] else None
-    heard = f"{max(0.0, heard_s):.0f} s ago"
-    return [one["replica"], one["part"], state, one["loaded"], loaded_at, heard, one["problem"]]
+def _sentences(name: str, document: FleetDocument) -> Iterator[str]:
+    import msgspec
 
+    from penstock.fleet.fleet_status import StandingAnswer, say_standing
 
-def _sentences(name: str, found: Fleet) -> Iterator[str]:
-    from penstock.fleet.fleet_status import say_standing
-    from penstock.fleet.registry_source import standing_of
-
-    for part in found["parts"]:
-        yield say_standing(name, standing_of(part)) + _since(part["since"])
-    if found["canary"] is not None and "canary" not in {one["part"] for one in found["parts"]}:
-        yield f"nobody serves the canary {found['canary']}: no replica follows with --part canary"
-
-
-def _since(text: str | None) -> str:
-    if text is None:
-        return ""
-    return f", since {datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    parts = msgspec.convert(document["parts"], list[StandingAnswer])
+    for part in parts:
+        since = ""
+        if part.since is not None:
+            at = datetime.fromisoformat(part.since).astimezone(UTC)
+            since = f", since {at:%Y-%m-%d %H:%M:%S} UTC"
+        yield say_standing(name, part) + since
+    canary = document["canary"]
+    if canary is not None and "canary" not in {part.part for part in parts}:
+        yield f"nobody serves the canary {canary}: no replica follows with --part canary"

@@ -3,10 +3,8 @@
 from penstock.errors import PenstockError
 
 
-class FetchFailed(PenstockError):
+class FetchFailed(PenstockError, exit_status=3):
     """The checkpoint {checkpoint} was not fetched from {uri}: {why}."""
-
-    exit_status = 3
 
 
 class CopyMismatch(PenstockError):
@@ -18,20 +16,14 @@ class LoadFailed(PenstockError):
     """The command that loads {checkpoint} {how}. The end of what it said: {output}"""
 
 
-class FolderTaken(PenstockError):
+class FolderTaken(PenstockError, exit_status=2):
     """Another sidecar works in {folder}. Give each its own with --into."""
 
-    exit_status = 2
 
-
-class ReplicaTaken(PenstockError):
+class ReplicaTaken(PenstockError, http_status=409):
     """Another sidecar reports as the replica {replica} of {channel}. Give each replica a name of
     its own with --replica; one that ended without a word is silent before long."""
 
-    http_status = 409
 
-
-class ReplicasFull(PenstockError):
+class ReplicasFull(PenstockError, http_status=409):
     """The channel {channel} has {limit} replicas already. No more are taken."""
-
-    http_status = 409

@@ -1,9 +1,16 @@
 """Whether the replicas of a channel serve one checkpoint: decided from what they said."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+import msgspec
+
+from penstock.channels.change import time_text
+
+if TYPE_CHECKING:
+    from penstock.channels.channel import ChannelAnswer, ChannelState
 
 PartName = Literal["main", "canary"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
@@ -12,7 +19,24 @@ STATES: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True)
-class Group:
+class PartTarget:
+    """What a part of a channel is to serve, since that version of the channel; without a checkpoint
+    nothing yet."""
+
+    version: int
+    checkpoint: str | None
+    digest: str | None
+
+
+def part_target(channel: "ChannelState | ChannelAnswer", part: str) -> PartTarget:
+    """The canary part serves the canary while there is one, else the main checkpoint."""
+    if part == "canary" and channel.canary is not None:
+        return PartTarget(channel.version, channel.canary, channel.canary_digest)
+    return PartTarget(channel.version, channel.checkpoint, channel.digest)
+
+
+@dataclass(frozen=True)
+class ReplicaGroup:
     """Replicas that said the same; `loaded_first` and `loaded_last` are when the first and the last
     of them was heard to have loaded that."""
 
@@ -25,11 +49,10 @@ class Group:
     loaded_last: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How a part of a fleet stands. Silent replicas are in `silent` and nowhere else."""
+class StandingAnswer(msgspec.Struct, kw_only=True):
+    """How a part of a fleet stands; silent replicas count in `silent` and `unsure` alone."""
 
-    part: PartName
+    part: str
     #: What the channel is at, for this part.
     wanted: str | None
     #: All were heard and have loaded what the channel is at.
@@ -37,9 +60,9 @@ class Standing:
     #: Different checkpoints answer the traffic of this part.
     mixed: bool
     #: Since when it is whole, or mixed: for mixed, at least since then.
-    since: int | None
+    since: str | None
     #: How many replicas have loaded which checkpoint.
-    loaded: Mapping[str, int]
+    loaded: dict[str, int]
     replicas: int
     #: How many of them have not loaded what the channel is at, and how many failed at that.
     behind: int
@@ -49,116 +72,98 @@ class Standing:
     unsure: int
 
 
-class Pointed(Protocol):
-    """A channel, as far as it matters here."""
-
-    @property
-    def checkpoint(self) -> str | None: ...
-    @property
-    def canary(self) -> str | None: ...
-
-
-def wanted_by(pointed: Pointed, part: str) -> str | None:
-    """Which checkpoint a part serves: the canary's while there is one, else the main one."""
-    if part == "canary" and pointed.canary is not None:
-        return pointed.canary
-    return pointed.checkpoint
-
-
-def standings(pointed: Pointed, groups: Iterable[Group]) -> list[Standing]:
+def standings(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[StandingAnswer]:
     """One for each part that has replicas; of the main one in any case."""
-    found = list(groups)
-    parts = {"main", *(one.part for one in found)}
+    parts = {"main", *(group.part for group in groups)}
     return [
-        standing(part, wanted_by(pointed, part), [one for one in found if one.part == part])
+        standing(
+            part,
+            part_target(channel, part).checkpoint,
+            [group for group in groups if group.part == part],
+        )
         for part in PARTS
         if part in parts
     ]
 
 
-def standing(part: PartName, wanted: str | None, groups: Iterable[Group]) -> Standing:
+def standing(part: str, wanted: str | None, groups: Iterable[ReplicaGroup]) -> StandingAnswer:
     """Of one part, by its groups."""
-    found = list(groups)
-    heard = [one for one in found if not one.silent]
-    silent = [one for one in found if one.silent]
+    heard: list[ReplicaGroup] = []
+    silent: list[ReplicaGroup] = []
+    for group in groups:
+        (silent if group.silent else heard).append(group)
     loaded: Counter[str] = Counter()
-    for one in heard:
-        if one.loaded is not None:
-            loaded[one.loaded] += one.replicas
+    for group in heard:
+        if group.loaded is not None:
+            loaded[group.loaded] += group.replicas
     replicas = _count(heard)
-    ready = _count(one for one in heard if one.state == "loaded" and one.loaded == wanted)
-    unsure = _count(one for one in silent if one.loaded != wanted)
+    ready = _count(group for group in heard if (group.state, group.loaded) == ("loaded", wanted))
+    unsure = _count(group for group in silent if group.loaded != wanted)
     mixed = len(loaded) > 1
     whole = wanted is not None and replicas == ready > 0 and unsure == 0
-    return Standing(
+    since = _mixed_since(heard) if mixed else _whole_since(heard) if whole else None
+    return StandingAnswer(
         part=part,
         wanted=wanted,
         whole=whole,
         mixed=mixed,
-        since=_mixed_since(heard) if mixed else _whole_since(heard) if whole else None,
+        since=time_text(since) if since is not None else None,
         loaded=dict(sorted(loaded.items())),
         replicas=replicas,
         behind=replicas - ready,
-        failed=_count(one for one in heard if one.state == "failed"),
+        failed=_count(group for group in heard if group.state == "failed"),
         silent=_count(silent),
         unsure=unsure,
     )
 
 
-def say_standing(channel: str, one: Standing) -> str:
+def say_standing(channel: str, part: StandingAnswer) -> str:
     """In a sentence."""
-    fleet = f"the fleet of {channel}" + (" (canary)" if one.part == "canary" else "")
-    silent = f"; {_are(one.silent)} silent" if one.silent else ""
-    if one.unsure:
-        silent += f", {_may(one.unsure)} serve another checkpoint"
-    if not one.replicas:
+    fleet = f"the fleet of {channel}" + (" (canary)" if part.part == "canary" else "")
+    have = f"{_replicas(part.replicas)} {'has' if part.replicas == 1 else 'have'}"
+    failed = f"; {_replicas(part.failed)} failed to load it" if part.failed else ""
+    silent = ""
+    if part.silent:
+        silent = f"; {_replicas(part.silent)} {'is' if part.silent == 1 else 'are'} silent"
+    if part.unsure:
+        silent += f", {part.unsure} of which may serve another checkpoint"
+    if not part.replicas:
         return f"{fleet} is unknown: no replica was heard{silent}"
-    if one.mixed:
-        counts = ", ".join(f"{_have(count)} {name}" for name, count in one.loaded.items())
-        return f"{fleet} is mixed: {counts}; the channel is at {one.wanted}{_failed(one)}{silent}"
-    if one.whole:
-        return f"{fleet} is whole: {_have(one.replicas)} {one.wanted}{silent}"
-    if one.wanted is None:
+    if part.mixed:
+        counts = ", ".join(
+            f"{_replicas(count)} {'has' if count == 1 else 'have'} {name}"
+            for name, count in part.loaded.items()
+        )
+        return f"{fleet} is mixed: {counts}; the channel is at {part.wanted}{failed}{silent}"
+    if part.whole:
+        return f"{fleet} is whole: {have} {part.wanted}{silent}"
+    if part.wanted is None:
         return f"{fleet} waits: nothing was promoted to the channel yet{silent}"
-    behind = "has" if one.behind == 1 else "have"
-    said = f"{one.behind} of {_replicas(one.replicas)} {behind} not loaded {one.wanted}"
-    if one.behind:
-        return f"{fleet} is behind: {said}{_failed(one)}{silent}"
-    return f"{fleet} is unsure: {_have(one.replicas)} {one.wanted}{silent}"
+    if part.behind:
+        behind = f"{part.behind} of {_replicas(part.replicas)}"
+        behind += f" {'has' if part.behind == 1 else 'have'} not loaded {part.wanted}"
+        return f"{fleet} is behind: {behind}{failed}{silent}"
+    return f"{fleet} is unsure: {have} {part.wanted}{silent}"
 
 
-def _count(groups: Iterable[Group]) -> int:
-    return sum(one.replicas for one in groups)
+def _count(groups: Iterable[ReplicaGroup]) -> int:
+    return sum(group.replicas for group in groups)
 
 
-def _mixed_since(heard: Iterable[Group]) -> int | None:
+def _mixed_since(heard: Iterable[ReplicaGroup]) -> int | None:
     """From when the second of the checkpoints was loaded: since then two were there at any time."""
     first: dict[str, int] = {}
-    for one in heard:
-        if one.loaded is not None and one.loaded_first is not None:
-            first[one.loaded] = min(one.loaded_first, first.get(one.loaded, one.loaded_first))
+    for group in heard:
+        if group.loaded is not None and group.loaded_first is not None:
+            known = first.get(group.loaded, group.loaded_first)
+            first[group.loaded] = min(group.loaded_first, known)
     return sorted(first.values())[1] if len(first) > 1 else None
 
 
-def _whole_since(heard: Iterable[Group]) -> int | None:
-    return max((one.loaded_last for one in heard if one.loaded_last is not None), default=None)
+def _whole_since(heard: Iterable[ReplicaGroup]) -> int | None:
+    times = (group.loaded_last for group in heard if group.loaded_last is not None)
+    return max(times, default=None)
 
 
 def _replicas(count: int) -> str:
     return f"{count} replica{'' if count == 1 else 's'}"
-
-
-def _have(count: int) -> str:
-    return f"{_replicas(count)} {'has' if count == 1 else 'have'}"
-
-
-def _are(count: int) -> str:
-    return f"{_replicas(count)} {'is' if count == 1 else 'are'}"
-
-
-def _may(count: int) -> str:
-    return f"{count} of which may"
-
-
-def _failed(one: Standing) -> str:
-    return f"; {_replicas(one.failed)} failed to load it" if one.failed else ""

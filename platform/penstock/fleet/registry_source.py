@@ -1,53 +1,38 @@
-"""What a sidecar asks of the registry: over HTTP, or in the database."""
+"""What a sidecar asks of the registry, over HTTP or in the database, and what it reports to it."""
 
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
-from penstock.channels.channel import channel_state
-from penstock.channels.watchers import POLL_SECONDS
+from penstock.channels.channel import ChannelAnswer, channel_state
+from penstock.channels.channel_watcher import channel_answers, channel_path
 from penstock.checkpoints.errors import LineageBroken
 from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import PenstockError
 from penstock.fleet import replicas
-from penstock.fleet.fleet_status import PartName, Standing
-from penstock.fleet.replicas import Report
-from penstock.http.client import ServiceClient, Tell, answers, channel_path
+from penstock.fleet.fleet_status import PartTarget, StandingAnswer, part_target
+from penstock.fleet.replicas import LEFT, Report
+from penstock.http.client import Tell, service_at
 from penstock.settings import Settings
 
-
-@dataclass(frozen=True)
-class Pointing:
-    """Where a channel points."""
-
-    version: int
-    checkpoint: str | None
-    digest: str | None
-    uri: str | None
-    canary: str | None
-    canary_digest: str | None
-    canary_uri: str | None
+_ANSWER_SECONDS_MAX = 15.0
+_OUTAGE_PAUSE_SECONDS = 5.0
+#: Loading takes seconds, and looking costs a processor that the engine could use.
+_LOOK_SECONDS = 0.1
+_LEAVE_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True)
-class Target:
-    """What a part of a channel is to serve, since that version of the channel; without a checkpoint
-    nothing yet."""
-
-    version: int
-    checkpoint: str | None
-    digest: str | None
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A checkpoint as it is fetched."""
+class ChainLink:
+    """A checkpoint of a chain of deltas, as it is fetched."""
 
     name: str
     digest: str
@@ -56,143 +41,194 @@ class Piece:
     parent: str | None
 
 
-class Source(Protocol):
-    def pointing(self) -> Pointing:
+class RegistrySource(Protocol):
+    """The registry, for a part of one channel."""
+
+    def target(self) -> PartTarget:
         """As it is now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
         DatabaseUnreachable."""
         ...
 
-    def pointings(self, tell: Tell) -> Iterator[Pointing]:
-        """As it is now, and then whenever it changed, the newest, until it is closed; outages are
-        told and outlasted."""
+    def targets(self, tell: Tell) -> Iterator[PartTarget]:
+        """As it is now, and then whenever the channel changed, the newest, until it is closed;
+        outages are told and outlasted."""
         ...
 
     def close(self) -> None:
-        """From any thread: who waits for a change waits no longer."""
+        """From any thread: nobody waits for a change any longer."""
         ...
 
-    def chain(self, name: str) -> Sequence[Piece]:
+    def chain(self, name: str) -> Sequence[ChainLink]:
         """A checkpoint, after all that it is a delta on: the first one is whole. Raises
-        CheckpointUnknown, LineageBroken and what `pointing` raises."""
+        CheckpointUnknown, LineageBroken and what `target` raises."""
         ...
 
-    def report(self, said: Report) -> Sequence[Standing]:
-        """How the fleet stands then. Raises ReplicaTaken and what `pointing` raises."""
+    def report(self, report: Report) -> Sequence[StandingAnswer]:
+        """How the fleet stands then. Raises ReplicaTaken and what `target` raises."""
         ...
-
-
-def target_of(found: Pointing, part: PartName) -> Target:
-    if part == "canary" and found.canary is not None:
-        return Target(found.version, found.canary, found.canary_digest)
-    return Target(found.version, found.checkpoint, found.digest)
-
-
-_ANSWER_SECONDS_MAX = 15.0
-_POINTING = [one.name for one in fields(Pointing)]
-_PIECE = [one.name for one in fields(Piece)]
 
 
 class ServiceSource:
-    """A Source."""
-
-    def __init__(self, url: str, channel: str) -> None:
+    def __init__(self, url: str, channel: str, part: str) -> None:
         self._channel = channel
-        self._asking = ServiceClient(url, _ANSWER_SECONDS_MAX)
-        self._reporting = ServiceClient(url, _ANSWER_SECONDS_MAX)
-        self._waiting = ServiceClient(url)
+        self._part = part
+        self._asking = service_at(url, _ANSWER_SECONDS_MAX)
+        self._reporting = service_at(url, _ANSWER_SECONDS_MAX)
+        self._waiting = service_at(url)
         self._closed = threading.Event()
 
     def close(self) -> None:
         self._closed.set()
         self._waiting.cut()
 
-    def pointing(self) -> Pointing:
-        return _pointing(self._asking.ask(channel_path(self._channel), "version"))
+    def target(self) -> PartTarget:
+        return self._target_of(self._asking.ask(channel_path(self._channel), "version"))
 
-    def pointings(self, tell: Tell) -> Iterator[Pointing]:
+    def targets(self, tell: Tell) -> Iterator[PartTarget]:
         known: int | None = None
-        for answer in answers(self._waiting, self._channel, None, tell, self._closed):
+        for answer in channel_answers(self._waiting, self._channel, None, tell, self._closed):
             if answer["version"] != known:
                 known = answer["version"]
-                yield _pointing(answer)
+                yield self._target_of(answer)
 
-    def chain(self, name: str) -> Sequence[Piece]:
-        line = [self._piece(name)]
-        while line[-1].form == "delta":
-            parent = line[-1].parent
-            if parent is None or parent in {one.name for one in line}:
+    def chain(self, name: str) -> Sequence[ChainLink]:
+        chain = [self._link(name)]
+        while chain[-1].form == "delta":
+            parent = chain[-1].parent
+            if parent is None or parent in {link.name for link in chain}:
                 raise LineageBroken(name=name, why="none of its ancestors is whole")
-            line.append(self._piece(parent))
-        return line[::-1]
+            chain.append(self._link(parent))
+        return chain[::-1]
 
-    def report(self, said: Report) -> Sequence[Standing]:
+    def report(self, report: Report) -> Sequence[StandingAnswer]:
         path = f"{channel_path(self._channel)}/replicas"
-        answer = self._reporting.ask(path, "parts", said)
-        return [standing_of(one) for one in answer["parts"]]
+        answer = self._reporting.ask(path, "parts", report)
+        return msgspec.convert(answer["parts"], list[StandingAnswer])
 
-    def _piece(self, name: str) -> Piece:
+    def _target_of(self, answer: dict[str, Any]) -> PartTarget:
+        return part_target(msgspec.convert(answer, ChannelAnswer), self._part)
+
+    def _link(self, name: str) -> ChainLink:
         answer = self._asking.ask(f"checkpoints/{quote(name, safe='')}", "digest")
-        return Piece(**{one: answer[one] for one in _PIECE})
-
-
-def standing_of(answer: dict[str, Any]) -> Standing:
-    since = answer["since"]
-    us = round(datetime.fromisoformat(since).timestamp() * 1_000_000) if since else None
-    return msgspec.convert(answer | {"since": us}, Standing)
-
-
-def _pointing(answer: dict[str, Any]) -> Pointing:
-    return Pointing(**{name: answer[name] for name in _POINTING})
-
-
-_PAUSE_SECONDS = 5.0
-#: Loading takes seconds, and looking costs a processor that the engine could use.
-_LOOK_SECONDS_MIN = 0.1
-_NAMES = [one.name for one in fields(Pointing)]
+        return msgspec.convert(answer, ChainLink)
 
 
 class DatabaseSource:
-    """A Source."""
-
-    def __init__(self, database: Database, settings: Settings, tenant: str, channel: str) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, tenant: str, channel: str, part: str
+    ) -> None:
         self._database = database
         self._settings = settings
         self._place = (tenant, channel)
+        self._part = part
         self._closed = threading.Event()
 
     def close(self) -> None:
         self._closed.set()
 
-    def pointing(self) -> Pointing:
-        found = channel_state(self._database, *self._place)
-        return Pointing(**{name: getattr(found, name) for name in _NAMES})
+    def target(self) -> PartTarget:
+        return part_target(channel_state(self._database, *self._place), self._part)
 
-    def pointings(self, tell: Tell) -> Iterator[Pointing]:
+    def targets(self, tell: Tell) -> Iterator[PartTarget]:
         known: int | None = None
         pause_s = 0.0
         while not self._closed.wait(pause_s):
             try:
-                found = self.pointing()
+                target = self.target()
             except DatabaseUnreachable as error:
                 tell(f"{error} It is tried again.")
-                pause_s = _PAUSE_SECONDS
+                pause_s = _OUTAGE_PAUSE_SECONDS
                 continue
-            pause_s = max(_LOOK_SECONDS_MIN, POLL_SECONDS)
-            if found.version != known:
-                known = found.version
-                yield found
+            pause_s = _LOOK_SECONDS
+            if target.version != known:
+                known = target.version
+                yield target
 
-    def chain(self, name: str) -> Sequence[Piece]:
+    def chain(self, name: str) -> Sequence[ChainLink]:
         with self._database.read() as connection:
-            found = find_in(connection, self._place[0], name)
-            check_chain(connection, found)
-            line = [found]
-            if found.form == "delta":
-                for one in ancestors(connection, found):
-                    line.append(one)
-                    if one.form == "whole":
+            checkpoint = find_in(connection, self._place[0], name)
+            check_chain(connection, checkpoint)
+            chain = [checkpoint]
+            if checkpoint.form == "delta":
+                for ancestor in ancestors(connection, checkpoint):
+                    chain.append(ancestor)
+                    if ancestor.form == "whole":
                         break
-        return [Piece(one.name, one.digest, one.uri, one.form, one.parent) for one in line[::-1]]
+        return [msgspec.convert(link, ChainLink, from_attributes=True) for link in chain[::-1]]
 
-    def report(self, said: Report) -> Sequence[Standing]:
-        return replicas.report(self._database, self._settings, *self._place, said)
+    def report(self, report: Report) -> Sequence[StandingAnswer]:
+        return replicas.record_report(self._database, self._settings, *self._place, report)
+
+
+class Reporter:
+    """Reports from a thread of its own, so that an outage of the registry holds up no loading."""
+
+    def __init__(
+        self,
+        source: RegistrySource,
+        first: Report,
+        *,
+        every_s: float,
+        on_standing: Callable[[StandingAnswer], None],
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        """`on_standing` is called when the replica's part of the fleet becomes mixed or whole,
+        `on_trouble` when reports are no longer taken; both from the thread."""
+        self._source = source
+        self._newest = first
+        self._every_s = every_s
+        self._on_standing = on_standing
+        self._on_trouble = on_trouble
+        self._news: SimpleQueue[None] = SimpleQueue()
+        self._ended = False
+        self._in_trouble = False
+        self._was_mixed: bool | None = None
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def say(self, report: Report) -> None:
+        """To be reported at once."""
+        self._newest = report
+        self._news.put(None)
+
+    def stop(self, *, leave: bool) -> None:
+        """Say the last thing, or that the replica leaves the fleet."""
+        if leave:
+            self._newest = replace(self._newest, state=LEFT)
+        self._ended = True
+        self._news.put(None)
+        self._thread.join(_LEAVE_SECONDS_MAX)
+
+    def _run(self) -> None:
+        while True:
+            ended = self._ended
+            self._report(self._newest)
+            if ended:
+                return
+            try:
+                self._news.get(timeout=self._every_s)
+                while True:
+                    self._news.get_nowait()
+            except Empty:
+                continue
+
+    def _report(self, report: Report) -> None:
+        try:
+            parts = self._source.report(report)
+        except PenstockError as error:
+            if not self._in_trouble:
+                self._on_trouble(" ".join(str(error).split()))
+            self._in_trouble = True
+            return
+        self._in_trouble = False
+        if report.state == LEFT:
+            return
+        for part in parts:
+            # A fleet that is being rolled out is mixed once and whole once; what is neither, as
+            # one that is all behind, is no news.
+            is_news = (part.mixed or part.whole) and part.mixed is not self._was_mixed
+            if part.part == report.part and is_news:
+                self._was_mixed = part.mixed
+                self._on_standing(part)

@@ -2,22 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.channels.channel import ChannelState, channel_state_in
+from penstock.channels.channel import channel_state_in
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.fleet.errors import ReplicasFull, ReplicaTaken
-from penstock.fleet.fleet_status import PARTS, STATES, Group, Standing, standings
+from penstock.fleet.fleet_status import PARTS, STATES, ReplicaGroup, StandingAnswer, standings
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.metrics import Metrics
 from penstock.settings import Settings
+from penstock.terminal.output import time_of
 
 #: A replica that nobody heard of for so long is forgotten.
 FORGET_SECONDS = 3_600.0
@@ -27,6 +28,9 @@ REPLICAS_MAX = 2_000
 #: A sidecar that ends well says so, and its replica is forgotten at once.
 LEFT = "left"
 _SIDECAR_CHARS_MAX = 32
+
+#: Tenant and channel.
+FleetKey = tuple[str, str]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,10 +48,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     problem: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Replica:
-    """What is known of a replica, and when it was heard."""
-
+class ReplicaAnswer(msgspec.Struct):
     replica: str
     part: str
     state: str
@@ -56,145 +57,154 @@ class Replica:
     loaded: str | None
     digest: str | None
     problem: str | None
-    loaded_at: int | None
-    since: int
-    heard_at: int
+    loaded_at: str | None
+    since: str
+    heard_at: str
     silent: bool
 
 
-@dataclass(frozen=True)
-class Fleet:
-    """A channel, and how those stand that serve it."""
+class FleetAnswer(msgspec.Struct):
+    """Who serves a channel, and whether that is one checkpoint for each part."""
 
-    channel: ChannelState
-    parts: list[Standing]
-    replicas: list[Replica]
-
-    @property
-    def whole(self) -> bool:
-        return all(one.whole for one in self.parts)
-
-    @property
-    def mixed(self) -> bool:
-        return any(one.mixed for one in self.parts)
+    channel: str
+    version: int
+    checkpoint: str | None
+    canary: str | None
+    whole: bool
+    mixed: bool
+    parts: list[StandingAnswer]
+    replicas: list[ReplicaAnswer]
 
 
-def report(
-    database: Database, settings: Settings, tenant: str, channel: str, said: Report
-) -> list[Standing]:
-    """Keep it, and tell how the fleet stands then. Raises ChannelUnknown, ReplicaTaken,
-    ReplicasFull, InvalidInput."""
-    _check(said)
+def record_report(
+    database: Database, settings: Settings, tenant: str, channel: str, report: Report
+) -> list[StandingAnswer]:
+    """How the fleet stands with this report. Raises ChannelUnknown, ReplicaTaken, ReplicasFull,
+    InvalidInput."""
+    _check(report)
+    key = (tenant, channel)
+    same = sa.and_(_of_fleet(key), replica.c.replica == report.replica)
     with database.write() as connection:
-        pointed = channel_state_in(connection, tenant, channel)
-        now = int(connection.execute(sa.select(now_us())).scalar_one())
-        _refuse_other(connection, settings, (tenant, channel), said, now)
-        if said.state == LEFT:
-            place = _place(tenant, channel)
-            connection.execute(sa.delete(replica).where(place, replica.c.replica == said.replica))
+        state = channel_state_in(connection, tenant, channel)
+        moments = _moments(connection, settings)
+        known = connection.execute(sa.select(replica.c.sidecar, replica.c.heard_at).where(same))
+        other = known.first()
+        if other is not None:  # two sidecars of one name would hide each other
+            if other.sidecar != report.sidecar and other.heard_at >= moments.silent:
+                raise ReplicaTaken(replica=report.replica, channel=channel)
+        elif report.state != LEFT:
+            _make_room(connection, key, moments)
+        if report.state == LEFT:
+            connection.execute(sa.delete(replica).where(same))
         else:
-            _keep(connection, (tenant, channel), said, now)
-        groups = [group for _, group in _groups(connection, settings, now, (tenant, channel))]
-        return standings(pointed, groups)
+            _keep(connection, key, report, moments.now)
+        return standings(state, [group for _, group in _groups(connection, moments, key)])
 
 
-def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> Fleet:
+def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> FleetAnswer:
     """All that serve a channel, by name. Raises ChannelUnknown."""
+    key = (tenant, channel)
     with database.read() as connection:
-        pointed = channel_state_in(connection, tenant, channel)
-        now = int(connection.execute(sa.select(now_us())).scalar_one())
-        groups = [group for _, group in _groups(connection, settings, now, (tenant, channel))]
+        state = channel_state_in(connection, tenant, channel)
+        moments = _moments(connection, settings)
+        parts = standings(state, [group for _, group in _groups(connection, moments, key)])
         query = (
-            sa.select(*_COLUMNS)
-            .where(_place(tenant, channel), replica.c.heard_at >= _forgotten(settings, now))
+            sa.select(replica)
+            .where(_of_fleet(key), replica.c.heard_at >= moments.forgotten)
             .order_by(replica.c.part.desc(), replica.c.replica)
         )
-        rows = connection.execute(query).all()
-    silent = _silent(settings, now)
-    known = [Replica(**row._mapping, silent=row.heard_at < silent) for row in rows]
-    return Fleet(pointed, standings(pointed, groups), known)
+        rows = connection.execute(query).mappings().all()
+    return FleetAnswer(
+        channel=state.name,
+        version=state.version,
+        checkpoint=state.checkpoint,
+        canary=state.canary,
+        whole=all(part.whole for part in parts),
+        mixed=any(part.mixed for part in parts),
+        parts=parts,
+        replicas=[_replica_answer(row, moments.silent) for row in rows],
+    )
+
+
+def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
+    fields = {name: row[name] for name in ReplicaAnswer.__struct_fields__ if name != "silent"}
+    for name in ("loaded_at", "since", "heard_at"):
+        fields[name] = time_of(row[name]).isoformat() if row[name] is not None else None
+    return ReplicaAnswer(**fields, silent=row["heard_at"] < silent)
 
 
 def fleets(
     database: Database, settings: Settings
-) -> Iterator[tuple[tuple[str, str], list[Group], list[Standing]]]:
+) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[StandingAnswer]]]:
     """How each fleet stands, of all tenants."""
+    by_key: dict[FleetKey, list[ReplicaGroup]] = {}
     with database.read() as connection:
-        now = int(connection.execute(sa.select(now_us())).scalar_one())
-        by_place: dict[tuple[str, str], list[Group]] = {}
-        for place, group in _groups(connection, settings, now):
-            by_place.setdefault(place, []).append(group)
-        for place, groups in by_place.items():
-            yield place, groups, standings(channel_state_in(connection, *place), groups)
+        for key, group in _groups(connection, _moments(connection, settings)):
+            by_key.setdefault(key, []).append(group)
+        for key, groups in by_key.items():
+            yield key, groups, standings(channel_state_in(connection, *key), groups)
 
 
-_COLUMNS = [replica.c[one.name] for one in fields(Replica) if one.name != "silent"]
+class _Moments(NamedTuple):
+    """By the database's clock. A replica that was not heard since `silent` is silent."""
+
+    now: int
+    silent: int
+    forgotten: int
 
 
-def _check(said: Report) -> None:
-    check_name("The name of a replica", said.replica)
-    for what, found, known in (
-        ("part", said.part, PARTS),
-        ("state", said.state, (*STATES, LEFT)),
+def _moments(connection: Connection, settings: Settings) -> _Moments:
+    now = int(connection.execute(sa.select(now_us())).scalar_one())
+    silent_s = settings.room(FleetSettings).replica_silent_seconds
+    forget_s = max(FORGET_SECONDS, silent_s)
+    return _Moments(now, now - round(silent_s * 1_000_000), now - round(forget_s * 1_000_000))
+
+
+def _check(report: Report) -> None:
+    check_name("The name of a replica", report.replica)
+    for field, value, known in (
+        ("part", report.part, PARTS),
+        ("state", report.state, (*STATES, LEFT)),
     ):
-        if found not in known:
-            raise InvalidInput(what=f"The {what} {found!r}", why=f"it is one of {', '.join(known)}")
-    for name in (said.wanted, said.loaded):
+        if value not in known:
+            why = f"it is one of {', '.join(known)}"
+            raise InvalidInput(what=f"The {field} {value!r}", why=why)
+    for name in (report.wanted, report.loaded):
         if name is not None:
             check_name("The name of a checkpoint", name)
-    if said.digest is not None:
-        check_digest(said.digest)
-    if not 0 < len(said.sidecar) <= _SIDECAR_CHARS_MAX or not said.sidecar.isalnum():
+    if report.digest is not None:
+        check_digest(report.digest)
+    if not 0 < len(report.sidecar) <= _SIDECAR_CHARS_MAX or not report.sidecar.isalnum():
         why = f"it is 1 to {_SIDECAR_CHARS_MAX} letters and digits"
         raise InvalidInput(what="`sidecar`", why=why)
-    if not 0 <= said.version < 2**63:
+    if not 0 <= report.version < 2**63:
         raise InvalidInput(what="`version`", why="it is a version of the channel")
 
 
-def _refuse_other(
-    connection: Connection, settings: Settings, place: tuple[str, str], said: Report, now: int
-) -> None:
-    """Two sidecars of one name would hide each other."""
-    columns = replica.c
-    query = sa.select(columns.sidecar, columns.heard_at).where(
-        _place(*place), columns.replica == said.replica
-    )
-    known = connection.execute(query).first()
-    if known is not None:
-        if known.sidecar != said.sidecar and known.heard_at >= _silent(settings, now):
-            raise ReplicaTaken(replica=said.replica, channel=place[1])
-        return
-    if said.state == LEFT:
-        return
-    forgotten = columns.heard_at < _forgotten(settings, now)
-    connection.execute(sa.delete(replica).where(_place(*place), forgotten))
-    there = connection.scalar(sa.select(sa.func.count()).select_from(replica).where(_place(*place)))
-    if (there or 0) >= REPLICAS_MAX:
-        raise ReplicasFull(channel=place[1], limit=REPLICAS_MAX)
+def _make_room(connection: Connection, key: FleetKey, moments: _Moments) -> None:
+    """For a replica that is new. Raises ReplicasFull."""
+    forgotten = replica.c.heard_at < moments.forgotten
+    connection.execute(sa.delete(replica).where(_of_fleet(key), forgotten))
+    count = connection.scalar(sa.select(sa.func.count()).select_from(replica).where(_of_fleet(key)))
+    if (count or 0) >= REPLICAS_MAX:
+        raise ReplicasFull(channel=key[1], limit=REPLICAS_MAX)
 
 
-def _keep(connection: Connection, place: tuple[str, str], said: Report, now: int) -> None:
-    row = {
-        "part": said.part,
-        "state": said.state,
-        "wanted": said.wanted,
-        "version": said.version,
-        "loaded": said.loaded,
-        "digest": said.digest,
-        "problem": _shown(said.problem),
-        "sidecar": said.sidecar,
-        "heard_at": now,
-    }
-    named = {"tenant": place[0], "channel": place[1], "replica": said.replica}
-    loaded_at = now if said.loaded is not None else None
-    made = insert_of(connection)(replica).values(**named, **row, since=now, loaded_at=loaded_at)
-    new, old = made.excluded, replica.c
+def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> None:
+    row = msgspec.structs.asdict(report) | {"heard_at": now}
+    if report.problem is not None:  # the output of a command may hold anything; its end is kept
+        shown = (c if c.isprintable() or c == "\n" else " " for c in report.problem)
+        row["problem"] = "".join(shown)[-TEXT_CHARS_MAX:]
+    place = {"tenant": key[0], "channel": key[1], "replica": row.pop("replica")}
+    loaded_at = now if report.loaded is not None else None
+    insert = insert_of(connection)(replica).values(**place, **row, since=now, loaded_at=loaded_at)
+    new, old = insert.excluded, replica.c
     same = sa.and_(
         old.state == new.state, old.wanted.is_not_distinct_from(new.wanted), old.part == new.part
     )
     same_loaded = old.digest.is_not_distinct_from(new.digest)
     connection.execute(
-        made.on_conflict_do_update(
+        insert.on_conflict_do_update(
             index_elements=list(replica.primary_key),
             set_={
                 **{name: new[name] for name in row},
@@ -205,57 +215,33 @@ def _keep(connection: Connection, place: tuple[str, str], said: Report, now: int
     )
 
 
-def _shown(problem: str | None) -> str | None:
-    """What a command said at its end may hold anything; its last characters are kept."""
-    if problem is None:
-        return None
-    lines = ("".join(c if c.isprintable() else " " for c in line) for line in problem.split("\n"))
-    return "\n".join(lines)[-TEXT_CHARS_MAX:]
-
-
 def _groups(
-    connection: Connection, settings: Settings, now: int, of: tuple[str, str] | None = None
-) -> Iterator[tuple[tuple[str, str], Group]]:
-    """With the tenant and the channel of each; of one, or of all."""
+    connection: Connection, moments: _Moments, key: FleetKey | None = None
+) -> Iterator[tuple[FleetKey, ReplicaGroup]]:
+    """With the fleet of each; of one fleet, or of all."""
     columns = replica.c
-    query = sa.select(
-        columns.tenant,
-        columns.channel,
-        columns.part,
-        columns.state,
-        columns.loaded,
-        (columns.heard_at < _silent(settings, now)).label("silent"),
-        columns.loaded_at,
-    ).where(columns.heard_at >= _forgotten(settings, now))
-    if of is not None:
-        query = query.where(_place(*of))
-    said = query.subquery()  # or the moments in it would be others where it is grouped by
-    same = (said.c.tenant, said.c.channel, said.c.part, said.c.state, said.c.loaded, said.c.silent)
-    counts = sa.func.count(), sa.func.min(said.c.loaded_at), sa.func.max(said.c.loaded_at)
-    for row in connection.execute(sa.select(*same, *counts).group_by(*same)):
-        tenant, channel, part, state, loaded, silent, *counted = row
-        yield (tenant, channel), Group(part, state, loaded, bool(silent), *counted)
+    silent = (columns.heard_at < moments.silent).label("silent")
+    same = (columns.part, columns.state, columns.loaded)
+    query = sa.select(columns.tenant, columns.channel, *same, silent, columns.loaded_at)
+    query = query.where(columns.heard_at >= moments.forgotten)
+    if key is not None:
+        query = query.where(_of_fleet(key))
+    reports = query.subquery()  # or the moments in it would be others where it is grouped by
+    *shared, loaded_at = reports.c
+    counts = sa.func.count(), sa.func.min(loaded_at), sa.func.max(loaded_at)
+    for row in connection.execute(sa.select(*shared, *counts).group_by(*shared)):
+        tenant, channel, part, state, loaded, is_silent, *counted = row
+        yield (tenant, channel), ReplicaGroup(part, state, loaded, bool(is_silent), *counted)
 
 
-def _place(tenant: str, channel: str) -> sa.ColumnElement[bool]:
-    return sa.and_(replica.c.tenant == tenant, replica.c.channel == channel)
-
-
-def _silent(settings: Settings, now: int) -> int:
-    """Who was not heard since then is silent."""
-    return now - round(settings.room(FleetSettings).replica_silent_seconds * 1_000_000)
-
-
-def _forgotten(settings: Settings, now: int) -> int:
-    silent_s = settings.room(FleetSettings).replica_silent_seconds
-    return now - round(max(FORGET_SECONDS, silent_s) * 1_000_000)
+def _of_fleet(key: FleetKey) -> sa.ColumnElement[bool]:
+    return sa.and_(replica.c.tenant == key[0], replica.c.channel == key[1])
 
 
 _SILENT = "silent"
 
-
 #: Tenant, channel and part.
-_Part = tuple[str, str, str]
+_PartKey = tuple[str, str, str]
 
 
 class FleetGauges:
@@ -263,25 +249,23 @@ class FleetGauges:
         self._database = database
         self._settings = settings
         self._metrics = metrics
-        self._shown: set[_Part] = set()
+        self._shown: set[_PartKey] = set()
 
     def refresh(self) -> None:
         """Raises DatabaseUnreachable."""
-        mixed: dict[_Part, int] = {}
-        behind: dict[_Part, int] = {}
-        states: Counter[tuple[_Part, str]] = Counter()
-        for place, groups, parts in fleets(self._database, self._settings):
+        parts: dict[_PartKey, StandingAnswer] = {}
+        states: Counter[tuple[_PartKey, str]] = Counter()
+        for key, groups, standings_ in fleets(self._database, self._settings):
             for group in groups:
                 state = _SILENT if group.silent else group.state
-                states[(*place, group.part), state] += group.replicas
-            for one in parts:
-                mixed[(*place, one.part)] = int(one.mixed)
-                behind[(*place, one.part)] = one.behind + one.unsure
-        for tenant, channel, part in self._shown | set(mixed):
-            names = {"tenant": tenant, "channel": channel, "part": part}
-            key = (tenant, channel, part)
-            self._metrics.set("fleet_mixed", mixed.get(key, 0), **names)
-            self._metrics.set("replicas_behind", behind.get(key, 0), **names)
+                states[(*key, group.part), state] += group.replicas
+            parts |= {(*key, part.part): part for part in standings_}
+        self._shown |= set(parts)
+        for part_key in self._shown:
+            names = dict(zip(("tenant", "channel", "part"), part_key, strict=True))
+            part = parts.get(part_key)
+            self._metrics.set("fleet_mixed", int(part.mixed) if part else 0, **names)
+            behind = part.behind + part.unsure if part else 0
+            self._metrics.set("replicas_behind", behind, **names)
             for state in (*STATES, _SILENT):
-                self._metrics.set("replicas", states[key, state], **names, state=state)
-        self._shown |= set(mixed)
+                self._metrics.set("replicas", states[part_key, state], **names, state=state)

@@ -1,20 +1,14 @@
 """Fleets over HTTP, as docs/serving.md describes them."""
 
-from litestar import get, post
+import msgspec
 from litestar.openapi.spec import OpenAPIType, Schema
 
 from penstock.channels.routes import Name
-from penstock.checkpoints.routes import HttpRequest, Registry, registry_refusals
-from penstock.fleet.documents import (
-    FleetAnswer,
-    ReportAnswer,
-    fleet_answer,
-    standing_answer,
-)
-from penstock.fleet.fleet_status import PARTS, STATES
-from penstock.fleet.replicas import LEFT, Report, fleet, report
+from penstock.checkpoints.routes import HttpRequest, Registry, registry_get, registry_post
+from penstock.fleet.fleet_status import PARTS, STATES, StandingAnswer
+from penstock.fleet.replicas import LEFT, FleetAnswer, Report, fleet, record_report
 from penstock.http.body import read_document
-from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking
+from penstock.http.openapi import operation_taking
 
 _TEXT_OR_NULL = Schema(type=[OpenAPIType.STRING, OpenAPIType.NULL])
 _ReportOperation = operation_taking(
@@ -25,32 +19,34 @@ _ReportOperation = operation_taking(
 )
 
 
-@get(
+class ReportAnswer(msgspec.Struct):
+    """How the fleet stands with this report."""
+
+    channel: str
+    parts: list[StandingAnswer]
+
+
+@registry_get(
     "/v1/channels/{name:str}/replicas",
-    summary="Who serves a channel, and what each has loaded",
-    operation_class=RefusableOperation,
-    responses=registry_refusals(401, 403, 404, 429, 503),
-    security=KEY_NEEDED,
+    "Who serves a channel, and what each has loaded",
+    404,
 )
 async def get_replicas(request: HttpRequest, registry: Registry, name: Name) -> FleetAnswer:
     grant = await registry.authorize(request, "read", "serve")
-    return fleet_answer(await registry.call(fleet, registry.settings, grant.tenant, name))
+    return await registry.call(fleet, registry.settings, grant.tenant, name)
 
 
-@post(
+@registry_post(
     "/v1/channels/{name:str}/replicas",
-    status_code=200,
-    summary="Report what a replica has loaded",
+    "Report what a replica has loaded",
+    _ReportOperation,
     description="A sidecar does it at each change, and now and then between them.",
-    operation_class=_ReportOperation,
-    responses=registry_refusals(400, 401, 403, 404, 408, 409, 413, 429, 503),
-    security=KEY_NEEDED,
 )
 async def post_replica(request: HttpRequest, registry: Registry, name: Name) -> ReportAnswer:
     grant = await registry.authorize(request, "serve")
     body = await read_document(request, Report)
-    standings = await registry.call(report, registry.settings, grant.tenant, name, body)
-    return ReportAnswer(name, [standing_answer(standing) for standing in standings])
+    standings = await registry.call(record_report, registry.settings, grant.tenant, name, body)
+    return ReportAnswer(name, standings)
 
 
 ROUTES = [get_replicas, post_replica]

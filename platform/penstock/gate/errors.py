@@ -6,11 +6,9 @@ from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
 
 
-class GateRefused(PenstockError):
+class GateRefused(PenstockError, http_status=422):
     """The gate says {outcome} of {checkpoint} for {channel}, and only PASS opens it. Nothing was
     changed; `penstock gate check` shows why."""
-
-    http_status = 422
 
     @property
     def verdict(self) -> Verdict:

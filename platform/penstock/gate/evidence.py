@@ -2,7 +2,7 @@
 newest look at the canary, all read as they were at one moment."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -224,22 +224,15 @@ def _side_evidence(
         return SideEvidence(elsewhere=tried)
     scope = AttemptScope(tenant, suite, counting.version, name)
     attempts = read_attempts(connection, scope)
-    return SideEvidence(
-        attempts,
-        [version for version in tried if version != counting.version],
-        read_design(connection, scope),
-        _attempt_sources(connection, {attempt.run for attempt in attempts}),
-    )
-
-
-def _attempt_sources(connection: Connection, runs: Collection[str]) -> list[AttemptSource]:
-    columns = (benchmark_run.c.kind, benchmark_run.c.source, benchmark_run.c.conditions)
-    rows = connection.execute(sa.select(*columns).where(benchmark_run.c.id.in_(runs)))
+    runs = benchmark_run.c
+    query = sa.select(runs.kind, runs.source, runs.conditions)
     sources = set()
-    for kind, source, text in rows:
-        conditions = msgspec.json.decode(text) if text else {}
-        sources.add(AttemptSource(kind, source, conditions.get("isolated") is not False))
-    return sorted(sources)
+    for row in connection.execute(query.where(runs.id.in_({each.run for each in attempts}))):
+        conditions = msgspec.json.decode(row.conditions) if row.conditions else {}
+        isolated = conditions.get("isolated") is not False
+        sources.add(AttemptSource(row.kind, row.source, isolated))
+    elsewhere = [version for version in tried if version != counting.version]
+    return SideEvidence(attempts, elsewhere, read_design(connection, scope), sorted(sources))
 
 
 def _live_look(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:

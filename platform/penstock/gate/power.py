@@ -248,19 +248,17 @@ def _plan(
 ) -> PowerPlan:
     """`sizes` are numbers of tasks and of attempts at each."""
     (tasks, attempts), margin = sizes, required.margin or 0.0
-    cells, needs = [], []
-    for count in tasks:
-        for tries in attempts:
-            for each in sorted({*_MARGINS, margin}):
-                chance = power(
-                    count, spread.deviation(tries), margin=each, alpha=alpha, difference=difference
-                )
-                cells.append(PowerCell(count, tries, each, chance))
-    for tries in attempts:
-        needed = tasks_for(
-            spread.deviation(tries), margin=margin, alpha=alpha, difference=difference
-        )
-        needs.append(TasksNeeded(tries, needed))
+    assumed = {"alpha": alpha, "difference": difference}
+    cells = [
+        PowerCell(count, tries, each, power(count, spread.deviation(tries), margin=each, **assumed))
+        for count in tasks
+        for tries in attempts
+        for each in sorted({*_MARGINS, margin})
+    ]
+    needs = [
+        TasksNeeded(tries, tasks_for(spread.deviation(tries), margin=margin, **assumed))
+        for tries in attempts
+    ]
     return PowerPlan(
         suite=required.suite, metric=required.metric, margin=margin, alpha=alpha,
         difference=difference, source=spread.source, spread=spread, cells=cells, needs=needs,

@@ -21,6 +21,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock.gate.policy import Direction
+
 #: With a mixture of this width, as a part of an information, the bound is narrowest there
 #: (for alpha from 0.1 to 0.001 within 2 %).
 _NARROWEST = 0.13
@@ -37,7 +39,6 @@ def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
 
 
 Arm = Literal["current", "canary"]
-Direction = Literal["max", "min"]
 ArmOutcome = Literal["pass", "breach", "undecided"]
 
 #: Fewer users in an arm decide nothing: the bounds are asymptotic.

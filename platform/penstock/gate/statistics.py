@@ -147,8 +147,12 @@ def reach_of(values: Values, scale: float) -> float:
 
 def lower_bound(values: Values, worst: float, alpha: float) -> float:
     """The mean lies below this in at most alpha of all cases."""
+    from scipy.special import stdtrit
+
     sample = _Sample.of(values[np.newaxis], worst)
-    bound = float(_expanded_bound(sample, alpha)[0])
+    t = stdtrit(sample.tasks - 1, 1 - alpha)
+    skewed = sample.mean - t * sample.error - (2 * t**2 + 1) / 6 * sample.skew - sample.step
+    bound = float(skewed[0])
     low = max(bound, worst)
     if _lost_chance(sample, low)[0] <= alpha:  # then the second bound is higher
         high = float(sample.mean[0])
@@ -207,15 +211,8 @@ class _Sample:
         )
 
 
-def _expanded_bound(sample: _Sample, alpha: float) -> Values:
-    from scipy.special import stdtrit
-
-    t = stdtrit(sample.tasks - 1, 1 - alpha)
-    return _array(sample.mean - t * sample.error - (2 * t**2 + 1) / 6 * sample.skew - sample.step)
-
-
 def _expanded_chance(sample: _Sample, limit: float) -> Values:
-    """The alpha at which the bound above reaches the limit: its quadratic in t, solved."""
+    """The alpha at which the first bound reaches the limit: its quadratic in t, solved."""
     from scipy.special import stdtr
 
     room = sample.mean - limit - sample.step - sample.skew / 6

@@ -1,16 +1,14 @@
-"""Requests over HTTP: one exchange that ends in time whatever the other side does, and a running
-Penstock service that is asked again and again.
-"""
+"""Requests over HTTP that end in time, whatever the other side does."""
 
 import http.client
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any
-from urllib.parse import quote
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import msgspec
 
@@ -19,91 +17,134 @@ from penstock.http.address import HttpAddress
 from penstock.http.errors import AnswerUnusable, ServerUnreachable
 from penstock.settings import without_secrets
 
+_SERVICE_SECONDS_MAX = 60.0
+#: How long a service may be away or full while events are sent to it.
+_PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.1
+#: These pass: the service is stopping, full, or away.
+_PASSING = {408, 429, 502, 503, 504}
+
+_CUT = "it was broken off"
+
+#: Takes a sentence about trouble that passes.
+Tell = Callable[[str], None]
+
 
 @dataclass(frozen=True)
-class Bounds:
-    #: For everything together.
-    seconds_max: float
-    #: One byte more is read, so that who reads the answer sees that it is too long.
-    bytes_max: int
-
-
-@dataclass(frozen=True)
-class Heard:
+class HttpAnswer:
     """`status` is 0 where there was no answer."""
 
     status: int
     #: What went wrong; empty where the whole answer came.
-    why: str = ""
-    content: bytes = b""
-    location: str | None = None
-    #: Seconds that it asks to be left alone; 0 where it does not.
-    retry_after_s: float = 0.0
+    problem: str = ""
+    body: bytes = b""
+    #: Their names are in lower case.
+    headers: Mapping[str, str] = field(default_factory=dict)
     #: Whether the request may have reached the other side.
     sent: bool = True
 
-    def if_whole(self) -> "Heard":
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds that the server asks to be left alone; 0 where it does not. A date is not read:
+        it is by another clock."""
+        text = self.headers.get("retry-after", "")
+        return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
+
+    def if_whole(self) -> "HttpAnswer":
         """An answer of which a part is missing is none."""
-        return replace(self, status=0) if self.why else self
+        return replace(self, status=0, headers={}) if self.problem else self
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
 
 
-class Exchange:
-    """One request at a time. Another thread may cut it off."""
+class HttpClient:
+    """Sends one request at a time to a server. Another thread may cut it off."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+    def __init__(
+        self,
+        address: HttpAddress,
+        *,
+        seconds_max: float,
+        bytes_max: int | None = None,
+        keep_alive: bool = False,
+    ) -> None:
+        """A request with its answer takes at most `seconds_max`. Of an answer `bytes_max` are read,
+        and one byte more, which shows that it is too long."""
+        self._target = address.target
+        self._connection = address.connection(seconds_max)
+        self._seconds_max = seconds_max
+        self._bytes_max = bytes_max
+        self._keep_alive = keep_alive
         self._call: _Call | None = None
+        self._is_cut = False
 
-    def ask(
-        self, method: str, address: HttpAddress, headers: Mapping[str, str], body: bytes | None
-    ) -> Heard:
-        call = _Call(address.connection(self._bounds.seconds_max))
+    def request(
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        target: str | None = None,
+    ) -> HttpAnswer:
+        """`target` is another path, with its query, than that of the address."""
+        call = _Call(self._connection)
+        reused = self._connection.sock is not None
         sent = False
         try:
             with self._current(call):
-                call.connection.connect()
+                if not reused and not self._is_cut:
+                    self._connection.connect()
+                if self._is_cut:
+                    return HttpAnswer(0, _CUT, sent=False)
                 sent = True
-                call.connection.request(method, address.target, body, dict(headers))
-                return self._hear(call)
+                self._connection.request(method, target or self._target, body, dict(headers))
+                return self._read(call)
         except TimeoutError:
-            return Heard(0, self._too_late, sent=sent)
+            return HttpAnswer(0, self._too_late, sent=sent)
         except (OSError, http.client.HTTPException) as error:
-            return Heard(0, call.ended or f"{type(error).__name__}: {error}", sent=sent)
+            if not reused or call.ended:
+                return HttpAnswer(0, call.ended or _described(error), sent=sent)
+        return self.request(method, headers, body, target=target)  # servers close idle connections
 
     def cut(self) -> None:
-        """Break off what is under way, if anything."""
+        """Break off what is under way, and send nothing any more."""
+        self._is_cut = True
         if (call := self._call) is not None:
-            call.end("it was broken off")
+            call.end(_CUT)
+
+    def close(self) -> None:
+        self._connection.close()
 
     @property
     def _too_late(self) -> str:
-        return f"it did not answer within {self._bounds.seconds_max:g} s"
+        return f"it did not answer within {self._seconds_max:g} s"
 
-    def _hear(self, call: "_Call") -> Heard:
-        response = call.connection.getresponse()
-        if call.ended:  # what was cut off reads as an answer with fewer headers
-            return Heard(0, call.ended)
-        heard = Heard(
-            response.status,
-            location=response.getheader("Location"),
-            retry_after_s=_seconds(response.getheader("Retry-After", "")),
-        )
+    def _read(self, call: "_Call") -> HttpAnswer:
+        response = self._connection.getresponse()
+        if call.ended:  # a connection that was cut reads as an answer with fewer headers
+            return HttpAnswer(0, call.ended)
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        answer = HttpAnswer(response.status, headers=headers)
+        bytes_max = self._bytes_max
         try:
-            content = response.read(self._bounds.bytes_max + 1)
+            body = response.read() if bytes_max is None else response.read(bytes_max + 1)
         except TimeoutError:
-            return replace(heard, why=self._too_late)
+            return replace(answer, problem=self._too_late)
         except (OSError, http.client.HTTPException) as error:
-            return replace(heard, why=call.ended or f"{type(error).__name__}: {error}")
+            return replace(answer, problem=call.ended or _described(error))
         if call.ended:  # and here as one with fewer bytes
-            return replace(heard, why=call.ended)
-        if response.length and len(content) <= self._bounds.bytes_max:
-            return replace(heard, why="its answer was cut off")
-        return replace(heard, content=content)
+            return replace(answer, problem=call.ended)
+        if response.length and bytes_max is not None and len(body) <= bytes_max:
+            return replace(answer, problem="its answer was cut off")
+        call.keep = self._keep_alive and response.isclosed()
+        return replace(answer, body=body)
 
     @contextmanager
     def _current(self, call: "_Call") -> Iterator[None]:
-        """Time-outs of sockets count from byte to byte: who sends one now and then has no end."""
-        timer = threading.Timer(self._bounds.seconds_max, call.end, [self._too_late])
+        """Time-outs of sockets count from byte to byte: a server that sends a byte now and then
+        would have no end."""
+        timer = threading.Timer(self._seconds_max, call.end, [self._too_late])
         timer.daemon = True
         timer.start()
         self._call = call
@@ -112,142 +153,134 @@ class Exchange:
         finally:
             self._call = None
             timer.cancel()
-            call.connection.close()
+            if not call.keep:
+                self._connection.close()
 
 
 class _Call:
     def __init__(self, connection: http.client.HTTPConnection) -> None:
-        self.connection = connection
+        self._connection = connection
         #: Why it was ended from outside, once it was.
         self.ended = ""
+        #: The connection is as good as new.
+        self.keep = False
 
     def end(self, why: str) -> None:
         self.ended = why
-        if (dialled := self.connection.sock) is not None:
+        if (dialled := self._connection.sock) is not None:
             with suppress(OSError):  # not the method of a TLS socket, which is not for two threads
                 socket.socket.shutdown(dialled, socket.SHUT_RDWR)
 
 
-def _seconds(text: str) -> float:
-    """A moment is not read as one: it is by another clock."""
-    return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
-
-
-#: Told of troubles that pass, in a sentence.
-Tell = Callable[[str], None]
-
-
-_WAIT_SECONDS = 30.0
-
-
-_PAUSES_SECONDS = (0.2, 1.0, 5.0)
-
-
-#: These pass: the service is stopping, full, or away.
-_PASSING = {408, 429, 502, 503, 504}
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 class ServiceClient:
-    """A service, by one connection that is opened again when it breaks; its key is in
-    PENSTOCK_KEY. Not shared between threads."""
+    """A running Penstock service, by one connection that is opened again when it breaks. Not shared
+    between threads, but for `cut`."""
 
-    def __init__(self, url: str, seconds_max: float = _WAIT_SECONDS * 2) -> None:
-        """An answer that takes longer than `seconds_max` is none. Raises InvalidInput."""
-        address = _address_of(url)
-        self._url = url
-        self._connection = address.connection(seconds_max)
-        self._above = address.below("v1/").path
-        key = _key()
+    def __init__(
+        self, url: str, key: str | None = None, seconds_max: float = _SERVICE_SECONDS_MAX
+    ) -> None:
+        """Raises InvalidInput."""
+        what = f"The address {without_secrets(url)}"
+        address = HttpAddress.of(url, what)
+        if address.login is not None:
+            why = "a login in it is not sent to the service, which takes a key"
+            raise InvalidInput(what=what, why=why)
+        if address.query or address.fragment:
+            why = "it holds a question, or a fragment, after its path"
+            raise InvalidInput(what=what, why=why)
+        self.url = url
+        self._path = address.path.rstrip("/")
+        self._http = HttpClient(address, seconds_max=seconds_max, keep_alive=True)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._is_cut = False
 
-    def ask(self, path: str, expected: str, body: object = None) -> dict[str, Any]:
-        """What it answers at a path below /v1, with the field `expected`. Raises ServerUnreachable
-        where that passes, else AnswerUnusable."""
-        status, content = self._exchange(path, body)
-        try:
-            answer: dict[str, Any] = msgspec.json.decode(content, type=dict)
-        except (ValueError, RecursionError):
-            answer = {}
-        if status in _PASSING:
-            raise ServerUnreachable(url=self._url, why=answer.get("detail", status))
-        if status != 200 or expected not in answer:
-            why = answer.get("detail", "nothing that Penstock says")
-            raise AnswerUnusable(url=self._url, status=status, why=why)
-        return answer
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
 
     def cut(self) -> None:
         """From another thread: nobody waits for an answer any longer."""
-        self._is_cut = True
-        if (connected := self._connection.sock) is not None:
-            with suppress(OSError):  # it is closed already
-                connected.shutdown(socket.SHUT_RDWR)
+        self._http.cut()
 
-    def _exchange(self, path: str, body: object) -> tuple[int, bytes]:
-        """On a connection that was used before it is asked again: servers close idle ones."""
-        used = self._connection.sock is not None
+    def get(self, path: str, **headers: str) -> HttpAnswer:
+        """Raises ServerUnreachable, as `post` does."""
+        return self._request("GET", path, None, headers)
+
+    def post(self, path: str, body: bytes, **headers: str) -> HttpAnswer:
+        return self._request("POST", path, body, headers)
+
+    def ask(self, path: str, expected: str, document: object = None) -> dict[str, Any]:
+        """The answer at a path below /v1, which has the field `expected`; a document is posted.
+        Raises ServerUnreachable where trouble passes, else AnswerUnusable."""
+        if document is None:
+            answer = self.get(f"/v1/{path}")
+        else:
+            answer = self.post(f"/v1/{path}", msgspec.json.encode(document))
         try:
-            return self._exchange_once(path, body)
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            if not used or self._is_cut or isinstance(error, TimeoutError):
-                raise ServerUnreachable(url=self._url, why=error) from error
-        try:
-            return self._exchange_once(path, body)
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise ServerUnreachable(url=self._url, why=error) from error
+            fields: dict[str, Any] = msgspec.json.decode(answer.body, type=dict)
+        except (ValueError, RecursionError):
+            fields = {}
+        if answer.status in _PASSING:
+            raise ServerUnreachable(url=self.url, why=fields.get("detail", answer.status))
+        if answer.status != 200 or expected not in fields:
+            why = fields.get("detail", "nothing that Penstock says")
+            raise AnswerUnusable(url=self.url, status=answer.status, why=why)
+        return fields
 
-    def _exchange_once(self, path: str, body: object) -> tuple[int, bytes]:
-        method = "GET" if body is None else "POST"
-        content = msgspec.json.encode(body) if body is not None else None
-        self._connection.request(method, self._above + path, content, self._headers)
-        response = self._connection.getresponse()
-        return response.status, response.read()
+    def send_events(
+        self,
+        lines: bytes,
+        *,
+        patience_s: float = _PATIENCE_SECONDS,
+        tell: Tell = lambda _text: None,
+    ) -> dict[str, Any]:
+        """Post events until they are acknowledged; the answer. `tell` hears once why that takes
+        longer. Raises ServerUnreachable."""
+        deadline = time.monotonic() + patience_s
+        told = False
+        while True:
+            pause_s = 0.0
+            try:
+                answer = self.post("/v1/events", lines)
+            except ServerUnreachable as error:
+                why = str(error.facts["why"])
+            else:
+                if answer.status == 200:
+                    accepted: dict[str, Any] = answer.json()
+                    return accepted
+                why = f"{answer.status} {answer.body[:200].decode(errors='replace')}"
+                if answer.status not in _PASSING:
+                    raise ServerUnreachable(url=self.url, why=why)
+                pause_s = answer.retry_after_s
+            if time.monotonic() > deadline:
+                raise ServerUnreachable(url=self.url, why=why)
+            if not told:
+                tell(f"{self.url} takes no events: {why}. Trying for {patience_s:.0f} s")
+                told = True
+            time.sleep(pause_s or _PAUSE_SECONDS)
+
+    def _request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> HttpAnswer:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        target = self._path + path
+        answer = self._http.request(method, self._headers | named, body, target=target)
+        if answer.problem:
+            raise ServerUnreachable(url=self.url, why=answer.problem)
+        return answer
 
 
-def _address_of(url: str) -> HttpAddress:
-    """Raises InvalidInput."""
-    what = f"--url {without_secrets(url)}"
-    found = HttpAddress.of(url, what)
-    if found.login is not None:
-        why = "a login in it is not sent to the service, whose key is in PENSTOCK_KEY"
-        raise InvalidInput(what=what, why=why)
-    if found.query or found.fragment:
-        raise InvalidInput(what=what, why="it holds a question, or a fragment, after its path")
-    return found
-
-
-def _key() -> str:
-    """Files of secrets end with a line break, which is no part of it. Raises InvalidInput."""
-    key = os.environ.get("PENSTOCK_KEY", "").strip()
+def service_at(url: str, seconds_max: float = _SERVICE_SECONDS_MAX) -> ServiceClient:
+    """The service of the option --url, whose key is in PENSTOCK_KEY. Raises InvalidInput."""
+    key = os.environ.get("PENSTOCK_KEY", "").strip()  # files of secrets end with a line break
     if not key.isascii() or not key.isprintable():
         raise InvalidInput(what="PENSTOCK_KEY", why="there are characters in it that no key has")
-    return key
-
-
-def channel_path(name: str) -> str:
-    return f"channels/{quote(name, safe='')}"
-
-
-def answers(
-    service: ServiceClient, name: str, after: int | None, tell: Tell, ended: threading.Event
-) -> Iterator[dict[str, Any]]:
-    """What it answers to who waits for changes of a channel, time and again, until that is to end.
-    Outages are told and outlasted. Raises AnswerUnusable."""
-    failed = 0
-    while not ended.is_set():
-        query = f"?after={after}&wait={_WAIT_SECONDS:g}" if after is not None else ""
-        try:
-            answer = service.ask(channel_path(name) + query, "version")
-        except ServerUnreachable as error:
-            if ended.is_set():
-                return
-            pause_s = _PAUSES_SECONDS[min(failed, len(_PAUSES_SECONDS) - 1)]
-            tell(f"{error} It is tried again in {pause_s:g} s.")
-            ended.wait(pause_s)
-            failed += 1
-            continue
-        failed = 0
-        yield answer
-        after = answer.get("next", answer["version"])
+    return ServiceClient(url, key, seconds_max)

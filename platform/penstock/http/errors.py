@@ -3,12 +3,9 @@
 from penstock.errors import Backlogged, PenstockError
 
 
-class BodyTooLarge(PenstockError):
+class BodyTooLarge(PenstockError, exit_status=2, http_status=413):
     """The request body is over the limit of {limit_bytes} bytes {measure}.
     Nothing of it was accepted; send less in one request."""
-
-    exit_status = 2
-    http_status = 413
 
 
 class CutOff(Backlogged):
@@ -19,13 +16,9 @@ class CutOff(Backlogged):
         super().__init__(why="the service ends")
 
 
-class ServerUnreachable(PenstockError):
+class ServerUnreachable(PenstockError, exit_status=3):
     """No answer from {url}: {why}."""
-
-    exit_status = 3
 
 
 class AnswerUnusable(PenstockError):
     """{url} answered {status}: {why}"""
-
-    exit_status = 1

@@ -1,6 +1,7 @@
 """Errors as `application/problem+json`: what happened, to what, what to do."""
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -54,7 +55,7 @@ def on_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Re
 
 def _answer(
     problem: Problem,
-    headers: dict[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
     fields: dict[str, Any] | None = None,
 ) -> Response[bytes]:
     return Response(

@@ -3,22 +3,14 @@
 from penstock.errors import PenstockError
 
 
-class BodyUnreadable(PenstockError):
+class BodyUnreadable(PenstockError, exit_status=2, http_status=400):
     """The request body could not be read: {why}. Nothing of it was accepted."""
 
-    exit_status = 2
-    http_status = 400
 
-
-class EncodingUnknown(PenstockError):
+class EncodingUnknown(
+    PenstockError, exit_status=2, http_status=415, http_headers={"Accept-Encoding": "gzip, zstd"}
+):
     """The content encoding {encoding} is not known; send gzip, zstd or none."""
-
-    exit_status = 2
-    http_status = 415
-
-    @property
-    def http_headers(self) -> dict[str, str]:
-        return {"Accept-Encoding": "gzip, zstd"}
 
 
 class LogTruncated(PenstockError):

@@ -2,9 +2,11 @@
 
 import math
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import structlog
 
@@ -36,19 +38,36 @@ from penstock.metrics import Metrics
 _READ_BYTES = 4 * 1024 * 1024
 #: How long a partition of another process is left alone.
 _CLAIM_SECONDS = 0.5
+#: Lines over which the share of rejected ones is taken.
+REJECTED_WINDOW_LINES = 10_000
 
 log_line = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class WriterParts:
-    """Everything that a writer works with. `crash_point` is called at the steps of the protocol,
-    for tests that end the process there."""
+    """What a writer works with, and what its partitions share, so that limits hold for the process.
+    `crash_point` is called at the steps of the protocol, for tests that end the process there."""
 
     lake: Lake
     clock: Clock
     metrics: Metrics
     crash_point: Callable[[str], None] = lambda _point: None
+    owner: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @cached_property
+    def known(self) -> KnownEvents:
+        bytes_max = self.lake.settings.room(LakeSettings).known_bytes_max
+        return KnownEvents(self.lake.database, self.lake.store, bytes_max=bytes_max)
+
+    @cached_property
+    def rejections(self) -> RejectionLimit:
+        ratio_max = self.lake.settings.room(IngestSettings).rejected_ratio_max
+        return RejectionLimit(ratio_max, REJECTED_WINDOW_LINES)
+
+    @cached_property
+    def lease_s(self) -> float:
+        return self.lake.settings.room(LakeSettings).lease_seconds
 
 
 @dataclass
@@ -65,26 +84,13 @@ class _Buffer:
 class PartitionWriter:
     """Owns one partition while it can. Not shared between threads."""
 
-    def __init__(
-        self,
-        parts: WriterParts,
-        partition: int,
-        log: LogShape,
-        *,
-        owner: str,
-        known: KnownEvents,
-        rejections: RejectionLimit,
-    ) -> None:
+    def __init__(self, parts: WriterParts, partition: int, log: LogShape) -> None:
         self._parts = parts
         self._partition = partition
         self._log = log
-        settings = parts.lake.settings
-        self._lease_s = settings.room(LakeSettings).lease_seconds
-        self._decoder = arrivals_of(log.partitions, settings)
-        self._owner = owner
-        self._known = known
-        self._rejections = rejections
-        limits = settings.room(IngestSettings)
+        self._known = parts.known
+        self._decoder = arrivals_of(log.partitions, parts.lake.settings)
+        limits = parts.lake.settings.room(IngestSettings)
         self._limits = FlushLimits(
             limits.flush_rows_max, limits.flush_bytes_max, limits.flush_seconds_max
         )
@@ -125,9 +131,9 @@ class PartitionWriter:
             self._flush(claim)
             return True
         now_s = self._parts.clock.elapsed_s()
-        if now_s - self._renewed_s > self._lease_s / 3:
+        if now_s - self._renewed_s > self._parts.lease_s / 3:
             self._refuse_gap()
-            commits.renew_claim(self._parts.lake.database, claim, self._lease_s)
+            commits.renew_claim(self._parts.lake.database, claim, self._parts.lease_s)
             self._renewed_s = now_s
         return moved
 
@@ -154,8 +160,6 @@ class PartitionWriter:
             lag = self._parts.lake.log.bytes_beyond(self._partition, self._covered)
             self._parts.metrics.set("log_lag_bytes", lag, partition=str(self._partition))
 
-    # Claims
-
     def _try_claim(self) -> PartitionClaim | None:
         now_s = self._parts.clock.elapsed_s()
         if now_s < self._try_again_s:
@@ -175,11 +179,11 @@ class PartitionWriter:
         claim = commits.claim_partition(
             database,
             number,
-            self._owner,
+            self._parts.owner,
             log=self._log,
             bounds=bounds,
             expires=log.expires,
-            lease_s=self._lease_s,
+            lease_s=self._parts.lease_s,
             sure=held is Held.MINE,
         )
         if claim is None:
@@ -203,8 +207,6 @@ class PartitionWriter:
         log, position = self._parts.lake.log, self._buffer.position
         if log.expires and (first := log.bounds(self._partition).first) > position:
             raise LogExpired(partition=self._partition, first=first, covered=position)
-
-    # Reading
 
     def _read(self, end: int | None) -> bool:
         buffer, log = self._buffer, self._parts.lake.log
@@ -242,8 +244,6 @@ class PartitionWriter:
         buffer.position = entries[-1].next_offset
         return True
 
-    # Storing
-
     def _flush(self, claim: PartitionClaim) -> None:
         frames = self._buffer.frames
         try:
@@ -256,7 +256,7 @@ class PartitionWriter:
     def _store(self, claim: PartitionClaim, flush: FlushInput) -> None:
         parts, started = self._parts, time.perf_counter()
         rejected, seen = flush.rejected, len(flush.decoded.events) + len(flush.rejected)
-        self._rejections.check(seen, len(rejected), rejected[-1].reason if rejected else "")
+        self._parts.rejections.check(seen, len(rejected), rejected[-1].reason if rejected else "")
         fresh, counts = plan_flush(flush, self._known.recall(set(flush.decoded.sessions)))
         segment = self._write_segment(claim, flush.decoded, fresh) if fresh.new else None
         change = PartitionAdvance(
@@ -268,13 +268,13 @@ class PartitionWriter:
         )
         parts.crash_point("file written")
         try:
-            claim = commits.advance(parts.lake.database, claim, change, lease_s=self._lease_s)
+            claim = commits.advance(parts.lake.database, claim, change, lease_s=self._parts.lease_s)
         except FencedOff:
             if segment is not None:
                 discard(parts.lake.store, segment.name)
             raise
         parts.crash_point("committed")
-        self._rejections.add(seen, len(rejected))
+        self._parts.rejections.add(seen, len(rejected))
         self._known.settle(len(fresh.new))
         self._go_on_from(claim)
         parts.lake.log.trim(self._partition, claim.next_offset)
@@ -294,7 +294,9 @@ class PartitionWriter:
     ) -> SegmentFile:
         parts = self._parts
         name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commits.announce_file(parts.lake.database, name, self._partition, self._owner, claim.epoch)
+        commits.announce_file(
+            parts.lake.database, name, self._partition, self._parts.owner, claim.epoch
+        )
         parts.crash_point("intent written")
         with SegmentWriter(parts.lake.store, name, ROW_GROUPS, parts.lake.summariser) as writer:
             for rows in decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS):

@@ -2,10 +2,8 @@
 
 import math
 import threading
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import structlog
 
@@ -13,14 +11,10 @@ from penstock.errors import PenstockError
 from penstock.eventlog import Held
 from penstock.eventlog.errors import LogCorrupt
 from penstock.ingest.errors import LogTruncated, RejectedLimitReached
-from penstock.ingest.flush import RejectionLimit
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
-from penstock.ingest.settings import IngestSettings
 from penstock.lake import commits
 from penstock.lake.commits import LogShape, agree_on_shape
-from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.settings import LakeSettings
 
 #: How often the writer looks for events of others.
 _POLL_SECONDS = 0.05
@@ -32,21 +26,10 @@ _NEEDS_A_PERSON = (RejectedLimitReached, LogCorrupt, LogTruncated)
 _RETRY_SECONDS_MIN = 0.1
 #: The longest wait between tries when something is down.
 RETRY_SECONDS_MAX = 5.0
-#: Lines over which the share of rejected ones is taken.
-REJECTED_WINDOW_LINES = 10_000
 #: How often a stopped writer reports its lag.
 _LAG_SECONDS = 1.0
 #: How many times a lease a writer looks which others there are.
 _SURVEYS_A_LEASE = 6
-
-
-@dataclass(frozen=True)
-class WriterState:
-    """What /readyz needs to know."""
-
-    problem: str | None
-    stopped: bool
-    progress_age_s: float
 
 
 class Writer:
@@ -54,13 +37,7 @@ class Writer:
 
     def __init__(self, parts: WriterParts) -> None:
         self._parts = parts
-        self._settings = settings = parts.lake.settings.room(IngestSettings)
-        self._lease_s = parts.lake.settings.room(LakeSettings).lease_seconds
-        self.owner = uuid.uuid4().hex
-        # Shared by the partitions, so that both limits hold for the process.
-        known_bytes_max = parts.lake.settings.room(LakeSettings).known_bytes_max
-        self._known = KnownEvents(parts.lake.database, parts.lake.store, bytes_max=known_bytes_max)
-        self._rejections = RejectionLimit(settings.rejected_ratio_max, REJECTED_WINDOW_LINES)
+        self.owner = parts.owner
         #: Opened here: two threads that open the log of a lake at once would have two.
         self._log = parts.lake.log
         self._log_followed: tuple[str, int] | None = None
@@ -71,8 +48,8 @@ class Writer:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._progress_s = parts.clock.elapsed_s()
-        self._problem: str | None = None
-        self._stopped = False
+        #: Why nothing is stored, if so.
+        self.problem: str | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -89,9 +66,9 @@ class Writer:
             self._thread.join(self._parts.lake.settings.shutdown_seconds_max)
         return not self._thread.is_alive()
 
-    def state(self) -> WriterState:
-        age_s = self._parts.clock.elapsed_s() - self._progress_s
-        return WriterState(self._problem, self._stopped, age_s)
+    def progress_age_s(self) -> float:
+        """Since the last round that went well."""
+        return self._parts.clock.elapsed_s() - self._progress_s
 
     def drain(self, seconds_max: float = math.inf) -> bool:
         """Without the thread: take all that the log holds into the lake now, as far as that
@@ -135,16 +112,16 @@ class Writer:
         while not self._stopping.wait(pause_s):
             try:
                 self.round()
-                if self._problem:
+                if self.problem:
                     log_line.info("writer goes on")
-                self._problem = None
+                self.problem = None
                 self._progress_s = self._parts.clock.elapsed_s()
                 # Events that come within a pause cost one read of the log together.
                 behind = any(partition.behind for partition in self._partitions)
                 pause_s = 0.0 if behind else _POLL_SECONDS
             except _NEEDS_A_PERSON as error:
                 log_line.error("writer stopped", why=str(error))
-                self._problem, self._stopped = str(error), True
+                self.problem = str(error)
                 self._parts.metrics.set("writer_stopped", 1)
                 while not self._stopping.wait(_LAG_SECONDS):
                     self._report_lag()
@@ -160,17 +137,9 @@ class Writer:
             return
         shape = agree_on_shape(self._parts.lake.database, *present)
         if shape != self._shape:
-            self._known.forget()
+            self._parts.known.forget()
             self._partitions = [
-                PartitionWriter(
-                    self._parts,
-                    number,
-                    shape,
-                    owner=self.owner,
-                    known=self._known,
-                    rejections=self._rejections,
-                )
-                for number in range(shape.partitions)
+                PartitionWriter(self._parts, number, shape) for number in range(shape.partitions)
             ]
             self._shape = shape
         self._log_followed = present
@@ -181,9 +150,9 @@ class Writer:
             return
         self._shares = True
         now_s = self._parts.clock.elapsed_s()
-        if now_s - self._surveyed_s < self._lease_s / _SURVEYS_A_LEASE:
+        if now_s - self._surveyed_s < self._parts.lease_s / _SURVEYS_A_LEASE:
             return
-        survey = commits.survey_writers(self._parts.lake.database, self.owner, self._lease_s)
+        survey = commits.survey_writers(self._parts.lake.database, self.owner, self._parts.lease_s)
         self._surveyed_s = now_s
         claim, release = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
         for number, partition in enumerate(self._partitions):
@@ -196,11 +165,11 @@ class Writer:
         problem = str(error)
         if not isinstance(error, PenstockError):  # its own text may be empty, or a mere number
             problem = f"The writer failed and tries again: {type(error).__name__}: {error}"
-        if not isinstance(error, FencedOff) or self._problem is None:
+        if not isinstance(error, FencedOff) or self.problem is None:
             unexpected = not isinstance(error, (PenstockError, OSError))
-            is_new = unexpected and problem != self._problem  # one traceback is enough
+            is_new = unexpected and problem != self.problem  # one traceback is enough
             log_line.warning("writer tries again", why=str(error), exc_info=is_new)
-        self._problem = problem
+        self.problem = problem
         self._parts.metrics.add("writer_failures_total")
         self._start_over()
         self._report_lag()

@@ -3,56 +3,36 @@
 from penstock.errors import PenstockError
 
 
-class QueryRefused(PenstockError):
+class QueryRefused(PenstockError, exit_status=2, http_status=400):
     """The query was refused: {why}."""
 
-    exit_status = 2
-    http_status = 400
 
-
-class QueryFailed(PenstockError):
+class QueryFailed(PenstockError, exit_status=2, http_status=400):
     """The query failed: {why}"""
 
-    exit_status = 2
-    http_status = 400
 
-
-class QueryLimitReached(PenstockError):
+class QueryLimitReached(PenstockError, http_status=422):
     """The query was stopped: it reached its limit of {limit}.
     Narrow it, or raise {setting}."""
 
-    exit_status = 1
-    http_status = 422
 
-
-class SnapshotUnknown(PenstockError):
+class SnapshotUnknown(PenstockError, exit_status=2, http_status=404):
     """There is no snapshot {name}; `penstock snapshots list` shows those there are.
     A time is written as RFC 3339, with its zone."""
 
-    exit_status = 2
-    http_status = 404
 
-
-class HistoryRemoved(PenstockError):
+class HistoryRemoved(PenstockError, http_status=410):
     """The lake as it was at {when} can no longer be read: files that it held were collected.
     Name a snapshot before compaction to keep it for ever."""
 
-    exit_status = 1
-    http_status = 410
 
-
-class SnapshotExists(PenstockError):
+class SnapshotExists(PenstockError, exit_status=2, http_status=409):
     """There is a snapshot named {name} already; drop it first, or take another name."""
 
-    exit_status = 2
-    http_status = 409
 
-
-class LakeMissing(PenstockError):
+class LakeMissing(PenstockError, exit_status=2):
     """There is no lake at {where} yet. `penstock serve` or `penstock import` makes one;
     --data or PENSTOCK_DATA names another directory."""
-
-    exit_status = 2
 
 
 class FencedOff(PenstockError):
@@ -75,11 +55,9 @@ class FileLost(PenstockError):
     PENSTOCK_COLLECTION_GRACE_SECONDS. Nothing was changed; run it again."""
 
 
-class UpkeepBusy(PenstockError):
+class UpkeepBusy(PenstockError, http_status=409):
     """Another process does upkeep on this lake and has not finished within {seconds} s.
     Nothing was changed; try again later."""
-
-    http_status = 409
 
 
 class LakeDamaged(PenstockError):

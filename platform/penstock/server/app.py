@@ -1,7 +1,6 @@
 """The ASGI application: the routes of all rooms, and whether the process is well."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Litestar, MediaType, Request, Response, get
@@ -59,15 +58,9 @@ async def reading_tenant(request: Request[Any, Any, Any], authorizer: Authorizer
 
 def make_app(service: Service) -> Litestar:
     """The application of this service; starting and stopping it starts and stops the service."""
-
-    @asynccontextmanager
-    async def lifespan(_app: Litestar) -> AsyncIterator[None]:
-        async with service.running():
-            yield
-
     return Litestar(
         ROUTES,
-        lifespan=[lifespan],
+        lifespan=[lambda _app: service.running()],
         dependencies={
             name: Provide(_part_of(service, name), sync_to_thread=False)
             for name in (

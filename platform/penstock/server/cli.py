@@ -1,24 +1,40 @@
-"""`penstock serve`."""
+"""`penstock serve`: the application on a socket, until a signal."""
 
+import ctypes
+import gc
 import ipaddress
 import os
+import socket
 import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
+import pyarrow as pa
 import typer
+import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
 from penstock.lake.lake import Lake, open_or_make
 from penstock.logs import configure_logs
 from penstock.server.app import make_app
-from penstock.server.memory import keep_memory
-from penstock.server.run import bind, run
+from penstock.server.errors import ServiceAddressTaken
 from penstock.server.service import ServerRole, Service
 from penstock.settings import load_settings
 from penstock.storage.errors import StoreUnreachable
 from penstock.terminal import options
+from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.output import encode, say
+
+_BACKLOG = 2048
+_SWITCH_SECONDS = 0.0002
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+_KEPT_BYTES_MAX = 128 * 1024 * 1024
+#: The largest that the C library accepts.
+_FROM_HEAP_BYTES_MAX = 32 * 1024 * 1024
+#: Threads share so many heaps, each of which keeps memory of its own.
+_HEAPS_MAX = 2
 
 
 def serve(
@@ -36,18 +52,29 @@ def serve(
 
     Example: penstock serve --data penstock-data
     """
-    keep_memory()
+    _keep_memory()
     settings = load_settings(data)
     configure_logs(settings.log_format)
-    lake = open_or_make(settings)
-    _check_store(lake, role)
-    lake.close()
-    bound = bind(host, port)
+    with open_or_make(settings) as lake:
+        try:
+            lake.store.check()
+        except StoreUnreachable as error:
+            if role != "gateway":  # which takes events in without a store
+                raise
+            say(str(error))
+    bound = _bind(host, port)
     service = Service(settings, role)
     service.start()
     key = _first_key(service.lake, host)
-    _greet(_url(bound.getsockname()), key, settings.data, json=json)
-    came_up = run(make_app(service), bound, settings, service.end_soon)
+    address, port = bound.getsockname()[:2]
+    url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    if json:
+        typer.echo(encode({"url": url, "key": key, "data": str(settings.data)}).decode())
+    else:
+        typer.echo(f"Penstock listens on {url}, with its data in {settings.data}")
+        if key:
+            typer.echo(f"Admin key, shown this once: {key}")
+    came_up = _run(service, bound)
     if not service.ended:
         # What is under way cannot be waited for and cannot be lost: it is in the event log.
         sys.stderr.flush()
@@ -56,42 +83,95 @@ def serve(
         raise typer.Exit(1)
 
 
-def _check_store(lake: Lake, role: ServerRole) -> None:
-    """Raises StoreRefused; StoreUnreachable too, but a gateway takes events in without a store."""
+def _keep_memory() -> None:
+    """What one request or flush gave back, the next takes again.
+
+    Left alone, the C library returns each large buffer to the system at once and asks for it again
+    a moment later; on virtual machines that costs more than the work on the buffer. Where it has no
+    such setting nothing changes.
+    """
     try:
-        lake.store.check()
-    except StoreUnreachable as error:
-        if role != "gateway":
-            raise
-        say(str(error))
+        set_option = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    set_option(_ARENA_MAX, _HEAPS_MAX)
+    set_option(_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
+    set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
+    pa.set_memory_pool(pa.system_memory_pool())  # its own would give memory back early again
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises ServiceAddressTaken."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        raise ServiceAddressTaken(host=host, port=port, why=error.strerror or error) from error
+    return bound
 
 
 def _first_key(lake: Lake, host: str) -> str | None:
     """An admin key for whoever starts the service on their own machine for the first time."""
-    if not _is_loopback(host):
-        if not list_keys(lake.database):
-            say("There is no key yet, and none is made on a public address: penstock keys create")
-        return None
-    made = create_first_key(lake.database, "made at the first start")
-    return made[1] if made else None
-
-
-def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        is_loopback = host == "localhost"
+    if is_loopback:
+        created = create_first_key(lake.database, "made at the first start")
+        return created[1] if created else None
+    if not list_keys(lake.database):
+        say("There is no key yet, and none is made on a public address: penstock keys create")
+    return None
 
 
-def _url(address: tuple[str, int]) -> str:
-    host, port = address[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _run(service: Service, bound: socket.socket) -> bool:
+    """Serves until SIGTERM or SIGINT; whether it had come up."""
+    config = uvicorn.Config(
+        make_app(service),
+        http="httptools",
+        loop="uvloop",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=round(service.settings.shutdown_seconds_max),
+    )
+    server = _Server(service.end_soon, config)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    # uvicorn sends itself the signal again when it is done, which would end the process by that
+    # signal: to a supervisor, a failure. A signal from before it listens is heard as well.
+    with _short_pauses(), on_end_signal(stop):
+        server.run(sockets=[bound])
+    return server.started
 
 
-def _greet(url: str, key: str | None, data: Path, *, json: bool) -> None:
-    if json:
-        typer.echo(encode({"url": url, "key": key, "data": str(data)}).decode())
-        return
-    typer.echo(f"Penstock listens on {url}, with its data in {data}")
-    if key:
-        typer.echo(f"Admin key, shown this once: {key}")
+class _Server(uvicorn.Server):
+    def __init__(self, end_soon: Callable[[], None], config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._end_soon = end_soon
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """uvicorn waits for requests that are under way: those that only wait are answered now."""
+        self._end_soon()
+        super().handle_exit(sig, frame)
+
+
+@contextmanager
+def _short_pauses() -> Iterator[None]:
+    """Requests share the interpreter with the writer: let neither hold it for long."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    # What was loaded so far lives as long as the process: collections need not look at it.
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)

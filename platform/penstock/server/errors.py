@@ -3,7 +3,5 @@
 from penstock.errors import PenstockError
 
 
-class ServiceAddressTaken(PenstockError):
+class ServiceAddressTaken(PenstockError, exit_status=3):
     """Cannot listen on {host}:{port}: {why}. Choose another with --port."""
-
-    exit_status = 3

@@ -10,9 +10,9 @@ import structlog
 
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.settings import AccessSettings
-from penstock.channels.delivery import Deliverer
+from penstock.channels.channel_watcher import ChannelWatcher
+from penstock.channels.notice_delivery import Deliverer
 from penstock.channels.settings import ChannelSettings
-from penstock.channels.watchers import Watcher
 from penstock.checkpoints.routes import Registry
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
@@ -81,7 +81,7 @@ class Service:
         self.upkeep: Upkeep | None = None
         self.registry = Registry(self.lake.database, self.settings, self.authorizer)
         waiters_max = self.settings.room(ChannelSettings).channel_waiters_max
-        self.watcher = Watcher(self.lake.database, waiters_max=waiters_max)
+        self.watcher = ChannelWatcher(self.lake.database, waiters_max=waiters_max)
         self.deliverer: Deliverer | None = None
 
     def start(self) -> None:
@@ -120,11 +120,11 @@ class Service:
         """Finish what was begun: acknowledge what is on disk, store what is in the log."""
         if self.gateway.commits is not None:
             self.gateway.commits.close()
-        found = (self.deliverer, self.upkeep, self.writer, self.watcher)
-        parts = [one for one in found if one is not None]
-        for one in parts:
-            one.end_soon()
-        stopped = [one.stop() for one in parts]
+        workers = (self.deliverer, self.upkeep, self.writer, self.watcher)
+        running = [worker for worker in workers if worker is not None]
+        for worker in running:
+            worker.end_soon()
+        stopped = [worker.stop() for worker in running]
         stopped += [self.registry.stop(), self.queries.stop()]
         self.ended = all(stopped)
         if self.ended:
@@ -141,8 +141,8 @@ class Service:
                 refreshing.append(asyncio.create_task(self._keep_fleets_fresh()))
             yield
         finally:
-            for one in refreshing:
-                one.cancel()
+            for task in refreshing:
+                task.cancel()
             await asyncio.to_thread(self.stop)
 
     def problems(self) -> Iterator[str]:
@@ -151,11 +151,10 @@ class Service:
             yield problem
         if self.writer is None:
             return
-        state = self.writer.state()
-        if state.problem:
-            yield state.problem
-        elif state.progress_age_s > _STUCK_SECONDS_MAX:
-            yield f"the writer has made no progress for {state.progress_age_s:.0f} s"
+        if self.writer.problem:
+            yield self.writer.problem
+        elif (age_s := self.writer.progress_age_s()) > _STUCK_SECONDS_MAX:
+            yield f"the writer has made no progress for {age_s:.0f} s"
 
     def exposition(self) -> bytes:
         """For Prometheus."""
@@ -165,8 +164,10 @@ class Service:
 
     def warnings(self) -> list[str]:
         """What a person should see to, while events are taken in and stored all the same."""
-        found = (self.upkeep, self.deliverer)
-        return [said for one in found if one is not None for said in one.problems()]
+        workers = (self.upkeep, self.deliverer)
+        return [
+            problem for worker in workers if worker is not None for problem in worker.problems()
+        ]
 
     async def _keep_keys_fresh(self) -> None:
         while True:

@@ -45,9 +45,12 @@ class Ragged:
         self._lengths = lengths
 
     @classmethod
+    def of(cls, values: np.ndarray, offsets: np.ndarray) -> "Ragged":
+        """A column of lists in one buffer, as Arrow has it."""
+        return cls([values], np.zeros(len(offsets) - 1, np.int64), offsets[:-1], np.diff(offsets))
+
+    @classmethod
     def join(cls, parts: "Sequence[Ragged]") -> "Ragged":
-        if len(parts) == 1:
-            return parts[0]
         buffers: list[np.ndarray] = []
         which = []
         for part in parts:
@@ -99,11 +102,14 @@ class Ragged:
         return np.concatenate(pieces, out=values)
 
 
-class ListValues(NamedTuple):
-    """A column of lists in one buffer, as Arrow has it."""
+Columns = Mapping[str, np.ndarray | Ragged]
 
-    values: np.ndarray
-    offsets: np.ndarray
+
+def _joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
+    if len(parts) == 1:
+        return parts[0]
+    lists = [part for part in parts if isinstance(part, Ragged)]
+    return Ragged.join(lists) if lists else np.concatenate(parts)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ class Batch:
     stands after it gave out this batch.
     """
 
-    columns: Mapping[str, np.ndarray | Ragged]
+    columns: Columns
     rows: int
     padding: bool
     state: Mapping[str, Any]
@@ -142,7 +148,7 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | ListValues]:
+def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Ragged]:
     """One column, or several where it holds records."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # none: a column without rows
@@ -152,16 +158,16 @@ def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | ListV
         _, offsets, content = array.buffers()
         ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
         values = np.frombuffer(content, np.uint8) if content else np.zeros(0, np.uint8)
-        return {name: ListValues(values[ends[0] : ends[-1]], ends - ends[0])}
+        return {name: Ragged.of(values[ends[0] : ends[-1]], ends - ends[0])}
     if not (pa.types.is_large_list(kind) or pa.types.is_list(kind)):
         return {name: _plain(array)}
     offsets = array.offsets.to_numpy().astype(np.int64, copy=False)
     values = array.values[offsets[0] : offsets[-1]]
     offsets = offsets - offsets[0] if offsets[0] else offsets
     if not pa.types.is_struct(values.type):
-        return {name: ListValues(_plain(values), offsets)}
+        return {name: Ragged.of(_plain(values), offsets)}
     fields = zip(values.type, values.flatten(), strict=True)
-    return {f"{name}.{field.name}": ListValues(_plain(part), offsets) for field, part in fields}
+    return {f"{name}.{field.name}": Ragged.of(_plain(part), offsets) for field, part in fields}
 
 
 def _plain(array: pa.Array) -> np.ndarray:
@@ -173,7 +179,7 @@ def _plain(array: pa.Array) -> np.ndarray:
 class DecodedChunk(NamedTuple):
     """`starts` says where groups begin among the rows of the chunk."""
 
-    columns: Mapping[str, np.ndarray | ListValues]
+    columns: Columns
     tokens: np.ndarray
     starts: np.ndarray
 
@@ -182,8 +188,7 @@ class DecodedChunk(NamedTuple):
 class Window:
     """Rows are numbered through all chunks; groups stand in the order they are given out."""
 
-    numbers: dict[str, np.ndarray]
-    lists: dict[str, Ragged]
+    columns: Columns
     tokens: np.ndarray
     group_first: np.ndarray
     group_samples: np.ndarray
@@ -192,49 +197,20 @@ class Window:
     @classmethod
     def of(cls, chunks: Sequence[DecodedChunk], order_of: Callable[[int], np.ndarray]) -> Self:
         """`order_of` so many groups is how they are given out, by their places in the chunks."""
-        rows = [len(chunk.tokens) for chunk in chunks]
-        firsts = np.cumsum([0, *rows[:-1]])
+        firsts = np.cumsum([0, *(len(chunk.tokens) for chunk in chunks[:-1])])
         tokens = np.concatenate([chunk.tokens for chunk in chunks]).astype(np.int64)
         starts = np.concatenate(
             [chunk.starts + first for chunk, first in zip(chunks, firsts, strict=True)]
         )
-        samples = np.diff(np.append(starts, len(tokens)))
         order = order_of(len(starts))
-        which = np.repeat(np.arange(len(chunks)), rows)
-        numbers, lists = {}, {}
-        for name in chunks[0].columns:
-            parts = [chunk.columns[name] for chunk in chunks]
-            if isinstance(parts[0], ListValues):
-                columns = [part for part in parts if isinstance(part, ListValues)]
-                lists[name] = Ragged(
-                    [column.values for column in columns],
-                    which,
-                    np.concatenate([column.offsets[:-1] for column in columns]),
-                    np.concatenate([np.diff(column.offsets) for column in columns]),
-                )
-            else:
-                numbers[name] = np.concatenate(parts)
+        names = chunks[0].columns
         return cls(
-            numbers=numbers,
-            lists=lists,
+            columns={name: _joined([chunk.columns[name] for chunk in chunks]) for name in names},
             tokens=tokens,
             group_first=starts[order],
-            group_samples=samples[order],
+            group_samples=np.diff(np.append(starts, len(tokens)))[order],
             group_tokens=np.add.reduceat(tokens, starts)[order],
         )
-
-
-@dataclass(frozen=True)
-class RankShare:
-    """Which part of each global batch a reader gets."""
-
-    rank: int
-    world: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world:
-            why = f"of {self.world} ranks the first is 0 and the last {self.world - 1}"
-            raise InvalidInput(what=f"The rank {self.rank}", why=why)
 
 
 class DrawnGroups(NamedTuple):
@@ -247,7 +223,11 @@ class DrawnGroups(NamedTuple):
 
 
 def make_batch(
-    groups: Sequence[DrawnGroups], budget: BatchBudget, share: RankShare, state: Mapping[str, Any]
+    groups: Sequence[DrawnGroups],
+    budget: BatchBudget,
+    rank: int,
+    world: int,
+    state: Mapping[str, Any],
 ) -> Batch:
     """The part of a global batch for this rank."""
     # One piece of rows for each stretch of groups from the same window.
@@ -260,19 +240,17 @@ def make_batch(
         rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
         pieces.append((drawn[0].window, rows))
     padding = False
-    if share.world > 1:
+    if world > 1:
         tokens = np.concatenate([window.tokens[rows] for window, rows in pieces])
         samples = np.concatenate([drawn.samples for drawn in groups])
         begins = np.cumsum(samples) - samples
-        own = divide(tokens, begins, budget, share.world)[share.rank]
+        own = divide(tokens, begins, budget, world)[rank]
         padding = not len(own)
         pieces = _select(pieces, np.array([np.argmin(tokens)]) if padding else own)
-    columns: dict[str, np.ndarray | Ragged] = {}
-    for name in pieces[0][0].numbers:
-        parts = [window.numbers[name][rows] for window, rows in pieces]
-        columns[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    for name in pieces[0][0].lists:
-        columns[name] = Ragged.join([window.lists[name].take(rows) for window, rows in pieces])
+    columns = {
+        name: _joined([window.columns[name].take(rows) for window, rows in pieces])
+        for name in pieces[0][0].columns
+    }
     if padding:
         for name in ("loss_weight", "n_trainable"):
             if name in columns:

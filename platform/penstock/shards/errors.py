@@ -3,19 +3,13 @@
 from penstock.errors import PenstockError
 
 
-class ShardMissing(PenstockError):
+class ShardMissing(PenstockError, exit_status=2, http_status=404):
     """There is no shard {shard}: {where} is not there. `penstock shards list` shows those there
     are; a shard that is being built appears when it is complete."""
 
-    exit_status = 2
-    http_status = 404
 
-
-class ShardUnknown(PenstockError):
+class ShardUnknown(PenstockError, exit_status=2, http_status=404):
     """The shard {shard!r} was not found: {why}. `penstock shards list` shows them."""
-
-    exit_status = 2
-    http_status = 404
 
 
 class ShardDamaged(PenstockError):
@@ -27,8 +21,6 @@ class ShardInvalid(PenstockError):
     """The shard was refused: {file}, row {row}, sample {sample} breaks the rule {rule}: {why}."""
 
 
-class PositionRefused(PenstockError):
+class PositionRefused(PenstockError, exit_status=2):
     """The reader cannot go on from this state: {why}. Open the reader for what the state was
     saved from, or start without a state."""
-
-    exit_status = 2

@@ -25,7 +25,7 @@ from penstock.shards.batches import (
     ROUTE_COLUMNS,
     DecodedChunk,
     DrawnGroups,
-    ListValues,
+    Ragged,
     Window,
     to_numpy,
 )
@@ -214,7 +214,7 @@ class OpenShard:
         if rows.num_rows != chunk.rows:
             why = f"row groups {chunk.row_groups} have {rows.num_rows} rows, not {chunk.rows}"
             raise ShardDamaged(path=self._files.path(part), why=why)
-        columns: dict[str, np.ndarray | ListValues] = {}
+        columns: dict[str, np.ndarray | Ragged] = {}
         for name in self._columns:
             columns |= to_numpy(name, rows[name])
         if self._route_columns and part.routes:

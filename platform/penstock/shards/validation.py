@@ -70,7 +70,13 @@ class ShardValidator:
     def check(self, table: pa.Table, routes: pa.Table | None = None) -> None:
         """`routes` are those of the same rows. Raises ShardInvalid for the first broken row."""
         if not table.schema.equals(SHARD_ROWS):
-            why = f"the columns are not those of a shard: {_difference(table.schema)}"
+            differing = [
+                f"{own} where {right} is expected"
+                for own, right in zip(table.schema, SHARD_ROWS, strict=False)
+                if not own.equals(right)
+            ]
+            difference = [*differing, f"{len(table.schema)} of {len(SHARD_ROWS)}"][0]
+            why = f"the columns are not those of a shard: {difference}"
             raise self._invalid(BrokenRule(0, "schema", why), "")
         if not table.num_rows:
             return
@@ -150,13 +156,6 @@ class ShardValidator:
         if (at := self._trained.add(keys[first])) is not None:
             why = "a turn of it is trained in another sample too"
             yield BrokenRule(int(own_rows[first[at]]), "trained_once", why)
-
-
-def _difference(schema: pa.Schema) -> str:
-    for own, right in zip(schema, SHARD_ROWS, strict=False):
-        if not own.equals(right):
-            return f"{own} where {right} is expected"
-    return f"{len(schema)} of {len(SHARD_ROWS)}"
 
 
 def _digests(rows: Rows, name: str) -> np.ndarray:

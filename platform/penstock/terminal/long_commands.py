@@ -28,5 +28,20 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def on_end_signal(end: Callable[[], None]) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C call `end`, and no more than that: some send them
+    twice."""
+    before = {
+        number: signal.signal(number, lambda *_: end())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt

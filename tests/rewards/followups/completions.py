@@ -6,7 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from penstock.database.engine import Database
+from penstock_jobs.rewards.tables import judge_spending
 
 #: Status, headers, body; or "hang" for no answer until the server ends.
 Fault = tuple[int, dict[str, str], bytes]
@@ -81,3 +86,16 @@ def running_completions() -> Iterator[Completions]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class Spent(NamedTuple):
+    requests: int
+    tokens: int
+
+
+def spent(database: Database, run: str) -> Spent:
+    """What a run has spent so far, with what is set aside."""
+    query = sa.select(judge_spending.c.requests, judge_spending.c.tokens)
+    with database.read() as connection:
+        row = connection.execute(query.where(judge_spending.c.run == run)).one_or_none()
+    return Spent(*row) if row else Spent(0, 0)

@@ -19,7 +19,7 @@ from penstock_jobs.rewards.definition import (
     parse_definition,
 )
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge, prompt_version, spent
+from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge, prompt_version
 from penstock_jobs.rewards.measures.dissatisfied import (
     LlmJudgeParameters,
     dissatisfied_by_llm,
@@ -27,7 +27,7 @@ from penstock_jobs.rewards.measures.dissatisfied import (
 )
 from penstock_jobs.rewards.measures.dissatisfied import LocalJudgeParameters as OfLocal
 from penstock_jobs.rewards.report import compute
-from tests.rewards.followups.completions import Completions, completion, running_completions
+from tests.rewards.followups.completions import Completions, completion, running_completions, spent
 from tests.support.lakes import Event, hand_lake, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said
 

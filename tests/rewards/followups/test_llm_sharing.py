@@ -22,10 +22,9 @@ from penstock_jobs.rewards.followups.llm_judge import (
     ModelAnswer,
     RunBudget,
     open_judge,
-    spent,
 )
 from penstock_jobs.rewards.tables import judge_answer
-from tests.rewards.followups.completions import Completions, completion, running_completions
+from tests.rewards.followups.completions import Completions, completion, running_completions, spent
 from tests.support.lakes import hand_lake
 from tests.support.servers.child import end_child, start_child
 

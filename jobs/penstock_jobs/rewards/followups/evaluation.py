@@ -28,7 +28,6 @@ _FRESH = "fresh"
 class Example:
     message: Message
     label: Label
-    #: ISO 639-1.
     language: str
     #: Written after the local judge was fixed.
     fresh: bool = False
@@ -44,7 +43,7 @@ class Example:
 
 @cache
 def all_examples() -> tuple[Example, ...]:
-    """In a fixed order: by label, and as they stand in the file; the fresh ones at the end."""
+    """The order is fixed: by label, and as they stand in the file; the fresh ones at the end."""
     folder = files("penstock_jobs.rewards.followups") / "examples"
     examples = []
     for name in (*LABELS, _FRESH):
@@ -60,7 +59,7 @@ def train_examples() -> tuple[Example, ...]:
 
 
 def held_out_examples() -> tuple[Example, ...]:
-    """The fresh ones too."""
+    """The fresh ones are among them."""
     return tuple(example for example in all_examples() if example.held_out)
 
 
@@ -69,7 +68,6 @@ def fresh_examples() -> tuple[Example, ...]:
 
 
 def digest_of(examples: Iterable[Example]) -> str:
-    """Changes with any of them."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr(example).encode())
@@ -83,12 +81,11 @@ _BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """None where there is nothing to divide by: nothing was labelled so, or nothing was so."""
+    """A figure is None where its divisor is 0: nothing was labelled so, or nothing was so."""
 
     precision: float | None
     recall: float | None
     f1: float | None
-    #: How many examples are so.
     support: int
 
 
@@ -156,7 +153,7 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
 
 
 def reliability(predictions: Sequence[tuple[float, bool]]) -> tuple[Bin, ...]:
-    """Ten bins of the same width; the empty ones are left out."""
+    """There are ten bins of the same width, without the empty ones."""
     bins: dict[int, list[tuple[float, bool]]] = {}
     for chance, true in predictions:
         bins.setdefault(min(int(chance * _BINS), _BINS - 1), []).append((chance, true))
@@ -178,7 +175,7 @@ def _calibration_error(bins: Sequence[Bin]) -> float:
 
 
 def _quality(pairs: Sequence[tuple[bool, bool]]) -> Quality:
-    """Of (predicted, true)."""
+    """The pairs are (predicted, true)."""
     predicted = sum(each for each, _ in pairs)
     support = sum(true for _, true in pairs)
     right = sum(each and true for each, true in pairs)

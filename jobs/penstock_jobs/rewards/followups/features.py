@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.judge import Message
 
-# A message taken apart
-
 #: Longer messages are judged by their beginning and their end.
 _HEAD_CHARS = 4_000
 _TAIL_CHARS = 2_000
@@ -52,7 +50,7 @@ def _shape(pattern: str, *marks: str, flags: int = 0) -> Shape:
     return Shape(re.compile(pattern, re.MULTILINE | flags), marks, bool(flags & re.IGNORECASE))
 
 
-#: By what writes them.
+#: The key is the program that writes such lines.
 SHAPES: dict[str, Shape] = {
     "python": _shape(r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d'),
     "exception": _shape(
@@ -110,7 +108,7 @@ class MessageParts:
 
 
 def take_apart(text: str) -> MessageParts:
-    """In time linear in the length of what is looked at, which is bounded."""
+    """The time is linear in the length, which is bounded."""
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     text = _plain(text.strip())
@@ -118,20 +116,20 @@ def take_apart(text: str) -> MessageParts:
     shapes = tuple(shape.is_in(text, lowered) for shape in SHAPES.values())
     prose = _FENCE.sub("\n", text)
     if any(shapes):
-        prose = "\n".join(line for line in prose.splitlines() if not _is_output(line))
+        # A sentence that only mentions an exception stays: it has words before it.
+        prose = "\n".join(
+            line
+            for line in prose.splitlines()
+            if not ((match := _PROGRAM.search(line)) and match.start() < 25)
+            or len(line.split()) >= 40
+        )
     prose = _INLINE.sub(" ` ", prose).strip()
     return MessageParts(prose, 1 - len(prose) / max(len(text), 1), shapes)
 
 
 def _plain(text: str) -> str:
-    """With marks that look alike written in one way."""
+    """Marks that look alike are written in one way."""
     return text if text.isascii() else text.translate(_PLAIN)
-
-
-def _is_output(line: str) -> bool:
-    """A sentence that only mentions an exception is none: it has words before it."""
-    match = _PROGRAM.search(line)
-    return match is not None and match.start() < 25 and len(line.split()) < 40
 
 
 # Cues: words that hint at a label
@@ -151,9 +149,8 @@ class Lexicon(NamedTuple):
 
     names: tuple[str, ...]
     phrases: dict[str, tuple[int, ...]]
-    #: Beginnings of words.
     stems: dict[str, tuple[int, ...]]
-    #: By group, cues that may stand anywhere.
+    #: The cues of each group that may stand anywhere.
     unspaced: list[re.Pattern[str]]
     #: The words that a phrase of several begins with.
     openers: frozenset[str]
@@ -206,7 +203,6 @@ def _find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
 
 @lru_cache(_WORDS_REMEMBERED)
 def _groups_of(word: str) -> frozenset[int]:
-    """The groups of the word, and of what it begins with."""
     lexicon = _lexicon()
     groups = set(lexicon.phrases.get(word, ()))
     for length in _STEM_LENGTHS:
@@ -215,8 +211,6 @@ def _groups_of(word: str) -> frozenset[int]:
         groups.update(lexicon.stems.get(word[:length], ()))
     return frozenset(groups)
 
-
-# Rows
 
 CHARACTER_COLUMNS = 1 << 13
 WORD_COLUMNS = 1 << 12
@@ -230,7 +224,6 @@ WORD_WEIGHT = 0.7
 CUE_WEIGHT = 0.5
 SHAPE_WEIGHT = 1.0
 _WORD = re.compile(r"[\w'’]+")
-#: How many columns `_traits` fills.
 _TRAITS = 24
 
 Triples: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
@@ -251,7 +244,7 @@ class FeatureRows:
         return matrix
 
     def times(self, weights: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The product with a matrix of one row a column."""
+        """The matrix has one row for each column."""
         product = np.zeros((self.count, weights.shape[1]))
         begins = np.flatnonzero(np.diff(self.row, prepend=-1))
         for at, of_label in enumerate(np.ascontiguousarray(weights.T)):
@@ -261,7 +254,7 @@ class FeatureRows:
 
 
 def columns() -> int:
-    """The hashed ones, two for each cue, those of shapes and traits, and a constant."""
+    """There are the hashed ones, two for each cue, those of shapes and traits, and a constant."""
     named = 2 * len(_lexicon().names) + len(SHAPES) + _TRAITS + 1
     return CHARACTER_COLUMNS + WORD_COLUMNS + named
 
@@ -281,7 +274,7 @@ def features(messages: Sequence[Message]) -> FeatureRows:
 
 
 def _character_grams(texts: Sequence[str]) -> Triples:
-    """All messages at once: they stand in one array, and no n-gram reaches over a border."""
+    """All messages stand in one array, and no n-gram reaches over a border."""
     shown = [f" {_ends(text)} " for text in texts]
     points = np.frombuffer("".join(shown).encode("utf-32-le", "replace"), dtype="<u4")
     owner = np.repeat(np.arange(len(shown), dtype=np.uint32), [len(text) for text in shown])
@@ -301,7 +294,7 @@ def _character_grams(texts: Sequence[str]) -> Triples:
 
 
 def _word_grams(words: Sequence[list[str]]) -> Triples:
-    """Single words and neighbours; the first word stands also for itself as the first."""
+    """The first word stands also for itself as the first."""
     keys = []
     for row, own in enumerate(words):
         grams = [*own, *map(" ".join, pairwise(own))]
@@ -311,7 +304,7 @@ def _word_grams(words: Sequence[list[str]]) -> Triples:
 
 
 def _counted(keys: NDArray[np.uint32], width: int, first_column: int) -> Triples:
-    """The square roots of the counts, scaled so that each row has the length 1."""
+    """The values are the square roots of the counts, scaled so that each row has the length 1."""
     distinct, counts = np.unique(keys, return_counts=True)
     row = (distinct // np.uint32(width)).astype(np.int32)
     column = (distinct % np.uint32(width)).astype(np.int32) + np.int32(first_column)
@@ -348,7 +341,7 @@ def _named(
 
 
 def _traits(message: Message, part: MessageParts, words: list[str]) -> tuple[bool, ...]:
-    """Of punctuation, length, and what the agent did."""
+    """They tell of punctuation, length, and what the agent did."""
     prose, count = part.prose, len(words) or len(part.prose) / 3
     if words and len(prose) > 6 * len(words) + 10:  # a script without spaces
         count = len(prose) / 2

@@ -20,22 +20,14 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 Label = Literal[
-    "moves_on",
-    "refines",
-    "corrects",
-    "reports_failure",
-    "reverts",
-    "complains",
-    "asks",
+    "moves_on", "refines", "corrects", "reports_failure", "reverts", "complains", "asks",
     "abandons",
-]
+]  # fmt: skip
 LABELS: tuple[Label, ...] = get_args(Label)
 
 #: The labels that say that the agent's work was not what the user wanted. A user who stops may
 #: have got what they wanted, or may not: abandons is not among them.
 DISSATISFIED: frozenset[Label] = frozenset({"corrects", "reports_failure", "reverts", "complains"})
-
-
 #: Why a follow-up has no label: the budget of the run was used up, the judge could not be reached,
 #: or its answer could not be read.
 Unjudged = Literal["budget", "unreachable", "unreadable_answer"]
@@ -44,14 +36,13 @@ Tests = Literal["passed", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a judge sees: the user's words, and what the agent did just before."""
+    """A judge sees the user's words, and what the agent did just before."""
 
     text: str
     #: The agent's closing words.
     agent: str = ""
     #: What the user had written before that.
     previous: str = ""
-    #: Whether the agent changed files.
     edited: bool = False
     #: How the last tests of the turn ended; None when there were none.
     tests: Tests | None = None
@@ -61,7 +52,6 @@ class Message:
 class Judgement:
     """One label with its confidence; or, with `unjudged`, none."""
 
-    #: Name and version of the judge.
     judge: str
     label: Label | None
     #: The probability of the label, as the judge sees it.

@@ -1,11 +1,9 @@
 """The judge that asks a language model at an OpenAI-compatible address, within a budget.
 
-One message a request, several requests at the same time. Several messages in one request would be
-cheaper, but then one user's text could sway the labels of others, and a cached answer would depend
-on its neighbours.
-
-An answer is paid for once: it is kept by the digest of prompt, model and content. Neither key nor
-value holds any text of a user, so erasing a session leaves nothing to erase there.
+One message a request: with several in one, a user's text could sway the labels of others, and a
+cached answer would depend on its neighbours. An answer is paid for once: it is kept by the digest
+of prompt, model and content, without any text of a user, so that erasing a session leaves nothing
+to erase there.
 """
 
 import hashlib
@@ -14,10 +12,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Annotated
 
 import msgspec
 import sqlalchemy as sa
@@ -26,10 +23,10 @@ import structlog
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds, Exchange, Heard
+from penstock.http.client import HttpAnswer, HttpClient
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.followups.judge import LABELS, Judgement, Label, Message, Unjudged
+from penstock_jobs.rewards.followups.judge import Judgement, Label, Message, Unjudged
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
@@ -48,61 +45,11 @@ _BYTES_PER_TOKEN = 2
 _TOKENS_MAX = 100_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where the model is, and how it is asked."""
-
-    #: Up to and without `/chat/completions`: http://127.0.0.1:8000/v1
-    url: str
-    model: str
-    key: str = field(default="", repr=False)
-    #: Tries of one request.
-    attempts_max: int = 4
-    #: Wait for an answer.
-    timeout_seconds: float = 60.0
-    #: Longest pause between two tries, also when the server asks for a longer one.
-    pause_seconds_max: float = 30.0
-    #: How many tokens the model may write.
-    answer_tokens_max: int = 200
-    #: Other parameters of the request, such as `seed`.
-    parameters: tuple[tuple[str, Any], ...] = (("temperature", 0),)
-    #: Requests under way at the same time.
-    inflight_max: int = 8
-    #: Characters of a user message that are shown; its middle is left out.
-    message_chars_max: int = 8_000
-    #: After so many messages in a row that could not be sent, the rest is given up.
-    failures_max: int = 3
-
-    def address(self) -> HttpAddress:
-        """Raises InvalidInput where nothing can be sent there, or not with this key."""
-        name = f"The address of the judge, {without_secrets(self.url)!r},"
-        address = HttpAddress.of(self.url, name)
-        if not (self.key.isascii() and self.key.isprintable()):
-            why = "it holds characters that no header may hold"
-            raise InvalidInput(what="The key of the judge", why=why)
-        return address
-
-    def judge_version(self) -> str:
-        """Of the facts that the answers depend on: the model's name, but not its address."""
-        facts = [
-            prompt_version(),
-            self.model,
-            self.parameters,
-            self.answer_tokens_max,
-            self.message_chars_max,
-        ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
-
-
-def _endpoint_of(judge: RewardSettings) -> Endpoint:
-    return Endpoint(
-        url=judge.judge_url,
-        model=judge.judge_model,
-        key=judge.judge_key,
-        timeout_seconds=judge.judge_seconds_max,
-        inflight_max=judge.judge_inflight_max,
-        message_chars_max=judge.judge_message_chars_max,
-    )
+_ATTEMPTS_MAX = 4
+#: Also when the server asks for a longer pause.
+_PAUSE_SECONDS_MAX = 30.0
+_ANSWER_TOKENS_MAX = 200
+_PARAMETERS = (("temperature", 0),)
 
 
 def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | None":
@@ -112,7 +59,7 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
     if not judge.judge_url:
         return None
     budget = RunBudget(database, run, judge.judge_requests_max, judge.judge_tokens_max)
-    return LlmJudge(_endpoint_of(judge), AnswerCache(database), budget)
+    return LlmJudge(judge, AnswerCache(database), budget)
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
@@ -120,10 +67,26 @@ def check_judge(definition: Definition, settings: Settings) -> None:
     can be opened if they name one. Raises JudgeUnfit, InvalidInput."""
     judge = settings.room(RewardSettings)
     if judge.judge_url:
-        _endpoint_of(judge).address()
+        _address(judge)
     for term in definition.terms:
         if term.reward.check is not None:
             term.reward.check(term.parameters, settings)
+
+
+def _address(judge: RewardSettings) -> HttpAddress:
+    """Raises InvalidInput where nothing can be sent there, or not with this key."""
+    name = f"The address of the judge, {without_secrets(judge.judge_url)!r},"
+    address = HttpAddress.of(judge.judge_url, name)
+    if not (judge.judge_key.isascii() and judge.judge_key.isprintable()):
+        why = "it holds characters that no header may hold"
+        raise InvalidInput(what="The key of the judge", why=why)
+    return address.below("chat/completions")
+
+
+def judge_version(model: str, message_chars_max: int) -> str:
+    """It covers all that the answers depend on: the model's name, but not its address."""
+    facts = [prompt_version(), model, _PARAMETERS, _ANSWER_TOKENS_MAX, message_chars_max]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
 class LlmJudge:
@@ -131,24 +94,29 @@ class LlmJudge:
     DatabaseUnreachable."""
 
     name = "llm"
+    #: After so many messages in a row that could not be sent, the rest is given up.
+    failures_max = 3
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        settings: RewardSettings,
         answers: "AnswerCache",
         budget: "RunBudget",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Raises InvalidInput."""
-        self._endpoint = endpoint
+        self._settings = settings
+        self._address = _address(settings)
         self._answers = answers
-        self._client = ChatClient(endpoint, budget, sleep)
+        self._budget = budget
+        self._sleep = sleep
         self._failures = 0
         self._given_up = False
-        self.version = endpoint.judge_version()
+        self.version = judge_version(settings.judge_model, settings.judge_message_chars_max)
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        shown = [shown_message(message, self._endpoint.message_chars_max) for message in messages]
+        chars_max = self._settings.judge_message_chars_max
+        shown = [shown_message(message, chars_max) for message in messages]
         keys = [
             hashlib.sha256(f"{self.version}\n{text}".encode(errors="surrogatepass")).hexdigest()
             for text in shown
@@ -156,7 +124,7 @@ class LlmJudge:
         unknown = dict(zip(keys, shown, strict=True))
         answers: dict[str, ModelAnswer | Unjudged] = dict(self._answers.get(unknown))
         unknown = {key: text for key, text in unknown.items() if key not in answers}
-        with ThreadPoolExecutor(self._endpoint.inflight_max, "judge") as pool:
+        with ThreadPoolExecutor(self._settings.judge_inflight_max, "judge") as pool:
             answers |= zip(unknown, pool.map(self._ask, unknown, unknown.values()), strict=True)
         # Where another process got another answer meanwhile, the first one counts.
         answers |= self._answers.get(unknown)
@@ -165,16 +133,18 @@ class LlmJudge:
     def _ask(self, key: str, shown: str) -> "ModelAnswer | Unjudged":
         if self._given_up:
             return "unreachable"
-        reply = self._client.ask(prompt(), shown)
-        # A model that is gone is not asked for every message.
-        self._failures = self._failures + 1 if reply.failure == "unreachable" else 0
-        gone = reply.hopeless or self._failures >= self._endpoint.failures_max
-        if gone and not self._given_up:
-            self._given_up = True
-            _log.warning("judge given up", why=reply.why)
-        if reply.failure:
-            return reply.failure
-        answer = answer_in(reply.content)
+        try:
+            content = self._completion(prompt(), shown)
+        except _Failure as failure:
+            # A model that is gone is not asked for every message.
+            self._failures = self._failures + 1 if failure.kind == "unreachable" else 0
+            gone = failure.hopeless or self._failures >= self.failures_max
+            if gone and not self._given_up:
+                self._given_up = True
+                _log.warning("judge given up", why=failure.why)
+            return failure.kind
+        self._failures = 0
+        answer = answer_in(content)
         if answer is None:
             return "unreadable_answer"
         # At once, not at the end: what was paid for survives a kill.
@@ -187,8 +157,68 @@ class LlmJudge:
             return Judgement(judge=judge, **msgspec.structs.asdict(answer))
         return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
 
+    def _completion(self, system: str, user: str) -> object:
+        """Asks the model, again where that may help. Raises _Failure."""
+        question = f"{system}{user}".encode(errors="surrogatepass")
+        tokens = len(question) // _BYTES_PER_TOKEN + _ANSWER_TOKENS_MAX
+        why = ""
+        for attempt in range(_ATTEMPTS_MAX):
+            if not self._budget.take(tokens):
+                raise _Failure("budget", why)
+            answer = self._send(system, user)
+            if answer.status == 200:
+                return self._content(answer.body, tokens)
+            why = answer.problem or f"status {answer.status}"
+            if answer.status or not answer.sent:  # else it may have been answered, and paid for
+                self._budget.settle(tokens, 0)
+            if answer.status and answer.status not in _TRANSIENT:
+                raise _Failure("unreachable", why, hopeless=answer.status in _HOPELESS)
+            if attempt + 1 < _ATTEMPTS_MAX:
+                # As long as the server asks for, else twice as long each time.
+                pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
+                self._sleep(min(pause, _PAUSE_SECONDS_MAX))
+        raise _Failure("unreachable", why)
 
-# Question and answer
+    def _send(self, system: str, user: str) -> HttpAnswer:
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        request = {
+            "model": self._settings.judge_model,
+            "messages": messages,
+            "max_tokens": _ANSWER_TOKENS_MAX,
+            **dict(_PARAMETERS),
+        }
+        headers = {"Content-Type": "application/json"}
+        if self._settings.judge_key:
+            headers["Authorization"] = f"Bearer {self._settings.judge_key}"
+        elif self._address.authorization:
+            headers["Authorization"] = self._address.authorization
+        body = json.dumps(request).encode()
+        client = HttpClient(
+            self._address,
+            seconds_max=self._settings.judge_seconds_max,
+            bytes_max=_ANSWER_BYTES_MAX,
+        )
+        return client.request("POST", headers, body).if_whole()
+
+    def _content(self, answer: bytes, tokens: int) -> object:
+        try:
+            document = json.loads(answer)
+            content = document["choices"][0]["message"]["content"]
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise _Failure("unreadable_answer", "no chat completion") from error
+        usage = document.get("usage")
+        total = usage.get("total_tokens") if isinstance(usage, dict) else None
+        if isinstance(total, int) and 0 <= total <= _TOKENS_MAX:
+            self._budget.settle(tokens, total)
+        return content
+
+
+class _Failure(Exception):
+    """There is no answer; `hopeless` when no message will get one."""
+
+    def __init__(self, kind: Unjudged, why: str, *, hopeless: bool = False) -> None:
+        super().__init__(why)
+        self.kind, self.why, self.hopeless = kind, why, hopeless
 
 
 @cache
@@ -217,38 +247,31 @@ def shown_message(message: Message, chars_max: int) -> str:
 
 
 def _bounded(text: str, chars_max: int) -> str:
-    """The beginning and the end: what users say stands before or after what they paste."""
+    """The middle is left out: what users say stands before or after what they paste."""
     if len(text) <= chars_max:
         return text
     head = chars_max * 2 // 3
     return f"{text[:head]}\n[… {len(text) - chars_max} characters …]\n{text[head - chars_max :]}"
 
 
-class ModelAnswer(msgspec.Struct, frozen=True):
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class ModelAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label: Label
-    confidence: float
-    dissatisfied: float
+    confidence: Share
+    dissatisfied: Share
 
 
 def answer_in(content: object) -> ModelAnswer | None:
-    """None unless it is one object with exactly the three fields, each in its range."""
+    """The answer is None unless it is one object with exactly the three fields in their ranges."""
     if not isinstance(content, str):
         return None
     fenced = _FENCED.match(content)
     try:
-        answer = json.loads(fenced[1] if fenced else content)
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(fenced[1] if fenced else content, type=ModelAnswer)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if not isinstance(answer, dict) or answer.keys() != set(ModelAnswer.__struct_fields__):
-        return None
-    shares = (answer["confidence"], answer["dissatisfied"])
-    if answer["label"] not in LABELS or not all(map(_is_share, shares)):
-        return None
-    return ModelAnswer(answer["label"], *map(float, shares))
-
-
-def _is_share(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 class AnswerCache:
@@ -259,7 +282,6 @@ class AnswerCache:
         self._database = database
 
     def get(self, keys: Iterable[str]) -> dict[str, ModelAnswer]:
-        """Those that are known."""
         answers: dict[str, ModelAnswer] = {}
         query = sa.select(judge_answer.c.key, judge_answer.c.answer)
         keys = list(keys)
@@ -272,7 +294,7 @@ class AnswerCache:
         return answers
 
     def put(self, answers: Mapping[str, ModelAnswer]) -> None:
-        """Keeps them for good when it returns. An answer that is there stays as it is."""
+        """The answers are kept for good when it returns. An answer that is there stays as it is."""
         rows = [
             {"key": key, "answer": msgspec.json.encode(answer).decode()}
             for key, answer in sorted(answers.items())  # so that no two wait for each other
@@ -283,16 +305,8 @@ class AnswerCache:
                 connection.execute(insert.on_conflict_do_nothing(), rows)
 
 
-# Requests
-
-
-class Spent(NamedTuple):
-    requests: int
-    tokens: int
-
-
 class RunBudget:
-    """What a run may spend, whatever processes it has, and on whatever machines.
+    """The limits of a run, shared by all its processes on all machines.
 
     Tokens are set aside before a request is sent, by a guess that is rather too high, and put
     right by what the answer says. What a killed process had set aside stays set aside: nobody
@@ -319,90 +333,8 @@ class RunBudget:
             return taken.rowcount == 1
 
     def settle(self, taken: int, spent: int) -> None:
-        """Of `taken` tokens that were set aside, `spent` were needed."""
+        """`taken` tokens were set aside, and `spent` were needed."""
         right = judge_spending.c.tokens + (spent - taken)
         own = judge_spending.c.run == self._run
         with self._database.write() as connection:
             connection.execute(sa.update(judge_spending).where(own).values(tokens=right))
-
-
-def spent(database: Database, run: str) -> Spent:
-    """So far, with what is set aside."""
-    query = sa.select(judge_spending.c.requests, judge_spending.c.tokens)
-    with database.read() as connection:
-        row = connection.execute(query.where(judge_spending.c.run == run)).one_or_none()
-    return Spent(*row) if row else Spent(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelReply:
-    """The content of the answer, or why there is none; `hopeless` when no message will get one."""
-
-    content: object = None
-    failure: Unjudged | None = None
-    why: str = ""
-    hopeless: bool = False
-
-
-class ChatClient:
-    """Sends to `/chat/completions`, and again where that may help."""
-
-    def __init__(
-        self, endpoint: Endpoint, budget: RunBudget, sleep: Callable[[float], None]
-    ) -> None:
-        """Raises InvalidInput."""
-        self._address = endpoint.address().below("chat/completions")
-        self._endpoint = endpoint
-        self._budget = budget
-        self._sleep = sleep
-
-    def ask(self, system: str, user: str) -> ModelReply:
-        question = f"{system}{user}".encode(errors="surrogatepass")
-        tokens = len(question) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
-        why = ""
-        for attempt in range(self._endpoint.attempts_max):
-            if not self._budget.take(tokens):
-                return ModelReply(failure="budget", why=why)
-            heard = self._send(system, user)
-            if heard.status == 200:
-                return self._read(heard.content, tokens)
-            why = heard.why or f"status {heard.status}"
-            if heard.status or not heard.sent:  # else it may have been answered, and paid for
-                self._budget.settle(tokens, 0)
-            if heard.status and heard.status not in _TRANSIENT:
-                hopeless = heard.status in _HOPELESS
-                return ModelReply(failure="unreachable", why=why, hopeless=hopeless)
-            if attempt + 1 < self._endpoint.attempts_max:
-                # As long as the server asks for, else twice as long each time.
-                pause = heard.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
-                self._sleep(min(pause, self._endpoint.pause_seconds_max))
-        return ModelReply(failure="unreachable", why=why)
-
-    def _send(self, system: str, user: str) -> Heard:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        request = {
-            "model": self._endpoint.model,
-            "messages": messages,
-            "max_tokens": self._endpoint.answer_tokens_max,
-            **dict(self._endpoint.parameters),
-        }
-        headers = {"Content-Type": "application/json"}
-        if self._endpoint.key:
-            headers["Authorization"] = f"Bearer {self._endpoint.key}"
-        elif self._address.authorization:
-            headers["Authorization"] = self._address.authorization
-        body = json.dumps(request).encode()
-        bounds = Bounds(self._endpoint.timeout_seconds, _ANSWER_BYTES_MAX)
-        return Exchange(bounds).ask("POST", self._address, headers, body).if_whole()
-
-    def _read(self, answer: bytes, tokens: int) -> ModelReply:
-        try:
-            document = json.loads(answer)
-            content = document["choices"][0]["message"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            return ModelReply(failure="unreadable_answer", why="no chat completion")
-        usage = document.get("usage")
-        total = usage.get("total_tokens") if isinstance(usage, dict) else None
-        if isinstance(total, int) and 0 <= total <= _TOKENS_MAX:
-            self._budget.settle(tokens, total)
-        return ModelReply(content)

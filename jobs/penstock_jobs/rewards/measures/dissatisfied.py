@@ -12,7 +12,7 @@ from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
 from penstock_jobs.rewards.followups.judge import Unjudged
-from penstock_jobs.rewards.followups.llm_judge import Endpoint, prompt_version
+from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.settings import RewardSettings
@@ -46,23 +46,21 @@ def dissatisfied_follow_up(bucket: Bucket, _parameters: LocalJudgeParameters) ->
 
     Measures: what the user's next message says of the agent's work. A judge gives each message
     after the agent acted one label of eight; corrects, reports_failure, reverts and complains are
-    dissatisfied. The label is about the turn before, or about an earlier one, where it criticizes
-    and names a file edited there.
+    dissatisfied. The label is about the turn before, or, if it criticizes and names a file, about
+    the earlier turn that edited that file.
 
     Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
     messages about one turn the worst counts; −1 where the user stopped the session or the agent and
     said nothing more. A session is the mean of its turns.
 
     Range: −1 to 0.
-
     pending: never. censored: `silence`, nobody has answered: most who are content say nothing, and
     so do most who are not; `budget`, `unreachable`, `unreadable_answer`, the judge said nothing.
     Turns in which the agent did nothing have no row.
-
     To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
-    `asked_instead`. The judge is a small model trained on written examples, and on wording that it
-    has not seen it is right about dissatisfaction in seven cases of ten: it tells checkpoints apart
-    by many sessions, not sessions by one message.
+    `asked_instead`. The judge is a small model trained on written examples, and right about
+    dissatisfaction in seven of ten messages in new wording: it tells checkpoints apart by many
+    sessions, not sessions by one message.
     """
     return score_follow_ups("dissatisfied_follow_up", bucket, _local_judge())
 
@@ -105,33 +103,26 @@ class LlmJudgeParameters:
 def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Table:
     """dissatisfied_by_llm: did the user come back dissatisfied, as a language model sees it.
 
-    Measures: what `dissatisfied_follow_up` measures, of the same turns and by the same labels. The
-    judge is the model behind PENSTOCK_JUDGE_URL. It is computed only where a definition names it,
-    since it costs money and sends what users wrote to whoever runs that model.
+    Measures: what `dissatisfied_follow_up` measures, of the same turns and by the same labels, by
+    the model behind PENSTOCK_JUDGE_URL. It is computed only where a definition names it, since it
+    costs money and sends what users wrote to whoever runs that model.
 
-    Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
-    messages about one turn the worst counts; −1 where the user stopped the session or the agent and
-    said nothing more. A session is the mean of its turns.
+    Formula, per turn that the agent acted in: as dissatisfied_follow_up, with the probability that
+    the model names.
 
     Range: −1 to 0.
-
     pending: never. censored: `silence`, nobody has answered; `no_train`, the session's messages are
     never sent; `budget`, the run had no requests or tokens left; `unreachable`, the model could not
-    be asked, or refused; `unreadable_answer`, it said something else than was asked for. After
-    `budget` and `unreachable` a run an hour later or more asks again. Turns in which the agent did
-    nothing have no row.
-
-    To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
-    `asked_instead`. Users can say outright how they want to be labelled; the prompt tells the model
-    not to listen, and no prompt is proof against everything. Models differ, and the name of one may
-    stay while what stands behind it changes: compare it with `dissatisfied_follow_up` beside it.
+    be asked, or refused; `unreadable_answer`. After `budget` and `unreachable` a run an hour later
+    or more asks again. Turns in which the agent did nothing have no row.
+    To game it: as dissatisfied_follow_up; and users can say outright how they want to be labelled:
+    the prompt tells the model not to listen, but no prompt is proof against everything. What stands
+    behind a model's name may change: compare it with `dissatisfied_follow_up` beside it.
     """
     judge = bucket.llm_judge
     if judge is None:
         raise parameters.unfit("no judge is set")
-    chars_max = parameters.message_chars_max
-    named = Endpoint(url="", model=parameters.model, message_chars_max=chars_max)
-    if judge.version != named.judge_version():
+    if judge.version != judge_version(parameters.model, parameters.message_chars_max):
         raise parameters.unfit("another model is set, or it is asked in another way")
     refused = bucket.turns.filter(pc.equal(bucket.turns["consent"], "no_train"))
     rows = score_follow_ups(

@@ -1,22 +1,15 @@
 """The rewards of edits: how much of their text survived, and the forms that editors publish."""
 
 from functools import cache
+from operator import attrgetter
 
 import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.edit_scores import EditScore, ink_size, score_deletion, score_edits
+from penstock_jobs.rewards.edit_scores import EditScore, score_deletion, score_edits
 from penstock_jobs.rewards.reward import Reward
-from penstock_jobs.rewards.texts import similarity
+from penstock_jobs.rewards.texts import similarity, survival
 from penstock_jobs.rewards.texts.changes import CompareCost
-from penstock_jobs.rewards.texts.similarity import code_units
-from penstock_jobs.rewards.texts.survival import (
-    credit,
-    reworked_places,
-    surviving_lines,
-    survivors,
-    written_lines,
-)
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, ranges_now
 
 
@@ -24,33 +17,31 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """edit_persistence: how much of what the agent wrote is still there.
 
     Measures: whose text survived. Each character of a file carries who wrote it; an edit owns what
-    the difference of its `before` and `after` put in. The agent's next edits, observations and
-    commits are compared with the file as it was: what they keep, move or only format anew keeps its
-    owner, also through a move to another file and when an undo brings it back.
+    the difference of its `before` and `after` put in. Later edits, observations and commits are
+    compared with the file as it was: text that they keep, move or only format anew keeps its owner,
+    also in another file and when an undo brings it back.
 
     Formula, at a horizon h, white space never counted:
 
         persistence = Σ over written lines of owned(line) · d(line) / (written − reworked)
 
-    `owned` is how many of the edit's characters are still there; d is 1 for a line of which all is
+    `owned` is how many of the edit's characters are still there; d is 1 for a line that is all
     there with nothing put in between, else sim4(line now, line as written). `written` are the
-    characters that the edit put in, `reworked` those that later edits of the same session replaced.
-    An edit that only took away: 1 − characters that came back at its place (discounted in the same
-    way) / characters taken away; what the agent itself brings back counts as neither.
+    characters that the edit put in, `reworked` those that later edits of the session replaced. An
+    edit that only took away: 1 − characters that came back at its place (discounted in the same
+    way) / characters taken away, without what the agent itself brings back.
 
     Range: 0, nothing is left, to 1, untouched. Weight: written characters (taken away, where it
     only took away) to the power of `weight_exponent`.
-
     pending: nobody has looked, and there is time left. censored: `unobserved`; `branch_changed`,
-    all looks were at another branch; `workspace_gone`, the session had ended and nothing was looked
-    at any more; `path_lost`, its text went to another file at which nobody looked; `self_rework`,
-    the agent replaced all of it. invalid: `before_mismatch`, the text that it says it replaced is
-    not there, or is there several times; `undecodable`; `too_expensive`; `nothing_written`, only
-    white space or nothing changed, or only places.
-
-    To game it: write what nobody will read or dares to touch (long comments, generated files: the
-    weight limits how much they count); edit less or ask instead (watch the rate of edits); rewrite
-    one's own text before the user does (read it beside self_rework).
+    all looks were at another branch; `workspace_gone`, nobody looked after the session had ended;
+    `path_lost`, its text went to a file at which nobody looked; `self_rework`, the agent replaced
+    all of it. invalid: `before_mismatch`, the text that it says it replaced is not there, or there
+    several times; `undecodable`; `too_expensive`; `nothing_written`, only white space, places or
+    nothing changed.
+    To game it: write what nobody will read or dares to touch (long comments, generated files); edit
+    less or ask instead (watch the rate of edits); rewrite one's own text before the user does (read
+    it beside self_rework).
     """
 
     def after_deletion(edit: TrackedEdit, back: float, own: int) -> EditScore:
@@ -65,17 +56,17 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             return score_deletion(edit, sighting, cost, after_deletion)
         if edit.is_as_made(sighting):
             return EditScore(1.0)
-        alive = survivors(edit, sighting)
+        alive = survival.survivors(edit, sighting)
         whole = [(origin, origin + length) for origin, _, _, length in alive] == edit.written
         if whole and not sighting.reworked:
             return EditScore(1.0)
-        taken = reworked_places(sighting, alive)
+        taken = survival.reworked_places(sighting, alive)
         left = edit.ink_size - _ink_at(edit, taken)
         if left <= 0:
             return EditScore(None, "self_rework")
-        return EditScore(min(credit(edit.after, edit.written, alive, taken) / left, 1.0))
+        return EditScore(min(survival.credit(edit.after, edit.written, alive, taken) / left, 1.0))
 
-    return score_edits("edit_persistence", bucket, parameters, score, ink_size)
+    return score_edits("edit_persistence", bucket, parameters, score, attrgetter("ink_size"))
 
 
 def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
@@ -85,18 +76,14 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     after the user had anything to say. It is neither survival nor the user's rejection, so
     edit_persistence leaves it out; read the two together.
 
-    Formula, at a horizon, white space not counted: characters that the edit wrote and a later edit
-    of the session took away, and that nobody brought back / characters written. For an edit that
-    only took away: characters that later edits of the session brought back at its place /
-    characters taken away.
+    Formula, at a horizon, white space not counted: characters that a later edit of the session took
+    away and nobody brought back / characters written. For an edit that only took away: characters
+    that later edits of the session brought back at its place / characters taken away.
 
     Range: 0, none, to 1, all: lower is better. Weight: as of edit_persistence.
-
     pending, censored, invalid: as edit_persistence says, without `self_rework`.
-
     To game it: make one large edit instead of several small ones, or leave a mistake as it is. It
-    is for watching, and for reading edit_persistence rightly; as a penalty it teaches not to
-    correct.
+    is for watching: as a penalty it teaches not to correct.
     """
 
     def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
@@ -107,39 +94,36 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             )
         if not sighting.reworked:
             return EditScore(0.0)
-        taken = reworked_places(sighting, survivors(edit, sighting))
+        taken = survival.reworked_places(sighting, survival.survivors(edit, sighting))
         return EditScore(_ink_at(edit, taken) / edit.ink_size)
 
-    return score_edits("self_rework", bucket, parameters, score, ink_size)
+    return score_edits("self_rework", bucket, parameters, score, attrgetter("ink_size"))
 
 
 def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """line_survival: how many of the lines that the agent wrote are still its own.
 
-    Measures: what one checks by hand with `git blame -w -M -C`: whose line is it now. A line is the
-    edit's when the edit wrote at least one character of it. It survives while it is there as the
-    edit left it, white space aside, at whatever place and in whatever file, and still holds text of
-    the edit.
+    Measures: what one checks by hand with `git blame -w -M -C`. A line is the edit's when the edit
+    wrote a character of it. It survives while it is there as the edit left it, white space aside,
+    at whatever place and in whatever file, and still holds text of the edit.
 
     Formula, at a horizon: surviving lines / (lines written − lines that later edits of the same
     session changed).
 
     Range: 0 to 1. Weight: lines written to the power of `weight_exponent`.
-
     pending, censored, invalid: as edit_persistence says. `self_rework` where the agent changed all
     of the lines itself; `nothing_written` also where the edit only took away: blame shows no
     deletions.
-
     To game it: write many short lines that nobody has a reason to touch; compare with
     edit_persistence, which counts characters.
     """
-    lines_of = cache(written_lines)
+    lines_of = cache(survival.written_lines)
 
     def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         lines = lines_of(edit)
         if not lines:
             return EditScore(None, "nothing_written")
-        alive, reworked = surviving_lines(edit, lines, sighting)
+        alive, reworked = survival.surviving_lines(edit, lines, sighting)
         if len(lines) == reworked:
             return EditScore(None, "self_rework")
         return EditScore(alive / (len(lines) - reworked))
@@ -149,9 +133,6 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
 def _ink_at(edit: TrackedEdit, places: set[int]) -> int:
     return sum(not edit.after[at].isspace() for at in places)
-
-
-# As they are published
 
 
 def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
@@ -166,16 +147,13 @@ def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         1 − max(sim4(now, before) − sim4(after, before), 0) / (1 − sim4(after, before))
 
     The mean over the stretches, weighted by the length of the text that each replaced. 1 where
-    sim4(after, before) is 1; pure insertions never count as reverted, and an edit that replaced
-    nothing is 1. sim4 is the share of character 4-grams that two texts have in common; lengths are
-    in UTF-16 code units, white space included.
+    sim4(after, before) is 1, and for an edit that replaced nothing. sim4 is the share of character
+    4-grams that two texts have in common; lengths are in UTF-16 code units, white space included.
 
     Range: 0, all is as it was, to 1. Weight: characters replaced to the power of `weight_exponent`;
     so an edit that replaced nothing weighs nothing.
-
     pending, censored, invalid: as edit_persistence says, without `self_rework`: the published form
     does not ask who changes the text. The text of a file that was deleted or renamed is empty.
-
     To game it: insert, and never replace; or replace by text that is like the old one.
     """
 
@@ -187,7 +165,7 @@ def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         return EditScore(similarity.no_revert_range(texts))
 
     def size(edit: TrackedEdit) -> int:
-        return sum(len(code_units(changed.before)) for changed in edit.ranges)
+        return sum(len(similarity.code_units(changed.before)) for changed in edit.ranges)
 
     return score_edits("edit_no_revert", bucket, parameters, score, size)
 
@@ -195,22 +173,19 @@ def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 def four_gram_range(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """four_gram_range: how like what the agent wrote the same stretches still are, as published.
 
-    Measures: what editors that stay attached report. It is here for comparison with what a team
-    knows; edit_persistence is the measure to train on, and says what this one misses.
+    Measures: what editors that stay attached report, for comparison with what a team knows;
+    edit_persistence is the measure to train on, and says what this one misses.
 
     Formula, over the stretches that the edit wrote, carried through later changes; text put at
     their edges joins them:
 
         Σ length(written) · sim4(now, written) / Σ length(written)
 
-    sim4 is the share of character 4-grams that two texts have in common. 1 where nothing was
-    written. Lengths are in UTF-16 code units; white space counts, and moved text is gone.
+    sim4, lengths and files that are gone as in edit_no_revert. 1 where nothing was written. Moved
+    text is gone.
 
     Range: 0 to 1. Weight: characters written to the power of `weight_exponent`.
-
-    pending, censored, invalid: as edit_persistence says, without `self_rework`: the published form
-    does not ask who changes the text. The text of a file that was deleted or renamed is empty.
-
+    pending, censored, invalid: as edit_no_revert says.
     To game it: as edit_persistence; and edits that only take away are always 1, with no weight.
     """
 
@@ -227,8 +202,8 @@ def four_gram_range(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """four_gram_presence: how much of what the agent wrote is anywhere in the file, as published.
 
-    Measures: what editors report that know only the written pieces and the file as it is now. It is
-    here for comparison with what a team knows. Boilerplate keeps deleted edits alive in it.
+    Measures: what editors report that know only the written pieces and the file as it is now, for
+    comparison with what a team knows. Boilerplate keeps deleted edits alive in it.
 
     Formula, over the written pieces: Σ max(1, length − 3) · presence / Σ max(1, length − 3), where
     presence is the share of the piece's character 4-grams, by position, that occur anywhere in the
@@ -237,11 +212,8 @@ def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     are in UTF-16 code units; white space counts.
 
     Range: 0 to 1. Weight: characters written to the power of `weight_exponent`.
-
-    pending, censored, invalid: as edit_persistence says, without `self_rework`: the published form
-    does not ask who changes the text. `unobserved` also where nothing was written and the file was
-    not known as a whole when the edit was made.
-
+    pending, censored, invalid: as edit_no_revert says. `unobserved` also where nothing was written
+    and the file was not known as a whole when the edit was made.
     To game it: write what is in the file anyway.
     """
 
@@ -260,8 +232,8 @@ def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
 
 def _units_written(edit: TrackedEdit) -> int:
-    """UTF-16 units of the inserted text, as the published forms count."""
-    return sum(len(code_units(changed.after)) for changed in edit.ranges)
+    """The published forms count UTF-16 units."""
+    return sum(len(similarity.code_units(changed.after)) for changed in edit.ranges)
 
 
 REWARDS = tuple(

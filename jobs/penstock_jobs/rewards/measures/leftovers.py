@@ -42,13 +42,10 @@ def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
     that writes one (`TodoWrite`, `update_plan` and the like).
 
     Formula, per session with a list: − items that are neither completed nor cancelled / items.
-
     Range: −1, nothing was done, to 0, all is.
-
     pending: never; a session that goes on is scored as it stands, and again when more comes.
     censored: `unreadable`, the arguments are not a list of items with a status. Sessions without a
     list have no row.
-
     To game it: make no list, or a short one; tick off what was not done. Read it beside the share
     of sessions with a list.
     """
@@ -75,7 +72,7 @@ def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
 
 
 def _statuses(arguments: str | None) -> list[str] | None:
-    """None where they cannot be read."""
+    """None means that they cannot be read."""
     try:
         items = msgspec.json.decode(arguments or "")
     except msgspec.DecodeError:
@@ -91,7 +88,7 @@ def _statuses(arguments: str | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class CommentParameters:
-    """`chars_min` are inserted characters of an edit; `free_share` is of them."""
+    """`chars_min` counts inserted characters of an edit; `free_share` is a share of them."""
 
     chars_min: int = 200
     free_share: float = 0.4
@@ -115,12 +112,9 @@ def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.T
 
     A line is inserted when `before` has it less often than `after`. A session is the mean of its
     edits, weighted by inserted characters.
-
     Range: −1, nothing but comments, to 0.
-
     pending: never. censored: never. invalid: never. Shorter edits, and texts in languages that are
     prose (Markdown, plain text), have no row.
-
     To game it: put the comment behind code on its line, or write it into strings and docstrings, of
     which only whole lines within triple quotes count. What begins as a comment is told from the
     line alone: a Python line in a C file is taken for code.
@@ -144,7 +138,7 @@ def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.T
 
 
 def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int] | None:
-    """The value, and how many characters it is of."""
+    """Returns the value, and the number of characters that it is of."""
     if len(edit["after"] or "") < parameters.chars_min:
         return None
     start = _BY_SUFFIX.get(PurePosixPath(edit["path"] or "").suffix[1:].lower())
@@ -158,7 +152,7 @@ def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int
 
 
 def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
-    """Characters of the inserted lines that are comments, and of all inserted lines."""
+    """Counts the characters of inserted lines that are comments, and of all inserted lines."""
     left = Counter(before.splitlines())
     comments = written = 0
     within = False

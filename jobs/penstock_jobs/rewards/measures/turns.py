@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from math import log
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from penstock_jobs.rewards.turn_scores import (
     TurnScore,
     last,
     score_turns,
-    turn_facts,
     turn_reward,
 )
 
@@ -31,12 +31,9 @@ def asked_instead(turn: Turn) -> TurnScore | None:
     Formula, per turn with an answer: 1 when there was no edit and the final message asks, else 0. A
     session is the mean of its turns. A message asks when the last of its sentences, code aside,
     ends with a question mark, also of Chinese, Japanese or Arabic.
-
     Range: 0 to 1: lower is better, but not 0. A good question is worth more than a wrong edit: use
     it to watch a checkpoint against the one before, or with a small negative weight.
-
     pending: never. censored: `no_answer`, the agent said nothing in that turn and edited nothing.
-
     To game it: put the question in the middle, or ask without a question mark. The suite for
     ambiguous prompts holds against it from the other side.
     """
@@ -50,7 +47,7 @@ def asked_instead(turn: Turn) -> TurnScore | None:
 
 
 def asks(text: str) -> bool:
-    """Whether it ends with a question."""
+    """Whether the text ends with a question."""
     return _ASKS.search(_CODE.sub("", text).rstrip()) is not None
 
 
@@ -62,12 +59,9 @@ def explicit_feedback(turn: Turn) -> TurnScore | None:
 
     Formula, per turn with such feedback: (positive − negative) / (positive + negative). A session
     is the mean of its turns, weighted by how many there were.
-
     Range: −1, all negative, to 1, all positive.
-
     pending, censored, invalid: never. Turns without feedback have no row: silence is no praise. Few
     users give any, and those who do are not like the others.
-
     To game it: flatter. Ratings and comments do not count, since their scale is the producer's.
     """
     liked, disliked = turn["liked"], turn["disliked"]
@@ -85,11 +79,8 @@ def invalid_tool_calls(turn: Turn) -> TurnScore | None:
 
     Formula, per turn with tool calls: − invalid calls / calls. A session is the mean of its turns,
     weighted by their calls.
-
     Range: −1, all are broken, to 0, none is.
-
     pending, censored, invalid: never. Turns without a tool call have no row: nothing was called.
-
     To game it: call fewer tools, or only those that take anything (a terminal): read it beside
     `only_terminal`. Errors that a sound call meets, a file that is not there, do not count.
     """
@@ -106,13 +97,10 @@ def latency(turn: Turn) -> TurnScore | None:
     tool result or edit before the next message.
 
     Formula, per turn: seconds between the two. A session is the mean of its turns.
-
     Range: 0 and up, in seconds: lower is better, so a definition gives it a negative weight, and a
     clip, since one forgotten approval overnight is longer than all answers together.
-
     pending: never. censored: `no_answer`, the agent did nothing in that turn. Turns before the
     first message have no row.
-
     To game it: answer at once with nothing, or ask back. Read it beside the rate of edits and
     `asked_instead`. Time in which a tool waits for the user's permission counts as the agent's.
     """
@@ -130,12 +118,9 @@ def tests_passing(turn: Turn) -> TurnScore | None:
 
     Formula, per turn with a test result: passed / (passed + failed); where nobody counted, 1 when
     it was `ok` and 0 when not. A session is its last such turn: what was red may have become green.
-
     Range: 0, all fail, to 1, all pass.
-
     pending: never. censored: `nothing_ran`, the result names neither a count nor whether it was
     well. Turns without a test result have no row.
-
     To game it: delete or skip the tests that fail, or run only those that pass. Skipped tests count
     nothing here: watch their number.
     """
@@ -151,7 +136,7 @@ def tests_passing(turn: Turn) -> TurnScore | None:
 
 @dataclass(frozen=True)
 class TerminalParameters:
-    """`calls_min` are tool calls of a turn."""
+    """A turn with fewer tool calls than `calls_min` is not scored."""
 
     calls_min: int = 4
 
@@ -164,12 +149,9 @@ def only_terminal(bucket: Bucket, parameters: TerminalParameters) -> pa.Table:
 
     Formula, per turn with at least `calls_min` tool calls: −1 when all were of a terminal, else 0.
     A session is the mean of its turns.
-
     Range: −1 to 0.
-
     pending, censored, invalid: never. Turns with fewer tool calls have no row: one command is no
     collapse.
-
     To game it: a read for show among the commands. Read it beside the share of terminal calls in
     the view `tool_calls`. Where agents have a terminal alone, leave it out of the definition.
     """
@@ -212,24 +194,21 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
         x = Σ weight · length      C(x) = ((1 + k·x)^(1−q) − 1) / (k·(1−q));  q = 1: ln(1 + k·x) / k
 
     C(0) = 0 and C'(0) = 1; it falls away for q > 0, and never exceeds 1 / (k·(q−1)) for q > 1. The
-    value is −C(x). A session is the mean of its turns. The six lengths are rewards of their own
-    beside it, as they are, by the names `length_thinking`, `length_calling`, `length_output`,
-    `length_final` (tokens), `length_calls` and `length_rounds` (tool calls, model calls).
+    value is −C(x). A session is the mean of its turns. The six lengths are rewards of their own:
+    `length_thinking`, `length_calling`, `length_output`, `length_final` (tokens), `length_calls`
+    and `length_rounds` (tool calls, model calls). Tokens of tool calls are all but the thinking
+    that a model call with tool calls completed; those of tool output are characters /
+    `output_chars_per_token`, since nobody counts them.
 
     Range: 0 and down.
-
     pending: never. censored: `no_usage`, a model call did not say how many tokens it took, or said
-    what cannot be: over 1e9, or more thinking than all. Unknown is not none. Turns without a model
-    call have no row.
-
+    what cannot be: over 1e9, or more thinking than all. Turns without a model call have no row.
     To game it: stop early, or ask back instead of working. It has to stand beside what rewards
-    work. Tokens of tool calls are all that a model call with tool calls completed but its thinking;
-    those of tool output are characters / `output_chars_per_token`, since nobody counts them.
+    work.
     """
-    measured = {_key(turn): _lengths(turn, parameters) for turn in turn_facts(bucket)}
 
     def penalty(turn: Turn) -> TurnScore | None:
-        lengths = measured[_key(turn)]
+        lengths = _lengths(turn, parameters)
         if not lengths:
             return None
         if turn["without_usage"]:
@@ -237,19 +216,19 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
         x = sum(getattr(parameters, f"weight_{name}") * size for name, size in lengths.items())
         return TurnScore(0.0 - bent(x, parameters.k, parameters.q))
 
-    tables = [score_turns("length_penalty", bucket, penalty)]
-    for name in ("thinking", "calling", "output", "final", "calls", "rounds"):
+    def length(name: str, turn: Turn) -> TurnScore | None:
+        lengths = _lengths(turn, parameters)
+        if not lengths:
+            return None
+        if turn["without_usage"] and name in ("thinking", "calling", "final"):
+            return TurnScore(None, "no_usage")
+        return TurnScore(lengths[name])
 
-        def length(turn: Turn, name: str = name) -> TurnScore | None:
-            lengths = measured[_key(turn)]
-            if not lengths:
-                return None
-            if turn["without_usage"] and name in ("thinking", "calling", "final"):
-                return TurnScore(None, "no_usage")
-            return TurnScore(lengths[name])
-
-        tables.append(score_turns(f"length_{name}", bucket, length))
-    return pa.concat_tables(tables)
+    of_lengths = [
+        score_turns(f"length_{name}", bucket, partial(length, name))
+        for name in ("thinking", "calling", "output", "final", "calls", "rounds")
+    ]
+    return pa.concat_tables([score_turns("length_penalty", bucket, penalty), *of_lengths])
 
 
 def bent(x: float, k: float, q: float) -> float:
@@ -259,12 +238,8 @@ def bent(x: float, k: float, q: float) -> float:
     return float(((1 + k * x) ** (1 - q) - 1) / (k * (1 - q)))
 
 
-def _key(turn: Turn) -> tuple[str, int]:
-    return turn["session_id"], turn["turn"]
-
-
 def _lengths(turn: Turn, parameters: LengthParameters) -> dict[str, float]:
-    """None of a turn without a model call."""
+    """A turn without a model call has none."""
     if not turn["model_calls"]:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What a change of a text kept and what it moved: lines first, then characters inside of them.
+"""Comparing two texts: which lines were kept or moved, then which characters inside of them.
 
 White space does not take part: lines are alike when they are alike without it, so that neither
 re-indentation nor a formatter nor other line ends change anything. The cost is linear in the
@@ -39,7 +39,7 @@ class TooExpensive(Exception):
 
 @dataclass(slots=True)
 class CompareCost:
-    """Pairs of units that were compared. `limit` is for one pair of texts."""
+    """Counts the pairs of units that were compared. `limit` is for one pair of texts."""
 
     limit: int
     spent: int = 0
@@ -59,7 +59,6 @@ class Block(NamedTuple):
 
 
 class TextChange(NamedTuple):
-    #: In the order of both texts.
     kept: list[Block]
     #: Text at another place, in the order of the new text. Apart from `kept`.
     moved: list[Block]
@@ -77,8 +76,8 @@ def ink(text: str) -> str:
 
 
 def compare(old: str, new: str, cost: CompareCost, move_min: int = 20) -> TextChange:
-    """What of `old` is still in `new`. Stretches of whole lines that are at another place count
-    as moved if they have at least `move_min` characters. Raises TooExpensive."""
+    """Finds the text of `old` that is still in `new`. Stretches of whole lines at another place
+    count as moved if they have at least `move_min` characters. Raises TooExpensive."""
     if old == new:
         return TextChange([Block(0, 0, len(old))] if old else [], [])
     cost.spent = 0
@@ -172,7 +171,7 @@ def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[B
 
 
 def _align_middle(old: list[int], new: list[int], cost: CompareCost, depth: int = 0) -> list[Block]:
-    """What both begin and end with is aligned as it is."""
+    """The common beginning and end are aligned as they are."""
     start, end = _common_ends(old, new)
     old_end, new_end = len(old) - end, len(new) - end
     middle = _align(old[start:old_end], new[start:new_end], cost, depth)
@@ -227,7 +226,7 @@ def _anchors(old: list[int], new: list[int], cost: CompareCost) -> list[tuple[in
 
 
 def _in_same_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest subsequence in which the places in the new text increase too."""
+    """Finds the longest subsequence whose places in the new text increase too."""
     tails: list[int] = []
     tops: list[int] = []
     back: list[int] = []
@@ -294,7 +293,7 @@ def _by_characters(
 
 
 def _lines(text: str, start: int, end: int) -> list[_Line]:
-    """The lines that are not blank."""
+    """Blank lines are left out."""
     lines = []
     for raw in text[start:end].splitlines(keepends=True):
         bare = "".join(raw.split())
@@ -311,7 +310,7 @@ def _common_ends(old: Sequence[int] | str, new: Sequence[int] | str) -> tuple[in
 
 
 def _cut_at_line(old: str, new: str, start: int) -> int:
-    """Back to the beginning of the line: an insertion of whole lines stays one."""
+    """Goes back to the beginning of the line: an insertion of whole lines stays one."""
     if start == 0 or old[start - 1] == "\n":
         return start
     line = old.rfind("\n", 0, start) + 1

@@ -11,20 +11,12 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from penstock_jobs.rewards.texts.changes import TextChange
-from penstock_jobs.rewards.texts.provenance import (
-    OTHERS,
-    FileState,
-    KnownFile,
-    OwnerRun,
-    between,
-)
+from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun, between
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
 
 @dataclass(eq=False)
 class _OpenEdit:
-    """An edit whose horizons are still open."""
-
     edit: TrackedEdit
     #: What its file is called now.
     home: str
@@ -46,7 +38,6 @@ class Watches:
         self._terms = terms
         self._all: dict[int, _OpenEdit] = {}
         self._reworked: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        #: The owners that are watched.
         self.live: set[int] = set()
         #: Path → owners to whom a look at it says something.
         self._about: defaultdict[str, set[int]] = defaultdict(set)
@@ -64,7 +55,7 @@ class Watches:
         self._moved: set[int] = set()
 
     def watch(self, edit: TrackedEdit, state: FileState) -> None:
-        """From now on; `state` is the file right after the edit, and answers horizon 0."""
+        """`state` is the file right after the edit, and answers horizon 0."""
         watch = _OpenEdit(edit, edit.path, paths={edit.path})
         for number, (begin, end) in enumerate(self._terms.windows_us):
             if begin == 0:
@@ -92,13 +83,13 @@ class Watches:
             self._about[new].add(owner)
 
     def rework(self, state: FileState, change: TextChange) -> None:
-        """An edit of the session takes away what earlier ones wrote."""
+        """An edit of the session takes away text of earlier ones."""
         blocks = sorted((block.i, block.n) for block in change.kept + change.moved)
         for start, end in between(blocks, len(state.text)):
             self.take(state.cut(start, end))
 
     def take(self, runs: Iterable[OwnerRun]) -> None:
-        """An edit of the session took these away."""
+        """An edit of the session took these runs away."""
         for length, owner, origin in runs:
             if owner != OTHERS:
                 self._reworked[owner].append((origin, length))
@@ -109,7 +100,7 @@ class Watches:
             self._all[owner].broken = True
 
     def note(self, ts: int, path: str | None, sighting: Sighting) -> None:
-        """Why a look said nothing about a file."""
+        """Put down why a look said nothing about a file."""
         for owner in self._about.get(path or "", ()):
             watch = self._all[owner]
             if path in watch.paths:

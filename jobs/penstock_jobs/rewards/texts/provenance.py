@@ -1,5 +1,4 @@
-"""What is known of the files of a session: their texts, who wrote each character, and where edits
-were made."""
+"""The known files of a session: their texts, the owner of each character, the places of edits."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -11,9 +10,9 @@ from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Block, TextChange
 
-#: Whoever is not an edit of the session: the user, tools, or who wrote the file before.
+#: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
 OTHERS = 0
-#: What stands between parts of a file of which only parts are known. No text holds it.
+#: Stands between the parts of a file of which only parts are known. No text holds it.
 UNKNOWN = "\n\0\n"
 
 #: (edit, number of the range) → the stretch that the range has become.
@@ -63,7 +62,7 @@ class FileState:
         return [0, *accumulate(run.length for run in self.runs)]
 
     def cut(self, start: int, end: int) -> list[OwnerRun]:
-        """The runs between two places."""
+        """Returns the runs between two places."""
         runs, starts = self.runs, self.starts
         if start >= end or not runs:
             return []
@@ -84,11 +83,11 @@ def _part(run: OwnerRun, skip: int, size: int) -> OwnerRun:
 
 @dataclass(eq=False)
 class KnownFile:
-    """What is known of a file: one state, or several parts as long as nobody saw all of it."""
+    """There is one state, or several parts as long as nobody saw all of the file."""
 
     path: str
     parts: list[FileState]
-    #: Where it puts itself down when it changes.
+    #: The file adds itself to this set when it changes.
     changed: set["KnownFile"]
     #: Text → the latest state with that text.
     known: dict[str, FileState] = field(default_factory=dict)
@@ -165,49 +164,42 @@ def _append(runs: list[OwnerRun], run: OwnerRun) -> None:
 
 
 def _carried(ranges: Ranges, change: TextChange, length: int, live: Container[int]) -> Ranges:
+    """Where the ranges are in the new text. What was put at the edges of a range joins it."""
     if not ranges:
         return ranges
-    places = Places(change.kept, length)
-    return {key: places.stretch(*stretch) for key, stretch in ranges.items() if key[0] in live}
-
-
-class Places:
-    """Where places of the old text are in the new one."""
-
-    def __init__(self, kept: Sequence[Block], length: int) -> None:
-        self._kept = kept
-        self._starts = [block.i for block in kept]
-        self._ends = [block.i + block.n for block in kept]
-        self._length = length
-        nothing = Block(0, 0, 0)
-        head, self._tail = (kept[0], kept[-1]) if kept else (nothing, nothing)
-        self._head_end = head.n if head.i == head.j == 0 else 0
-        self._tail_end = self._tail.i + self._tail.n
-
-    def stretch(self, start: int, end: int) -> tuple[int, int]:
-        """The stretch between two places. What was put at its edges joins it."""
+    kept = change.kept
+    starts = [block.i for block in kept]
+    ends = [block.i + block.n for block in kept]
+    nothing = Block(0, 0, 0)
+    head, tail = (kept[0], kept[-1]) if kept else (nothing, nothing)
+    head_end = head.n if head.i == head.j == 0 else 0
+    tail_end, shift = tail.i + tail.n, tail.j - tail.i
+    carried: dict[tuple[int, int], tuple[int, int]] = {}
+    for key, (start, end) in ranges.items():
+        if key[0] not in live:
+            continue
         # Most changes are of one place: what lies before stays, what lies behind goes along.
-        if end < self._head_end:
-            return start, end
-        if self._tail.i < start and end < self._tail_end:
-            by = self._tail.j - self._tail.i
-            return start + by, end + by
-        left = bisect_left(self._ends, start)
+        if end < head_end:
+            carried[key] = start, end
+            continue
+        if tail.i < start and end < tail_end:
+            carried[key] = start + shift, end + shift
+            continue
+        left = bisect_left(ends, start)
         # The block that holds the character before `start`, or else the last one before it.
-        if left < len(self._kept) and self._kept[left].i < start:
-            block = self._kept[left]
-            low = block.j + start - block.i
+        if left < len(kept) and kept[left].i < start:
+            low = kept[left].j + start - kept[left].i
         else:
-            low = self._kept[left - 1].j + self._kept[left - 1].n if left else 0
-        right = bisect_right(self._starts, end) - 1
-        if right >= 0 and self._ends[right] > end:
-            block = self._kept[right]
-            high = block.j + end - block.i
-        elif right + 1 < len(self._kept):
-            high = self._kept[right + 1].j
+            low = kept[left - 1].j + kept[left - 1].n if left else 0
+        right = bisect_right(starts, end) - 1
+        if right >= 0 and ends[right] > end:
+            high = kept[right].j + end - kept[right].i
+        elif right + 1 < len(kept):
+            high = kept[right + 1].j
         else:
-            high = self._length
-        return low, max(low, high)
+            high = length
+        carried[key] = low, max(low, high)
+    return carried
 
 
 def shifted(change: TextChange, start: int, old: int, new: int, rest: int) -> TextChange:
@@ -221,12 +213,12 @@ def shifted(change: TextChange, start: int, old: int, new: int, rest: int) -> Te
 
 
 def joined_state(parts: Sequence[FileState], text: str) -> FileState:
-    """Known parts as one, in the order in which they are found in `text`."""
+    """Known parts become one, in the order in which they are found in `text`."""
     if len(parts) == 1:
         return parts[0]
 
     def place(part: FileState) -> int:
-        """By its text or else by its longest line; at the end if it is nowhere."""
+        """A part is found by its text, or by its longest line; else it comes last."""
         at = text.find(part.text)
         if at < 0:
             line = max(part.text.splitlines(), key=len, default="")
@@ -249,7 +241,7 @@ def joined_state(parts: Sequence[FileState], text: str) -> FileState:
 
 
 def between(covered: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """What (start, length) stretches, in order, leave uncovered: (start, end)."""
+    """Finds the (start, end) that (start, length) stretches, in order, leave uncovered."""
     uncovered = []
     at = 0
     for start, size in covered:

@@ -37,7 +37,6 @@ from penstock_jobs.rewards.texts.trail import (
     Row,
     Sighting,
     TrackedEdit,
-    Trail,
     TrailTerms,
     in_order,
 )
@@ -55,7 +54,6 @@ class _Mismatch(Exception):
 
 
 def replay(
-    session_id: str,
     edits: Sequence[Row],
     observations: Sequence[Row],
     commits: Sequence[Row],
@@ -64,10 +62,10 @@ def replay(
     ended_us: int | None,
     as_of_us: int,
     terms: TrailTerms,
-) -> Trail:
-    """Live through a session up to `as_of_us`. Rows have `ts` in microseconds and the columns of
-    the views; a commit has `files`. `turns_us` is when each turn began, `ended_us` when the
-    session ended."""
+) -> list[TrackedEdit]:
+    """The edits of a session and what became of them up to `as_of_us`. Rows have `ts` in
+    microseconds and the columns of the views; a commit has `files`. `turns_us` is when each turn
+    began, `ended_us` when the session ended."""
     session = _SessionReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
     names = EditNames()
@@ -90,7 +88,7 @@ def replay(
                 session.commit(ts, row["files"])
     session.end_moment()
     session.watches.conclude(tracked, as_of_us, ended_us, last_look_us)
-    return Trail(session_id, tracked)
+    return tracked
 
 
 class _SessionReplay:
@@ -296,7 +294,7 @@ def _describe(
 
 
 def _line_ends(before: str, after: str) -> list[tuple[str, str]]:
-    """The texts with the line ends that the file may have."""
+    """The file may have other line ends than the edit."""
     bare, bare_after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
     forms = [
         (before, after),
@@ -307,7 +305,7 @@ def _line_ends(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _places(text: str, part: str) -> list[int]:
-    """Where the part is in the text; two places are as good as any number."""
+    """Finds at most two places: two are as good as any number."""
     first = text.find(part)
     if first < 0:
         return []

@@ -1,5 +1,4 @@
-"""What of a text that an edit wrote is still there, by characters and by lines, at the place and in
-the way that its owner wrote it."""
+"""The characters and lines that an edit wrote and that are still there."""
 
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
@@ -15,8 +14,8 @@ LINE_MAX = 400
 
 
 def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
-    """What of the edit is still there, in the order in which it was written; what stands several
-    times counts once. Looked for once for all measures."""
+    """The edit's text that is still there, in the order in which it was written. Text that stands
+    several times counts once. It is looked for once for all measures."""
     if sighting.holders not in edit.survivors:
         pieces = [
             Survivor(piece.origin, state, piece.at, piece.length)
@@ -63,13 +62,14 @@ def credit(
         elif len(here) == 1 and here[0].length == end - start:
             total += len(ink(line))
             continue
-        if here:
-            total += _line_credit(line, here)
+        if size := sum(len(ink(state.text[at : at + n])) for _, state, at, n in here):
+            bare, now = ink(line), _line_now(here, len(line))
+            total += size if now == bare else size * sim4(now, bare)
     return total
 
 
 def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The stretches cut at line ends, and where lines are longer than LINE_MAX."""
+    """Cuts the stretches at line ends, and lines that are longer than LINE_MAX."""
     lines = []
     for start, end in stretches:
         at = start
@@ -80,14 +80,6 @@ def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int,
                 lines.append((at, stop))
             at = stop
     return lines
-
-
-def _line_credit(line: str, here: Sequence[Survivor]) -> float:
-    size = sum(len(ink(state.text[at : at + length])) for _, state, at, length in here)
-    if not size:
-        return 0.0
-    bare, now = ink(line), _line_now(here, len(line))
-    return float(size) if now == bare else size * sim4(now, bare)
 
 
 def _line_now(here: Sequence[Survivor], reach: int) -> str:
@@ -123,8 +115,8 @@ def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
 
 
 def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[float, int]:
-    """Of what an edit took away: how many characters others brought back at its place, by how
-    like it their lines are, and how many the agent itself did. Raises TooExpensive."""
+    """How many of the characters that an edit took away others brought back at its place, weighted
+    by how like their lines are, and how many the agent itself did. Raises TooExpensive."""
     back = 0.0
     own = 0
     for number, text in edit.deleted.items():
@@ -140,9 +132,6 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
                 i, at = i + length, at + length
         back += credit(text, [(0, len(text))], alive)
     return back, own
-
-
-# Lines
 
 
 class WrittenLine(NamedTuple):

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class TrailTerms:
-    """What a trail depends on. Windows are (begin, end) after the edit, in microseconds."""
+    """Windows are (begin, end) after the edit, in microseconds."""
 
     windows_us: tuple[tuple[int, int], ...]
     move_min: int
@@ -31,17 +31,16 @@ class EditRange(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What an edit had become at a horizon. Without a reason, it can be scored."""
+    """The state of an edit at a horizon. Without a reason, it can be scored."""
 
     state: str
     reason: str | None = None
     #: The file of the edit, where its ranges are.
     home: FileState | None = None
-    #: All states that hold text of the edit.
     holders: tuple[FileState, ...] = ()
     #: Stretches of the edit's text that later edits of the session replaced: (start, length).
     reworked: tuple[tuple[int, int], ...] = ()
-    #: Of what is pending: when the window ends, in microseconds since 1970.
+    #: The end of the window of a pending one, in microseconds since 1970.
     due_us: int | None = None
 
 
@@ -69,12 +68,11 @@ class TrackedEdit:
     made: FileState | None = None
     #: Stretches of `after` that the edit wrote.
     written: list[tuple[int, int]] = field(default_factory=list)
-    #: What it took away, where it only took away: by number of the range.
+    #: The texts that an edit took away which wrote nothing, by number of the range.
     deleted: dict[int, str] = field(default_factory=dict)
     ranges: list[EditRange] = field(default_factory=list)
-    #: By horizon.
     sightings: list[Sighting] = field(default_factory=list)
-    #: By the states that hold its text; filled when somebody asks.
+    #: They are found when somebody asks, by the states that hold its text.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
 
     def is_as_made(self, sighting: Sighting) -> bool:
@@ -109,12 +107,6 @@ class TrackedEdit:
         if self.deleted:
             return sum(len(ink(text)) for text in self.deleted.values())
         return sum(len(ink(self.after[start:end])) for start, end in self.written)
-
-
-@dataclass(frozen=True, eq=False)
-class Trail:
-    session_id: str
-    edits: list[TrackedEdit]
 
 
 def ranges_now(edit: TrackedEdit, sighting: Sighting) -> list[str]:
@@ -158,7 +150,7 @@ def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
 
 
 def _untied(rows: list[Row]) -> list[Row]:
-    """Rows of one moment without a number have to stand in some order: any, but the same."""
+    """Rows of one moment without a number get a fixed order."""
     if len(rows) == 1:
         return rows
     ties = {tuple(str(row.get(column) or "") for column in _TIES): row for row in rows}
@@ -166,13 +158,13 @@ def _untied(rows: list[Row]) -> list[Row]:
 
 
 class EditNames:
-    """Of one session; edits are asked for in their order."""
+    """Names the edits of one session, in their order."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def of(self, edit: Row) -> str:
-        """The id that was sent, or its time; one that comes again is numbered."""
+        """The name is the id that was sent, or the time; one that comes again is numbered."""
         seq = edit["seq"]
         name = edit["edit_id"] or edit["event_id"]
         name = name or f"{edit['ts']}:{'' if seq is None else seq}"
@@ -181,7 +173,6 @@ class EditNames:
 
 
 def named(edits: Iterable[Row]) -> Iterator[tuple[str, Row]]:
-    """The edits of one session, in their order."""
     names = EditNames()
     for _, _, edit in in_order(edits):
         yield names.of(edit), edit

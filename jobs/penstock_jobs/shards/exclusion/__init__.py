@@ -2,7 +2,7 @@
 
 A session has one reason, the first in this order: consent, copies, contamination, staleness,
 near-duplicates, caps. Caps come last, so that sessions that are left out anyway use up nobody's
-share. `decision` applies them in this order.
+share. The plan of a shard applies them in this order.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,13 +1,15 @@
-"""Waiting for changes of channels: one thread looks for all that wait in a process."""
+"""Waiting for changes of channels: one thread looks for all requests that wait in a process; who
+has the database follows it there, and everybody else asks a service."""
 
 import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 import structlog
@@ -19,13 +21,17 @@ from penstock.channels.notices import Notice, notices_after, notices_in
 from penstock.channels.tables import channel
 from penstock.database.engine import Database
 from penstock.errors import PenstockError, TooManyRequests
-from penstock.http.errors import CutOff
+from penstock.http.client import ServiceClient, Tell
+from penstock.http.errors import CutOff, ServerUnreachable
 
-#: How often a process looks for changes of channels that somebody waits for.
+#: How often the database is asked.
 POLL_SECONDS = 0.02
-
 #: The longest wait of a request for a change: proxies give up a connection that is silent longer.
 _WAIT_SECONDS_MAX = 60.0
+#: A service is asked for the next change with such a wait.
+_SERVICE_WAIT_SECONDS = 30.0
+#: Pauses before a service that is away is asked again; the last one from then on.
+_PAUSES_SECONDS = (0.2, 1.0, 5.0)
 #: How many channels one statement asks for: databases bound a statement's parameters.
 _CHANNELS_A_STATEMENT = 200
 _RETRY_SECONDS = 0.5
@@ -58,7 +64,7 @@ class _Waiter:
     tell: Callable[[WatchOutcome], None]
 
 
-class Watcher:
+class ChannelWatcher:
     """Answers waiters from a thread of its own, which asks the database only while somebody
     waits. Safe to share between threads."""
 
@@ -102,7 +108,10 @@ class Watcher:
 
     async def channel(self, key: ChannelKey) -> ChannelNews:
         """A channel as it is now. Raises ChannelUnknown, DatabaseUnreachable, CutOff."""
-        return _news(await self._outcome(key, None, None, None))
+        outcome = await self._outcome(key, None, None, None)
+        if isinstance(outcome, ChannelNews):
+            return outcome
+        raise outcome if outcome is not None else CutOff
 
     async def change(
         self, key: ChannelKey, after: int, wait_s: float, disconnect: Awaitable[None]
@@ -115,7 +124,9 @@ class Watcher:
             outcome = await self._outcome(key, after, min(wait_s, _WAIT_SECONDS_MAX), leaving)
         finally:
             leaving.cancel()
-        return _news(outcome) if outcome is not None else await self.channel(key)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome if outcome is not None else await self.channel(key)
 
     async def _outcome(
         self,
@@ -127,13 +138,9 @@ class Watcher:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[WatchOutcome] = loop.create_future()
 
-        def settle(result: WatchOutcome) -> None:
-            if not outcome.done():
-                outcome.set_result(result)
-
-        def tell(result: WatchOutcome) -> None:
+        def tell(result: WatchOutcome) -> None:  # once at most
             with suppress(RuntimeError):  # the loop has ended: nobody waits
-                loop.call_soon_threadsafe(settle, result)
+                loop.call_soon_threadsafe(outcome.set_result, result)
 
         either: set[asyncio.Future[Any]] = {outcome} if leaving is None else {outcome, leaving}
         with self.telling(key, after, tell):
@@ -177,15 +184,12 @@ class Watcher:
                 # Who waits for a change waits on; who asks how it is hears that nobody knows.
                 unexpected = not isinstance(error, PenstockError)
                 log_line.warning("channels were not seen", why=str(error), exc_info=unexpected)
-                self._tell_all(error, lambda one: one.after is None)
-                self._pause(_RETRY_SECONDS)
+                self._tell_all(error, lambda waiter: waiter.after is None)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, _RETRY_SECONDS)
             if self._ending:
-                self._tell_all(None, lambda one: one.after is not None)
-        self._tell_all(None, lambda _one: True)
-
-    def _pause(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed, seconds)
+                self._tell_all(None, lambda waiter: waiter.after is not None)
+        self._tell_all(None, lambda _waiter: True)
 
     def _wait_for_work(self) -> bool:
         with self._changed:
@@ -195,74 +199,92 @@ class Watcher:
             return not self._closed
 
     def _look(self) -> None:
+        by_key: defaultdict[ChannelKey, defaultdict[int | None, list[_Waiter]]]
+        by_key = defaultdict(lambda: defaultdict(list))
         with self._changed:
-            waiters = list(self._waiters)
-        by_key = defaultdict(list)
-        for one in waiters:
-            by_key[one.key].append(one)
+            for waiter in self._waiters:
+                by_key[waiter.key][waiter.after].append(waiter)
         with self._database.read() as connection:
-            versions = _versions(connection, by_key)
-            for key, some in by_key.items():
-                version = versions.get(key)
-                moved = [one for one in some if one.after is None or one.after != version]
-                self._answer(connection, key, moved)
-
-    def _answer(self, connection: Connection, key: ChannelKey, waiters: Iterable[_Waiter]) -> None:
-        outcomes: dict[int | None, WatchOutcome] = {}
-        for one in waiters:
-            if one.after not in outcomes:
-                outcomes[one.after] = _seen(connection, key, one.after)
-            self._tell(one, outcomes[one.after])
+            versions = _versions(connection, list(by_key))
+            for key, by_version in by_key.items():
+                for after, waiters in by_version.items():
+                    if after is not None and after == versions.get(key):
+                        continue
+                    outcome = _news_of(connection, key, after)
+                    for waiter in waiters:
+                        self._tell(waiter, outcome)
 
     def _tell_all(self, outcome: WatchOutcome, which: Callable[[_Waiter], bool]) -> None:
         with self._changed:
-            waiters = [one for one in self._waiters if which(one)]
-        for one in waiters:
-            self._tell(one, outcome)
+            waiters = [waiter for waiter in self._waiters if which(waiter)]
+        for waiter in waiters:
+            self._tell(waiter, outcome)
 
     def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
         if self._forget(waiter):
             waiter.tell(outcome)
 
 
-def _news(outcome: WatchOutcome) -> ChannelNews:
-    if isinstance(outcome, ChannelNews):
-        return outcome
-    raise outcome if outcome is not None else CutOff
+def _versions(connection: Connection, keys: Sequence[ChannelKey]) -> dict[ChannelKey, int]:
+    versions: dict[ChannelKey, int] = {}
+    columns = channel.c
+    for start in range(0, len(keys), _CHANNELS_A_STATEMENT):
+        some = keys[start : start + _CHANNELS_A_STATEMENT]
+        query = sa.select(columns.tenant, columns.name, columns.version)
+        rows = connection.execute(query.where(sa.tuple_(columns.tenant, columns.name).in_(some)))
+        versions |= {(row.tenant, row.name): row.version for row in rows}
+    return versions
 
 
-def _versions(connection: Connection, keys: Iterable[ChannelKey]) -> dict[ChannelKey, int]:
-    wanted = list(keys)
-    found: dict[ChannelKey, int] = {}
-    for start in range(0, len(wanted), _CHANNELS_A_STATEMENT):
-        some = wanted[start : start + _CHANNELS_A_STATEMENT]
-        place = sa.tuple_(channel.c.tenant, channel.c.name)
-        query = sa.select(channel.c.tenant, channel.c.name, channel.c.version)
-        rows = connection.execute(query.where(place.in_(some)))
-        found |= {(row.tenant, row.name): row.version for row in rows}
-    return found
-
-
-def _seen(
+def _news_of(
     connection: Connection, key: ChannelKey, after: int | None
 ) -> ChannelNews | ChannelUnknown:
     try:
-        found = channel_state_in(connection, *key)
+        state = channel_state_in(connection, *key)
     except ChannelUnknown as error:
         return error
-    if after is None or after >= found.version:
-        return ChannelNews(found)
-    return ChannelNews(found, notices_in(connection, *key, after, up_to=found.version))
+    if after is None or after >= state.version:
+        return ChannelNews(state)
+    return ChannelNews(state, notices_in(connection, *key, after, up_to=state.version))
 
 
 def follow(
-    database: Database, tenant: str, name: str, after: int, *, poll_s: float
+    database: Database, tenant: str, name: str, after: int, *, poll_s: float = POLL_SECONDS
 ) -> Iterator[Notice]:
     """Each change after a version, for ever, as it comes. Raises ChannelUnknown,
     DatabaseUnreachable."""
     channel_state(database, tenant, name)
     while True:
-        for one in notices_after(database, tenant, name, after):
-            after = one.version
-            yield one
+        for notice in notices_after(database, tenant, name, after):
+            after = notice.version
+            yield notice
         time.sleep(poll_s)
+
+
+def channel_path(name: str) -> str:
+    """Below /v1."""
+    return f"channels/{quote(name, safe='')}"
+
+
+def channel_answers(
+    service: ServiceClient, name: str, after: int | None, tell: Tell, ended: threading.Event
+) -> Iterator[dict[str, Any]]:
+    """The answers of a service about a channel: with the changes after a version, whenever there
+    are new ones, until `ended`; without a version the first is the channel as it is. Outages are
+    told and outlasted. Raises AnswerUnusable."""
+    failures = 0
+    while not ended.is_set():
+        query = f"?after={after}&wait={_SERVICE_WAIT_SECONDS:g}" if after is not None else ""
+        try:
+            answer = service.ask(channel_path(name) + query, "version")
+        except ServerUnreachable as error:
+            if ended.is_set():
+                return
+            pause_s = _PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)]
+            tell(f"{error} It is tried again in {pause_s:g} s.")
+            ended.wait(pause_s)
+            failures += 1
+            continue
+        failures = 0
+        yield answer
+        after = answer.get("next", answer["version"])

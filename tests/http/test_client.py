@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.http.address import HttpAddress
-from penstock.http.client import Bounds, Exchange, Heard
+from penstock.http.client import HttpAnswer, HttpClient
 from tests.support.servers.scripted_server import Answer, Hang, Server, one_after_the_other, serving
 from tests.support.waiting import eventually
 
-LONG = Bounds(seconds_max=30, bytes_max=100)
-SHORT = Bounds(seconds_max=0.2, bytes_max=100)
+LONG_SECONDS = 30
+SHORT_SECONDS = 0.2
 
 
 @pytest.fixture
@@ -21,19 +21,20 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def ask(server: Server, bounds: Bounds = LONG) -> Heard:
-    return Exchange(bounds).ask("POST", at(server.url), {"X-Name": "ada"}, b"{}")
+def ask(server: Server, seconds_max: float = LONG_SECONDS) -> HttpAnswer:
+    return client_of(server.url, seconds_max).request("POST", {"X-Name": "ada"}, b"{}")
 
 
-def at(url: str) -> HttpAddress:
-    return HttpAddress.of(url, "The address")
+def client_of(url: str, seconds_max: float = LONG_SECONDS) -> HttpClient:
+    return HttpClient(HttpAddress.of(url, "The address"), seconds_max=seconds_max, bytes_max=100)
 
 
 def test_what_is_asked_arrives_and_what_is_answered_comes_back(server: Server) -> None:
     said = {"Location": "/jobs/1", "Retry-After": "7"}
     server.script = one_after_the_other(Answer(202, "later", said))
     heard = ask(server)
-    assert heard == Heard(202, "", b"later", location="/jobs/1", retry_after_s=7)
+    assert (heard.status, heard.problem, heard.body, heard.sent) == (202, "", b"later", True)
+    assert (heard.headers["location"], heard.retry_after_s) == ("/jobs/1", 7)
     assert heard.if_whole() is heard
     (asked,) = server.asked
     assert (asked.method, asked.path, asked.body) == ("POST", "/train", b"{}")
@@ -44,53 +45,50 @@ def test_what_is_asked_arrives_and_what_is_answered_comes_back(server: Server) -
 def test_an_answer_is_read_to_one_byte_more_than_its_bound(server: Server, size: int) -> None:
     server.script = one_after_the_other(Answer(200, "x" * size))
     heard = ask(server)
-    assert (heard.status, heard.why, len(heard.content)) == (200, "", min(size, 101))
+    assert (heard.status, heard.problem, len(heard.body)) == (200, "", min(size, 101))
 
 
 def test_who_closes_without_a_word_gave_no_answer(server: Server) -> None:
     server.script = one_after_the_other(None)
     heard = ask(server)
     assert (heard.status, heard.sent) == (0, True)
-    assert "RemoteDisconnected" in heard.why
+    assert "RemoteDisconnected" in heard.problem
 
 
 def test_of_an_answer_that_is_cut_off_the_status_is_known(server: Server) -> None:
     server.script = one_after_the_other(Answer(200, "half", missing=50))
     heard = ask(server)
-    assert (heard.status, heard.content) == (200, b"")
-    assert heard.why == "its answer was cut off"
-    assert heard.if_whole() == Heard(0, heard.why)
+    assert (heard.status, heard.body) == (200, b"")
+    assert heard.problem == "its answer was cut off"
+    assert heard.if_whole() == HttpAnswer(0, heard.problem)
 
 
 def test_who_sends_a_byte_now_and_then_is_over_in_time(server: Server) -> None:
     server.script = one_after_the_other(Hang())
-    assert ask(server, SHORT) == Heard(0, "it did not answer within 0.2 s")
+    assert ask(server, SHORT_SECONDS) == HttpAnswer(0, "it did not answer within 0.2 s")
 
 
 def test_another_thread_may_cut_it_off(server: Server) -> None:
     server.script = one_after_the_other(Hang())
-    exchange = Exchange(LONG)
-    exchange.cut()  # nothing is under way
-    heard: list[Heard] = []
-
-    def ask() -> None:
-        heard.append(exchange.ask("GET", at(server.url), {}, None))
-
-    asking = threading.Thread(target=ask)
+    client = client_of(server.url)
+    answers: list[HttpAnswer] = []
+    asking = threading.Thread(target=lambda: answers.append(client.request("GET", {})))
     asking.start()
     eventually(lambda: bool(server.asked))
-    exchange.cut()
+    client.cut()
     asking.join()
-    assert heard == [Heard(0, "it was broken off")]
+    assert answers == [HttpAnswer(0, "it was broken off")]
+    assert client.request("GET", {}).status == 0  # and nothing more is sent
+    assert len(server.asked) == 1
 
 
 def test_where_nobody_listens_nothing_was_sent() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
-        heard = Exchange(LONG).ask("GET", at(url), {}, None)
+        heard = client_of(url).request("GET", {})
     assert (heard.status, heard.sent) == (0, False)
-    assert "ConnectionRefusedError" in heard.why
+    assert "ConnectionRefusedError" in heard.problem
 
 
 @pytest.mark.parametrize("asked", ["", "soon", "-1", "1.5", "²", "9" * 10, "Wed, 21 Oct 2026"])

@@ -1,0 +1,268 @@
+"""Telling webhooks and the topic of each change: at least once, and each channel in order.
+
+How far a target was told stands in `delivery`, and moves on only once it took a notice. One
+deliverer at a time tells a target, by a lease. One that hung past its lease writes nothing when
+it wakes up; a notice that it sends then was sent before, and its version says so.
+"""
+
+import hashlib
+import random
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from penstock.channels.notices import (
+    TOPIC_PREFIX,
+    WEBHOOK_PREFIX,
+    PendingNotices,
+    next_notice,
+    pending_notices,
+    record_try,
+)
+from penstock.channels.settings import ChannelSettings
+from penstock.channels.topic import open_topic, topic_address
+from penstock.channels.webhooks import NoticeTarget, list_webhooks, open_webhook
+from penstock.database.engine import Database
+from penstock.database.leases import leased
+from penstock.errors import PenstockError
+from penstock.metrics import Metrics
+from penstock.settings import Settings, without_secrets
+
+#: Targets that a process tells at the same time.
+_TARGETS_MAX = 8
+#: How often it looks for changes that webhooks or the topic wait for.
+_POLL_SECONDS = 0.05
+#: Time of one request to a webhook: a receiver that works longer answers first.
+WEBHOOK_SECONDS_MAX = 10.0
+#: A deliverer that is silent so long loses the target that it was telling.
+LEASE_SECONDS = 10.0
+#: The longest pause between two tries.
+PAUSE_SECONDS_MAX = 300.0
+
+_FIRST_PAUSE_SECONDS = 1.0
+#: Pauses are that much shorter at most, so that not all come back at the same moment.
+_JITTER = 0.5
+#: Where another deliverer has a target, it is asked for again so often in a lease.
+_LOOKS_A_LEASE = 4
+
+log_line = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class TargetStatus:
+    """A webhook, or the topic, as it is listed. `attempts`, `try_at` and `problem` are those of the
+    channel that failed most often."""
+
+    id: str
+    channel: str | None
+    address: str
+    #: Changes that it has yet to be told.
+    waiting: int
+    attempts: int
+    try_at: int | None
+    problem: str | None
+
+
+def target_statuses(database: Database, settings: Settings, tenant: str) -> list[TargetStatus]:
+    """Those that were not removed, the newest last."""
+    topic = topic_target(settings)
+    by_target: dict[str, list[PendingNotices]] = defaultdict(list)
+    for pending in pending_notices(database, topic, tenant=tenant):
+        by_target[pending.target].append(pending)
+    statuses = [
+        _status(hook.id, hook.channel, hook.shown, by_target[hook.target])
+        for hook in list_webhooks(database, tenant)
+    ]
+    if topic is not None:
+        address = without_secrets(settings.room(ChannelSettings).notice_topic_url)
+        statuses.append(_status("topic", None, address, by_target[topic]))
+    return statuses
+
+
+def _status(
+    id_: str, channel: str | None, address: str, waiting: Sequence[PendingNotices]
+) -> TargetStatus:
+    worst = max(waiting, key=lambda pending: pending.attempts, default=None)
+    problem = worst.problem if worst is not None else None
+    return TargetStatus(
+        id=id_,
+        channel=channel,
+        address=address,
+        waiting=sum(pending.count for pending in waiting),
+        attempts=worst.attempts if worst is not None else 0,
+        try_at=worst.try_at if worst is not None and problem is not None else None,
+        problem=problem,
+    )
+
+
+def topic_target(settings: Settings) -> str | None:
+    """What the topic is called in `delivery`: another topic is told of everything anew. None where
+    the settings name none. Raises SettingInvalid."""
+    address = topic_address(settings)
+    if address is None:
+        return None
+    return TOPIC_PREFIX + hashlib.sha256(address.topic.encode()).hexdigest()[:16]
+
+
+def pause_s(attempts: int, longest_s: float, dice: float, *, gone: bool = False) -> float:
+    """How long to leave a target alone after so many tries that failed; `dice` from 0 to 1."""
+    doubled = _FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 60)
+    whole = longest_s if gone else min(doubled, longest_s)
+    return whole * (1 - _JITTER * dice)
+
+
+class Deliverer:
+    """Tells targets from threads of its own. Several may run, in any processes."""
+
+    def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
+        """Raises ExtraMissing, SettingInvalid."""
+        self._database = database
+        self._shutdown_s = settings.shutdown_seconds_max
+        self._metrics = metrics
+        self._topic = open_topic(settings)
+        self.topic_target = topic_target(settings)
+        self._owner = uuid.uuid4().hex
+        self._stopping = threading.Event()
+        self._threads = ThreadPoolExecutor(_TARGETS_MAX, "deliver")
+        #: By target: what is being told now, how to break it off, and which to leave to others.
+        self._running: dict[str, Future[None]] = {}
+        self._open: dict[str, NoticeTarget] = {}
+        self._others_until_s: dict[str, float] = {}
+        self._pending: list[PendingNotices] = []
+        self._thread = threading.Thread(target=self._run, name="deliverer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end_soon(self) -> None:
+        """Begin nothing, and break off what is under way: it is told again later."""
+        self._stopping.set()
+        for target in list(self._open.values()):
+            target.cut()
+
+    def stop(self) -> bool:
+        """Whether it ended in time."""
+        self.end_soon()
+        if self._thread.is_alive():
+            self._thread.join(self._shutdown_s)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        late = wait(self._running.values(), self._shutdown_s).not_done
+        if self._topic is not None and not late:
+            self._topic.close()
+        return not late and not self._thread.is_alive()
+
+    def problems(self) -> list[str]:
+        """A sentence for each target that fails."""
+        failing = {
+            pending.target: pending for pending in self._pending if pending.problem is not None
+        }
+        waiting = _counts(self._pending)
+        return [
+            f"{target} waits to be told of {waiting[target]} changes: {pending.problem}"
+            for target, pending in failing.items()
+        ]
+
+    def survey(self) -> list[PendingNotices]:
+        """What has yet to be told. Raises DatabaseUnreachable."""
+        known, self._pending = self._pending, pending_notices(self._database, self.topic_target)
+        waiting = _counts(self._pending)
+        failing = {pending.target for pending in self._pending if pending.problem is not None}
+        for target in {*waiting, *(pending.target for pending in known)}:
+            self._metrics.set("notices_waiting", waiting[target], target=target)
+            self._metrics.set("notice_target_failing", target in failing, target=target)
+        return self._pending
+
+    def tell_now(self) -> list[PendingNotices]:
+        """Tell all targets what they wait for, whatever their pauses; what is left then. For a
+        deliverer that was not started. Raises DatabaseUnreachable."""
+        for target in {pending.target for pending in self.survey()}:
+            self._running[target] = self._threads.submit(self._tell, target, pauses=False)
+        for future in self._running.values():
+            future.result()
+        return self.survey()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_POLL_SECONDS):
+            _log_failure("looking for changes", self._look)
+
+    def _look(self) -> None:
+        for target in {pending.target for pending in self.survey() if pending.due}:
+            running = self._running.get(target)
+            others = self._others_until_s.get(target, 0) > time.monotonic()
+            if (running is None or running.done()) and not others:
+                self._running[target] = self._threads.submit(
+                    _log_failure, target, partial(self._tell, target, pauses=True)
+                )
+
+    def _tell(self, target: str, *, pauses: bool) -> None:
+        lease_name = f"tell:{target}"
+        with leased(self._database, lease_name, self._owner, LEASE_SECONDS) as mine:
+            if not mine:
+                self._others_until_s[target] = time.monotonic() + LEASE_SECONDS / _LOOKS_A_LEASE
+                return
+            opened: NoticeTarget | None = self._topic
+            if target != self.topic_target:
+                webhook_id = target.removeprefix(WEBHOOK_PREFIX)
+                opened = open_webhook(self._database, webhook_id, WEBHOOK_SECONDS_MAX)
+            if opened is None:
+                return
+            self._open[target] = opened
+            try:
+                # Looked at again: until the lease was taken another may have told it.
+                for pending in pending_notices(self._database, self.topic_target, target=target):
+                    if pending.due or not pauses:
+                        self._tell_channel(opened, pending, lease_name)
+            finally:
+                del self._open[target]
+
+    def _tell_channel(self, opened: NoticeTarget, pending: PendingNotices, lease_name: str) -> None:
+        """All that there is, until it fails."""
+        target, expected = pending.target, pending.next_version
+        kind = target.partition(":")[0]
+        while not self._stopping.is_set():
+            notice = next_notice(self._database, pending, expected, lease_name, self._owner)
+            if notice is None:
+                return
+            failure = opened.send(notice)
+            if failure is None:
+                self._metrics.add("notices_told_total", kind=kind)
+                if not record_try(self._database, target, notice, expected):
+                    return
+                expected = notice.version + 1
+            elif not self._stopping.is_set():
+                self._metrics.add("notice_failures_total", kind=kind)
+                attempts = pending.attempts + 1 if expected == pending.next_version else 1
+                own_s = pause_s(attempts, PAUSE_SECONDS_MAX, random.random(), gone=failure.gone)
+                again_s = max(own_s, min(failure.pause_s, PAUSE_SECONDS_MAX))
+                log_line.warning(
+                    "a change was not told", target=target, channel=pending.channel,
+                    version=notice.version, why=failure.problem, again_in_s=round(again_s, 1),
+                )  # fmt: skip
+                record_try(
+                    self._database, target, notice, expected,
+                    problem=failure.problem, pause_s=again_s,
+                )  # fmt: skip
+                return
+
+
+def _log_failure(subject: str, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception as error:
+        unexpected = not isinstance(error, PenstockError)
+        log_line.warning("delivery failed", what=subject, why=str(error), exc_info=unexpected)
+
+
+def _counts(pending_notices: Sequence[PendingNotices]) -> Counter[str]:
+    """Changes that wait, by target."""
+    counts: Counter[str] = Counter()
+    for pending in pending_notices:
+        counts[pending.target] += pending.count
+    return counts

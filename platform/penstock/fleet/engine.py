@@ -1,0 +1,96 @@
+"""The engine of a replica: the command that loads a checkpoint into it, and what it has loaded, as
+the sidecar's folder remembers it."""
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import InvalidInput
+from penstock.execution.guarded_process import run_guarded
+from penstock.settings import ENVIRONMENT_PREFIX
+from penstock.storage import FileStore
+
+MEMORY_NAME = "state.json"
+#: How long a command may take to end after it was told to.
+_GRACE_SECONDS = 5.0
+_KEY = f"{ENVIRONMENT_PREFIX}KEY"
+
+
+class LoadedCheckpoint(msgspec.Struct, frozen=True):
+    """What the engine has, and the digests of all that this consists of."""
+
+    checkpoint: str
+    digest: str
+    version: int
+    chain: list[str]
+
+
+class SidecarMemory(msgspec.Struct, frozen=True):
+    """`loaded` is null while a command runs, and after one that failed: nobody knows then what the
+    engine has."""
+
+    sidecar: str
+    loaded: LoadedCheckpoint | None = None
+
+
+def read_memory(directory: Path) -> SidecarMemory:
+    """What was written at last; a new one where there is nothing, or nothing that can be read."""
+    try:
+        return msgspec.json.decode((directory / MEMORY_NAME).read_bytes(), type=SidecarMemory)
+    except (FileNotFoundError, ValueError):
+        return SidecarMemory(secrets.token_hex(8))
+
+
+def write_memory(directory: Path, memory: SidecarMemory) -> None:
+    """All of it, or what was there before stays. Raises InvalidInput."""
+    try:
+        with FileStore(directory).create(MEMORY_NAME) as file:
+            file.write(msgspec.json.encode(memory) + b"\n")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The directory {directory}", why=why) from error
+
+
+@dataclass(frozen=True)
+class CommandEnd:
+    """How a run of a command ended, and the end of what it said."""
+
+    #: In words, to follow its name; nothing where it ended with 0.
+    how: str
+    output: str
+    #: It was ended since nobody wants it any more.
+    given_up: bool = False
+
+
+def run_command(
+    command: str,
+    facts: Mapping[str, str],
+    *,
+    seconds_max: float,
+    lock: int,
+    given_up: Callable[[], bool],
+) -> CommandEnd:
+    """Run the command by `sh` with `facts` in its environment, and without the sidecar's key.
+
+    What it says goes to standard error. The lock is held until the command has ended, also where
+    the sidecar is killed: the next sidecar does not load at the same time.
+    """
+    own = {name: value for name, value in os.environ.items() if name != _KEY}
+    end = run_guarded(
+        command,
+        environment={**own, **facts},
+        seconds_max=seconds_max,
+        cancelled=given_up,
+        grace_seconds=_GRACE_SECONDS,
+        leaves_processes=True,
+        open_files=(lock,),
+    )
+    if end.status is not None:
+        return CommandEnd(f"ended with status {end.status}" if end.status else "", end.output)
+    if end.cancelled:
+        return CommandEnd("was ended with its sidecar", end.output, given_up=True)
+    return CommandEnd(f"was ended: it had not finished after {seconds_max:g} s", end.output)
