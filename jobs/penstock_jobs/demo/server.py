@@ -1,21 +1,19 @@
 """A real server process that a test, the demo or the benchmark starts and ends."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from penstock.http.client import ServiceClient
-from penstock.http.errors import ServerUnreachable
-from typing import Any
-from typing import IO
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
+from penstock.http.client import ServiceClient
+from penstock.http.errors import ServerUnreachable
 
 _START_SECONDS_MAX = 30.0
 _POLL_SECONDS = 0.02

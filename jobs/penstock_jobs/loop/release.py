@@ -1,65 +1,54 @@
 """The stages that bring the candidate into its channel: bench, gate, promote; and those that look
 at live metrics there: canary, watch. One runner at a time looks."""
 
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+
 from penstock.channels.change import Change
-from penstock.channels.errors import AlreadyServing
-from penstock.channels.errors import ChannelPinned
-from penstock.channels.errors import PromotionConflict
+from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
 from penstock.channels.history import channel_changes
 from penstock.channels.judgement import judge
-from penstock.channels.promotion import Promotion
-from penstock.channels.promotion import promote
-from penstock.channels.promotion import set_policy
-from penstock.channels.rollback import Rollback
-from penstock.channels.rollback import roll_back
-from penstock.checkpoints.attempts import AttemptScope
-from penstock.checkpoints.attempts import RecordedAttempt
-from penstock.checkpoints.attempts import attempts_of
+from penstock.channels.promotion import Promotion, promote, set_policy
+from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
 from penstock.checkpoints.errors import StateRefused
 from penstock.clock import SECOND_US
 from penstock.database.leases import leased
-from penstock.errors import InvalidInput
-from penstock.errors import one_line
+from penstock.errors import InvalidInput, one_line
 from penstock.gate.errors import GateRefused
-from penstock.gate.policy import CanarySteps
-from penstock.gate.policy import EvidenceRules
+from penstock.gate.policy import CanarySteps, EvidenceRules
 from penstock.lake.settings import LakeSettings
-from penstock_jobs.benchmarks.run import ChooseAttempts
-from penstock_jobs.benchmarks.run import PlannedAttempt
-from penstock_jobs.benchmarks.run import RunOptions
-from penstock_jobs.benchmarks.run import UntilDecided
-from penstock_jobs.benchmarks.run import register_suite
-from penstock_jobs.benchmarks.run import run_suite
+from penstock_jobs.benchmarks.run import (
+    ChooseAttempts,
+    PlannedAttempt,
+    RunOptions,
+    UntilDecided,
+    register_suite,
+    run_suite,
+)
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.watch import WatchRound
-from penstock_jobs.canary.watch import gate
-from penstock_jobs.canary.watch import lease_of
-from penstock_jobs.canary.watch import step_once
-from penstock_jobs.canary.watch import watch_once
+from penstock_jobs.canary.watch import WatchRound, gate, lease_of, step_once, watch_once
 from penstock_jobs.loop.cycles import database_now
-from penstock_jobs.loop.loop_file import BenchSection
-from penstock_jobs.loop.loop_file import LoopFile
-from penstock_jobs.loop.loop_file import environment_of
-from penstock_jobs.loop.stage import CycleOver
-from penstock_jobs.loop.stage import Stage
-from penstock_jobs.loop.stage import StageAnswer
-from penstock_jobs.loop.stage import StageContext
-from penstock_jobs.loop.stage import StageDone
-from penstock_jobs.loop.stage import StageFacts
-from penstock_jobs.loop.stage import StageWaits
+from penstock_jobs.loop.loop_file import BenchSection, LoopFile, environment_of
+from penstock_jobs.loop.stage import (
+    CycleOver,
+    Stage,
+    StageAnswer,
+    StageContext,
+    StageDone,
+    StageFacts,
+    StageWaits,
+)
 from penstock_jobs.rewards import runs
-from penstock_jobs.rewards.definition import DEFAULT
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.definition import shipped
+from penstock_jobs.rewards.definition import (
+    DEFAULT,
+    Definition,
+    find_definition,
+    parse_definition,
+    shipped,
+)
 from penstock_jobs.rewards.due_sessions import definition_known_as
-
 
 #: The part of the policy's `max_age` after which an attempt is made anew: it would be too old by
 #: the time when the gate is asked.
