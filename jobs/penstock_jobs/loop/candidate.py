@@ -141,7 +141,7 @@ class ShardStage(Stage):
         with context.executor() as executor:
             manifest = build_shard(context.lake, executor, recipe, tenant=context.tenant).manifest
         counted_from, counts = manifest.counted_from, manifest.counts
-        if loop.counted == "channel" and counted_from != context.parent:
+        if loop.shard.staleness == "channel" and counted_from != context.parent:
             why = (
                 f"as of the snapshot {loop.channel} was at {counted_from}, and is at"
                 f" {context.parent} since: the sessions are not the ones that this cycle is about"
