@@ -162,7 +162,7 @@ def missing_attempts(
             if fresh[task] <= count:
                 number = next(n for n in range(len(numbers[task]) + 1) if n not in numbers[task])
                 numbers[task].add(number)
-                planned.append(PlannedAttempt(number, task))
+                planned.append(PlannedAttempt(task, number))
     return planned
 
 
