@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from penstock.gate.policy import Direction
 from penstock.gate.sequential import (
     ArmQuestion,
-    Direction,
     PhaseUsers,
     bound_distances,
     check_sample_ratio,

@@ -93,7 +93,6 @@ class Metrics:
         self._all = {name: self._make(name, metric) for name, metric in CATALOGUE.items()}
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Count up."""
         self._of(Counter, name, labels).inc(amount)
 
     def set(self, name: str, value: float, **labels: str) -> None:
@@ -107,7 +106,6 @@ class Metrics:
         return self._registry.get_sample_value(PREFIX + name, labels) or 0.0
 
     def exposition(self) -> bytes:
-        """All values in the Prometheus text format."""
         return generate_latest(self._registry)
 
     def _make(self, name: str, metric: Metric) -> Counter | Gauge | Histogram:

@@ -40,7 +40,7 @@ def running(data: Path, point: Callable[[str], None], **limits: object) -> Itera
 
 def state(lake: HandLake) -> str | None:
     writer: Writer = lake.running  # type: ignore[attr-defined]
-    return writer.state().problem
+    return writer.problem
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), TypeError(), MemoryError(), OSError("d")])

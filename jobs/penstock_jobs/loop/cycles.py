@@ -67,7 +67,6 @@ class Cycle:
     stages: tuple[CycleStage, ...] = ()
 
     def results(self) -> dict[str, Mapping[str, Any]]:
-        """The results of the stages that are done."""
         return {stage.stage: stage.result or {} for stage in self.stages if stage.state == "done"}
 
     def stage(self, name: str) -> CycleStage:
@@ -100,8 +99,6 @@ def encoded_inputs(inputs: Mapping[str, Any]) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class LoopCycles:
-    """The cycles of one loop."""
-
     database: Database
     tenant: str
     loop: str
@@ -123,7 +120,6 @@ class LoopCycles:
         return cycle
 
     def failed_in_a_row(self) -> int:
-        """How many of the newest cycles that ended have failed."""
         ended = sa.select(loop_cycle.c.outcome).filter_by(**self.key)
         ended = ended.where(loop_cycle.c.ended_at.is_not(None))
         query = ended.order_by(loop_cycle.c.number.desc()).limit(_FAILED_CYCLES_MAX)
@@ -261,7 +257,6 @@ class StageClaim:
             return int(connection.execute(query).scalar_one())
 
     def renew(self, lease_s: float, ended: Event) -> None:
-        """Renew the lease until the event is set."""
         while not ended.wait(lease_s / _RENEWALS_A_LEASE):
             try:
                 self.change(lease_until=now_us() + round(lease_s * SECOND_US))

@@ -125,7 +125,6 @@ def pause_us(retry: RetryPolicy, failures: int) -> int:
 
 
 def _not_ready(channel: ChannelState) -> str | None:
-    """Why no cycle can begin on the channel as it is."""
     if channel.checkpoint is None:
         return f"nothing is promoted to {channel.name} yet: promote a first checkpoint by hand"
     if channel.pinned:

@@ -57,8 +57,6 @@ StageAnswer = StageDone | StageWaits | CycleOver
 
 @dataclass(frozen=True, kw_only=True)
 class StageContext:
-    """What a stage works with."""
-
     lake: Lake
     loop: LoopFile
     tenant: str
@@ -68,7 +66,6 @@ class StageContext:
 
     @cached_property
     def results(self) -> Mapping[str, StageFacts]:
-        """The results of the stages before, by their names."""
         return self.cycle.results()
 
     @property
@@ -79,7 +76,6 @@ class StageContext:
 
     @property
     def candidate(self) -> str:
-        """The name of the checkpoint that the cycle makes."""
         return f"{self.loop.name}-{self.cycle.number:04d}"
 
     @property
@@ -94,7 +90,6 @@ class StageContext:
 
     @property
     def occasion(self) -> str:
-        """For reasons and notes."""
         return f"cycle {self.cycle.number} of the loop {self.loop.name}"
 
     def executor(self) -> AbstractContextManager[Executor]:
@@ -104,7 +99,6 @@ class StageContext:
         return channel_state(self.lake.database, self.tenant, self.loop.channel)
 
     def policy(self) -> Policy | None:
-        """The gate policy of the channel."""
         text = policy_of(self.lake.database, self.channel())
         return None if text is None else parse(text, f"the policy of {self.loop.channel}")
 

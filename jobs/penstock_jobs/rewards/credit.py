@@ -32,16 +32,6 @@ _STATES: Mapping[str, State] = {
 }
 
 
-class ChainPart(NamedTuple):
-    """A row of a reward of one session, as a part of what its chain is worth."""
-
-    state: State
-    value: float | None
-    reason: str | None
-    weight: float
-    due_us: int | None = None
-
-
 class ChainMember(NamedTuple):
     """A session's place in a chain, which is named by the session that it began with."""
 
@@ -104,13 +94,13 @@ def standings(
     for session in [*rows["session_id"].unique().to_pylist(), *places]:
         members[chain_of(session)].add(session)
     rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
-    names = ("session_id", "name", "horizon_s", *ChainPart._fields)
+    names = ("session_id", "name", "horizon_s", *Standing._fields)
     columns = (rows[name].to_pylist() for name in names)
-    parts: defaultdict[str, defaultdict[str, list[ChainPart]]]
+    parts: defaultdict[str, defaultdict[str, list[Standing]]]
     parts = defaultdict(lambda: defaultdict(list))
     for session, name, horizon_s, *part in zip(*columns, strict=True):
         if horizon_s == horizons[name]:
-            parts[chain_of(session)][name].append(ChainPart(*part))
+            parts[chain_of(session)][name].append(Standing(*part))
     by_session: dict[str, Standing] = {}
     for chain, sessions in members.items():
         standing = combine(definition, {name: together(own) for name, own in parts[chain].items()})
@@ -118,11 +108,10 @@ def standings(
     return by_session
 
 
-def together(parts: Sequence[ChainPart]) -> Standing:
+def together(parts: Sequence[Standing]) -> Standing:
     """The weighted mean of parts, or why there is none."""
     if len(parts) == 1:
-        [part] = parts
-        return Standing(part.state, part.value, part.reason, part.due_us)
+        return parts[0]._replace(weight=1.0)
     waiting = [part for part in parts if part.state == "pending"]
     if waiting:
         return Standing("pending", due_us=latest_due(part.due_us for part in waiting))
@@ -145,7 +134,10 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
             outcome.reason == no_train.__name__
             or (outcome.kind == "negative_by_rule" and not place.subagent)
         ):
-            worst[place.chain] = min(worst.get(place.chain, outcome), outcome, key=_mildness)
+            worst[place.chain] = min(
+                (worst.get(place.chain, outcome), outcome),
+                key=lambda each: (each.kind != "excluded", each.value or 0.0),
+            )
     shared = []
     for outcome in decided:
         place = places.get(outcome.session_id)
@@ -157,10 +149,6 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
         else:
             shared.append(outcome)
     return shared
-
-
-def _mildness(outcome: Outcome) -> tuple[bool, float]:
-    return outcome.kind != "excluded", 0.0 if outcome.value is None else outcome.value
 
 
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:

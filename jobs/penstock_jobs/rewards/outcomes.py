@@ -66,7 +66,6 @@ class RuleFacts:
     consent: str
     over: bool
     acted: bool
-    #: Whether each tool call was invalid, in order.
     calls: tuple[bool, ...]
     edited_after_last_call: bool
     #: The user stopped it after their last message.

@@ -30,7 +30,6 @@ from penstock_jobs.rewards.tables import reward_file
 
 REWARDS, MERGE_REWARDS = "rewards", "merge_rewards"
 _ROW_GROUP_ROWS = 100_000
-#: Rows of a merged file.
 _FILE_ROWS_MAX = 1_000_000
 _OUTCOME_ORDER = ["tenant", "session_id", "computed_at"]
 _REWARD_ORDER = [*_OUTCOME_ORDER, "target_kind", "target_id", "name", "horizon_s"]
@@ -121,9 +120,6 @@ def rewards_at(database: Database, snap: int, version: str | None = None) -> lis
         query = query.where(reward_file.c.definition_version == version)
     with database.read() as connection:
         return [RewardFile(*row) for row in connection.execute(query)]
-
-
-# Merging small files
 
 
 def merge_small(lake: Lake, version: str) -> None:

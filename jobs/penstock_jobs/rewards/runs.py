@@ -114,16 +114,18 @@ def run(
             backfill=request.backfill,
             everything=request.repository is not None,
         )
+        sessions = sum(map(len, plan.chains))
         report = RewardRunReport(
-            definition.name,
-            definition.version,
-            progress.run_at,
-            plan.sessions,
-            plan.changed,
-            plan.matured,
+            progress.name, progress.version, progress.run_at, sessions, plan.changed, plan.matured
         )
         tasks = (
-            BucketTask(lake.settings, progress, bucket, plan.places_of(bucket), request.repository)
+            BucketTask(
+                lake.settings,
+                progress,
+                bucket,
+                {each: plan.places[each] for each in bucket.sessions or () if each in plan.places},
+                request.repository,
+            )
             for bucket in plan_sessions(lake, pin, plan.chains, bucket_bytes)
         )
         done = 0
@@ -135,7 +137,7 @@ def run(
             report.rows += result.rows
             report.outcomes += result.outcomes
             done += len(task.bucket.sessions or ())
-            follow(done, plan.sessions)
+            follow(done, sessions)
         if not request.backfill:
             finish_run(lake.database, definition.version, pin.snap)
     merge_small(lake, definition.version)
@@ -159,9 +161,6 @@ def _with_repository(request: RunRequest) -> Definition:
     facts = [definition.version, "git", repository.branch, str(repository.first_parent)]
     version = sha256("\0".join(facts).encode()).hexdigest()[: len(definition.version)]
     return replace(definition, name=f"{definition.name}+git", version=version)
-
-
-# On a worker
 
 
 @dataclass(frozen=True)
@@ -240,9 +239,7 @@ def _score_tenant(
         of_edits = [each for each in parameters if isinstance(each, EditParameters)]
         horizons_s = sorted({horizon for each in of_edits for horizon in each.horizons_s})
         bucket = with_history(bucket, task.repository, horizons_s=horizons_s)
-    consents = {
-        known.session_id: known.consent for known in task.bucket.consents if known.tenant == tenant
-    }
+    consents = {id_: consent for (owner, id_), consent in task.bucket.consents if owner == tenant}
     places = {
         session.session_id: place
         for session, place in task.places.items()

@@ -34,7 +34,6 @@ class SourceFile:
     text: str
 
     def new_piece(self, dice: Dice) -> str:
-        """Some lines of code that fit into the file."""
         return self.language.grammar.expand("step", dice, self.names) + "\n"
 
 
@@ -51,7 +50,6 @@ def write_file(dice: Dice, language: Language, blocks: int) -> SourceFile:
 
 
 def _write_block(dice: Dice, grammar: Grammar, names: Names) -> str:
-    """A function, or a type."""
     pieces = dice.between(2, 6)
     if dice.chance(0.15):
         return grammar.expand("record", dice, names) + "\n"
@@ -144,8 +142,6 @@ class CodeLine:
 
 @dataclass(slots=True, eq=False)
 class WorkingFile:
-    """A file of a session, as it is now."""
-
     source: SourceFile
     lines: list[CodeLine]
 
@@ -251,7 +247,6 @@ class FileChange:
             lines[:] = rest[:at] + stretch + rest[at:]
 
     def _bring_back(self, taken: list[CodeLine]) -> None:
-        """Put lines that it took to their old place, where they are not there already."""
         lines, present, mine = self.file.lines, set(self.file.lines), set(self.wrote)
         places = [at for at, line in enumerate(lines) if line in mine]
         behind = [at + 1 for at, line in enumerate(lines) if line is self.anchor]

@@ -38,18 +38,12 @@ class Dice(random.Random):
         return self.random() < probability
 
     def between(self, low: int, high: int) -> int:
-        """An integer from low to high, both included, evenly."""
         return low + int(self.random() * (high - low + 1))
 
     def skewed(self, low: int, high: int) -> int:
         """As `between`, but mostly near low: durations and sizes have long tails."""
         draw = self.random()
         return low + int(draw * draw * draw * (high - low + 1))
-
-    def some(self, options: Sequence[T], count: int) -> list[T]:
-        """Count draws, each from all options: a value may come twice."""
-        draw, size = self.random, len(options)
-        return [options[int(draw() * size)] for _ in range(count)]
 
     def stride(self, options: tuple[T, ...], count: int) -> tuple[T, ...]:
         """Count different options at even distances: a cheap draw of many words at once."""

@@ -28,8 +28,6 @@ _KEY = re.compile(rf"bearer\s+pk_({'|'.join(ROLES)})_[\w-]{{32}}\s*", re.ASCII |
 
 @dataclass(frozen=True)
 class Grant:
-    """What a key allows."""
-
     tenant: str
     role: Role
     #: The id of the key.

@@ -7,7 +7,7 @@ from typing import get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.checkpoints import digests
+from penstock.checkpoints import digests, errors
 from penstock.checkpoints.checkpoint import (
     Checkpoint,
     Form,
@@ -19,13 +19,6 @@ from penstock.checkpoints.checkpoint import (
     check_text,
 )
 from penstock.checkpoints.digests import FilesCheck, ReadProgress
-from penstock.checkpoints.errors import (
-    CheckpointConflict,
-    CheckpointUnknown,
-    DigestMismatch,
-    LineageBroken,
-    StateRefused,
-)
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
@@ -71,19 +64,11 @@ def register(
     if form not in get_args(Form):
         raise InvalidInput(what=f"The form {form!r}", why="it is `whole` or `delta`")
     candidate = Checkpoint(
-        tenant=tenant,
-        name=name,
-        digest=digest,
-        uri=uri,
-        form="delta" if form == "delta" else "whole",
-        parent=parent,
-        state="registered",
-        checked="not_looked",
-        bytes=None,
-        note=check_text("The note", note),
-        registered_by=check_name("Who registers it", actor),
-        registered_at=0,
-    )
+        tenant=tenant, name=name, digest=digest, uri=uri,
+        form="delta" if form == "delta" else "whole", parent=parent, state="registered",
+        checked="not_looked", bytes=None, note=check_text("The note", note),
+        registered_by=check_name("Who registers it", actor), registered_at=0,
+    )  # fmt: skip
     if parent is not None and parent in (name, digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
     with database.read() as connection:
@@ -98,7 +83,7 @@ def register(
         files = digests.digest_files(uri, settings, progress)
     if files is not None:
         if files.digest not in (None, digest):
-            raise DigestMismatch(uri=uri, found=files.digest, digest=digest)
+            raise errors.DigestMismatch(uri=uri, found=files.digest, digest=digest)
         checked: FilesCheck = "verified" if files.digest else "unreachable"
         candidate = replace(candidate, checked=checked, bytes=files.bytes)
     return _insert(database, candidate)
@@ -151,17 +136,17 @@ def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | N
     differs, or has one of the two alone."""
     try:
         registered = find_in(connection, candidate.tenant, candidate.name)
-    except CheckpointUnknown:
+    except errors.CheckpointUnknown:
         try:
             registered = find_in(connection, candidate.tenant, candidate.digest)
-        except CheckpointUnknown:
+        except errors.CheckpointUnknown:
             return None
     for name in _IDENTITY:
         there, new = getattr(registered, name), getattr(candidate, name)
         if there != new:
             who = "its digest" if registered.name != candidate.name else "it"
             why = f"{who} is registered as {registered.name} with the {name} {there}, not {new}"
-            raise CheckpointConflict(name=candidate.name, why=why)
+            raise errors.CheckpointConflict(name=candidate.name, why=why)
     return registered
 
 
@@ -172,10 +157,9 @@ def find(database: Database, tenant: str, text: str) -> Checkpoint:
 
 
 def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = False) -> Checkpoint:
-    """The same within a transaction; with `lock` nobody else changes it until that ends. Raises
-    CheckpointUnknown."""
+    """The same within a transaction; `lock` keeps others out. Raises CheckpointUnknown."""
     if not text.isprintable():  # no checkpoint's name, and some databases do not even take it
-        raise CheckpointUnknown(name=text)
+        raise errors.CheckpointUnknown(name=text)
     digest = text.lower() if text.lower().startswith("sha256:") else text
     query = sa.select(*_COLUMNS).where(
         checkpoint.c.tenant == tenant,
@@ -183,7 +167,7 @@ def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = Fals
     )
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise CheckpointUnknown(name=text)
+        raise errors.CheckpointUnknown(name=text)
     return _with_shards(connection, tenant, [row], row.name)[0]
 
 
@@ -235,7 +219,9 @@ def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: 
         )
         if child is not None:
             why = f"{child} is a delta on it; withdraw that first"
-            raise StateRefused(name=known.name, state=known.state, wanted="withdrawn", why=why)
+            raise errors.StateRefused(
+                name=known.name, state=known.state, wanted="withdrawn", why=why
+            )
         move_state(connection, known, "withdrawn", actor=actor, reason=reason)
         return find_in(connection, tenant, known.name)
 
@@ -260,7 +246,6 @@ def _record_move(
     actor: str,
     reason: str,
 ) -> None:
-    """Evidence that a checkpoint moved, or that it was registered."""
     connection.execute(
         sa.insert(checkpoint_move).values(
             tenant=known.tenant, checkpoint=known.name, from_state=states[0], to_state=states[1],
@@ -270,31 +255,31 @@ def _record_move(
 
 
 def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
-    """Its parent, the parent of that, and so on. Raises LineageBroken where one is missing, or
-    where they form a circle, which nobody can register."""
+    """From its parent on. Raises LineageBroken where one is missing, or in a circle."""
     chain: list[Checkpoint] = []
     names, child = {known.name}, known
     while child.parent is not None:
         if child.parent in names:
-            raise LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
+            raise errors.LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
         try:
             child = find_in(connection, known.tenant, child.parent)
-        except CheckpointUnknown as error:
+        except errors.CheckpointUnknown as error:
             why = f"its ancestor {child.parent} is not there"
-            raise LineageBroken(name=known.name, why=why) from error
+            raise errors.LineageBroken(name=known.name, why=why) from error
         names.add(child.name)
         chain.append(child)
     return chain
 
 
 def check_chain(connection: Connection, known: Checkpoint) -> None:
-    """A delta needs each parent down to a whole one, none of them withdrawn. Raises
-    LineageBroken."""
+    """A delta needs each parent down to a whole one, none withdrawn. Raises LineageBroken."""
     if known.form == "whole":
         return
     for parent in ancestors(connection, known):
         if parent.state == "withdrawn":
-            raise LineageBroken(name=known.name, why=f"its ancestor {parent.name} is withdrawn")
+            raise errors.LineageBroken(
+                name=known.name, why=f"its ancestor {parent.name} is withdrawn"
+            )
         if parent.form == "whole":
             return
-    raise LineageBroken(name=known.name, why="none of its ancestors is whole")
+    raise errors.LineageBroken(name=known.name, why="none of its ancestors is whole")

@@ -1,22 +1,15 @@
 """The tables of checkpoints: model versions, their states, suites, and what they scored."""
 
-from typing import Any
-
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, Text
 
-from penstock.database.tables import Number, metadata
-
-
-def _names(*names: str, **options: Any) -> list[Column[str]]:
-    return [Column(name, String(128), **options) for name in names]
-
+from penstock.database.tables import Number, metadata, name_columns
 
 #: A model version. One digest has one name.
 checkpoint = Table(
     "checkpoint",
     metadata,
-    *_names("tenant", "name", primary_key=True),
+    *name_columns("tenant", "name", primary_key=True),
     Column("digest", String(80), nullable=False),
     Column("uri", Text, nullable=False),
     #: `whole`, or `delta` on the parent.
@@ -36,7 +29,7 @@ checkpoint = Table(
 checkpoint_shard = Table(
     "checkpoint_shard",
     metadata,
-    *_names("tenant", "checkpoint", primary_key=True),
+    *name_columns("tenant", "checkpoint", primary_key=True),
     Column("shard", String(80), primary_key=True),
     Index("ix_checkpoint_shard_shard", "tenant", "shard"),
 )
@@ -46,7 +39,7 @@ checkpoint_move = Table(
     "checkpoint_move",
     metadata,
     Column("id", Number, primary_key=True),
-    *_names("tenant", "checkpoint", nullable=False),
+    *name_columns("tenant", "checkpoint", nullable=False),
     Column("from_state", String(16)),
     Column("to_state", String(16), nullable=False),
     Column("actor", String(128), nullable=False),
@@ -59,7 +52,7 @@ checkpoint_move = Table(
 suite_version = Table(
     "suite_version",
     metadata,
-    *_names("tenant", "suite", primary_key=True),
+    *name_columns("tenant", "suite", primary_key=True),
     Column("version", String(80), primary_key=True),
     #: Its tasks with their tags, as JSON.
     Column("tasks", Text, nullable=False),
@@ -73,7 +66,7 @@ benchmark_run = Table(
     "benchmark_run",
     metadata,
     Column("id", String(64), primary_key=True),
-    *_names("tenant", "suite", nullable=False),
+    *name_columns("tenant", "suite", nullable=False),
     Column("suite_version", String(80), nullable=False),
     Column("checkpoint", String(128), nullable=False),
     #: `run`, or the format of an import.
@@ -93,7 +86,7 @@ benchmark_run = Table(
 benchmark_attempt = Table(
     "benchmark_attempt",
     metadata,
-    *_names("tenant", "suite", primary_key=True),
+    *name_columns("tenant", "suite", primary_key=True),
     Column("suite_version", String(80), primary_key=True),
     Column("checkpoint", String(128), primary_key=True),
     Column("task", String(255), primary_key=True),

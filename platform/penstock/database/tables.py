@@ -1,6 +1,7 @@
 """What the tables of all rooms share, and the database's own: revisions and leases."""
 
 from importlib.metadata import entry_points
+from typing import Any
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table
 
@@ -19,6 +20,11 @@ Number = BigInteger().with_variant(Integer, "sqlite")
 
 #: Tables whose rows are never changed or deleted: the database itself refuses it.
 EVIDENCE = frozenset({"benchmark_design", "channel_change", "checkpoint_move", "verdict"})
+
+
+def name_columns(*names: str, **options: Any) -> list[Column[str]]:
+    """Columns of tenants, channels, checkpoints and the like, next to each other."""
+    return [Column(name, String(128), **options) for name in names]
 
 
 def all_tables() -> MetaData:

@@ -201,7 +201,6 @@ class LocalEventLog:
 
 
 def _identify(path: Path, partitions: int) -> tuple[str, int]:
-    """The log's id and number of partitions, from its description or a new one."""
     name = path / "log.json"
     if not name.exists():
         description = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}

@@ -237,7 +237,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(ts: datetime | int) -> int:
-    """Microseconds since 1970, exactly."""
     if isinstance(ts, int):
         return ts
     since = ts - _EPOCH
@@ -278,7 +277,6 @@ def session_hash(session: str) -> int:
 
 
 def event_key(session: str, event: Envelope) -> bytes:
-    """The identity of an event of the session that `session_key` names."""
     if event.event_id is not None:
         return xxh3_128_digest(f"{session}\0e\0{event.event_id}".encode())
     if event.source_key is not None:

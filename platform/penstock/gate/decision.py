@@ -12,13 +12,11 @@ paired.
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
-from penstock.gate.policy import SHARES, TASKS_LEAST, Guard, Policy, Requirement
+from penstock.gate.policy import SHARES, Guard, Policy, Requirement
 from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
 from penstock.gate.results import (
     Amounts,
-    MetricValues,
     SuiteResults,
     is_from_the_future,
     metric_values,
@@ -37,31 +35,66 @@ from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
 
 
 def decide(evidence: Evidence) -> Verdict:
-    """The verdict with its document."""
-    document, policy = _document(evidence), evidence.policy
-    if problem := _problem(evidence):
-        return _verdict(evidence, "ERROR", [problem], document)
-    assert policy is not None
-    suites = sorted(evidence.suites.items())
-    results = {name: suite_results(evidence, suite, policy.evidence) for name, suite in suites}
-    document["suites"] = {name: _suite_facts(result) for name, result in results.items()}
-    document["makers"] = {
-        name: {
-            role: [asdict(maker) for maker in side.makers]
-            for role, (_, side) in _sides(evidence, suite).items()
-        }
-        for name, suite in suites
+    policy, candidate, incumbent = evidence.policy, evidence.candidate, evidence.incumbent
+    notes = []
+    if incumbent is None:
+        notes.append("The channel has no checkpoint yet: minimums alone decide.")
+    if policy is not None and policy.live and not evidence.full:
+        notes.append("For a canary, live metrics are not needed.")
+    document: dict[str, Any] = {
+        "channel": evidence.channel,
+        "channel_version": evidence.channel_version,
+        "policy": evidence.policy_digest,
+        "policy_text": policy.text if policy else None,
+        "candidate": {"name": candidate.name, "digest": candidate.digest},
+        "incumbent": {"name": incumbent.name, "digest": incumbent.digest} if incumbent else None,
+        "full": evidence.full,
+        "at": evidence.at,
+        "code": evidence.code,
+        "notes": notes,
+        "suites": {},
+        "makers": {},
+        "requirements": [],
+        "guards": [],
+        "live": None,
     }
-    document["notes"] += [note for name, suite in suites for note in _notes(evidence, name, suite)]
+    outcome, why = _judged(evidence, document)
+    document |= {"outcome": outcome, "why": why}
+    return Verdict(outcome, evidence.channel, candidate.name, document)
+
+
+def _judged(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[str]]:
+    if problem := _problem(evidence):
+        return "ERROR", [problem]
+    policy = evidence.policy
+    assert policy is not None
+    results = {
+        name: suite_results(evidence, suite, policy.evidence)
+        for name, suite in sorted(evidence.suites.items())
+    }
+    notes = []
     for name, result in results.items():
+        sides = _sides(evidence, evidence.suites[name])
+        document["suites"][name] = _suite_facts(result)
+        document["makers"][name] = {
+            role: [asdict(maker) for maker in side.makers] for role, (_, side) in sides.items()
+        }
+        # What a reader should know of how attempts were made; it decides nothing.
+        for who, side in sides.values():
+            if not all(maker.isolated for maker in side.makers):
+                document["notes"].append(f"{name}: attempts of {who} were made without isolation.")
+            if len(side.makers) > 1:
+                makers = f"{len(side.makers)} agents or imports"
+                document["notes"].append(f"{name}: {makers} made the attempts of {who}.")
         if result.counted is not None:
             look, looks = result.counted.look, len(result.counted.design.looks)
-            document["notes"].append(
+            notes.append(
                 f"On {name} attempts are added until it is decided: this is look {look} of {looks},"
                 " and tests are as strict as that asks."
             )
+    document["notes"] += notes
     if problems := [problem for result in results.values() for problem in result.problems]:
-        return _verdict(evidence, "ERROR", problems, document)
+        return "ERROR", problems
     required = []
     for each in policy.require:
         alpha = results[each.suite].level(each.alpha / policy.chances)
@@ -73,39 +106,7 @@ def decide(evidence: Evidence) -> Verdict:
         "guards": [part.document for part in guarded],
         "live": live.document if live else None,
     }
-    outcome, why = _combined(policy, required, guarded, live)
-    return _verdict(evidence, outcome, why, document)
-
-
-def _document(evidence: Evidence) -> dict[str, Any]:
-    """What is known before anything is judged."""
-    incumbent = evidence.incumbent
-    notes = []
-    if incumbent is None:
-        notes.append("The channel has no checkpoint yet: minimums alone decide.")
-    if evidence.policy is not None and evidence.policy.live and not evidence.full:
-        notes.append("For a canary, live metrics are not needed.")
-    return {
-        "channel": evidence.channel,
-        "channel_version": evidence.channel_version,
-        "policy": evidence.policy_digest,
-        "policy_text": evidence.policy.text if evidence.policy else None,
-        "candidate": _named(evidence.candidate),
-        "incumbent": _named(incumbent) if incumbent else None,
-        "full": evidence.full,
-        "at": evidence.at,
-        "code": evidence.code,
-        "notes": notes,
-        "suites": {},
-        "makers": {},
-        "requirements": [],
-        "guards": [],
-        "live": None,
-    }
-
-
-def _named(checkpoint: Checkpoint) -> dict[str, str]:
-    return {"name": checkpoint.name, "digest": checkpoint.digest}
+    return _combined(policy, required, guarded, live)
 
 
 def _problem(evidence: Evidence) -> str | None:
@@ -132,18 +133,6 @@ def _sides(evidence: Evidence, suite: SuiteEvidence) -> dict[str, tuple[str, Sid
     return sides
 
 
-def _notes(evidence: Evidence, suite_name: str, suite: SuiteEvidence) -> list[str]:
-    """What a reader should know of how attempts were made; it decides nothing."""
-    notes = []
-    for name, side in _sides(evidence, suite).values():
-        if not all(maker.isolated for maker in side.makers):
-            notes.append(f"{suite_name}: attempts of {name} were made without isolation.")
-        if len(side.makers) > 1:
-            makers = f"{len(side.makers)} agents or imports"
-            notes.append(f"{suite_name}: {makers} made the attempts of {name}.")
-    return notes
-
-
 def _suite_facts(results: SuiteResults) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "version": results.version,
@@ -151,16 +140,15 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
         "tasks_listed": results.listed,
         "design": results.counted.document if results.counted is not None else None,
     }
-    for role, side in (("candidate", results.candidate), ("incumbent", results.incumbent)):
-        if side is not None:
-            facts[role] = {
-                "checkpoint": side.name,
-                "scored": len(side.scored),
-                "errors": side.errors,
-                "stale": side.stale,
-                "evidence": side.digest,
-                "oldest": min((attempt.scored_at for attempt in side.scored), default=None),
-            }
+    for role, side in zip(("candidate", "incumbent"), results.sides, strict=False):
+        facts[role] = {
+            "checkpoint": side.name,
+            "scored": len(side.scored),
+            "errors": side.errors,
+            "stale": side.stale,
+            "evidence": side.digest,
+            "oldest": min((attempt.scored_at for attempt in side.scored), default=None),
+        }
     return facts
 
 
@@ -173,12 +161,10 @@ def _live(evidence: Evidence, policy: Policy) -> PartVerdict | None:
         why = f"{name} has not been a canary: `penstock promote {name} --share 0.05` makes it one"
         return PartVerdict("INCONCLUSIVE", why)
     if look.document is None or look.at is None:
-        facts = {} if look.document is None else {"at": look.at, "look": look.document}
-        return PartVerdict("INCONCLUSIVE", "nobody has looked at the canary yet", facts)
+        return PartVerdict("INCONCLUSIVE", "nobody has looked at the canary yet")
     age = policy.evidence.max_age_s
     shown = look.document.get("why", "")
     outcome: Outcome = "INCONCLUSIVE"
-    why = f"the canary has not shown enough yet: {shown}"
     if is_from_the_future(look.at, evidence.at):
         outcome, why = "ERROR", "the newest look at the canary is from the future"
     elif look.document.get("policy", policy.digest) != policy.digest:
@@ -191,6 +177,8 @@ def _live(evidence: Evidence, policy: Policy) -> PartVerdict | None:
         outcome, why = "FAIL", f"the canary is shown to be worse than allowed: {shown}"
     elif look.document.get("outcome") == "error":
         outcome, why = "ERROR", f"the newest look at the canary failed: {shown}"
+    else:
+        why = f"the canary has not shown enough yet: {shown}"
     return PartVerdict(outcome, why, {"at": look.at, "look": look.document})
 
 
@@ -224,32 +212,26 @@ def _combined(
     return outcome, reasons or ["all that the policy demands is shown"]
 
 
-def _verdict(
-    evidence: Evidence, outcome: Outcome, why: list[str], document: dict[str, Any]
-) -> Verdict:
-    document |= {"outcome": outcome, "why": why}
-    return Verdict(outcome, evidence.channel, evidence.candidate.name, document)
-
-
 # Requirements and guards
 
 
 def judge_requirement(required: Requirement, results: SuiteResults, alpha: float) -> PartVerdict:
     """`alpha` is the requirement's own, or what a correction leaves of it."""
     facts = asdict(required) | {"alpha": alpha, "alpha_asked": required.alpha}
-    values = metric_values(results, required.metric, required.attempts)
-    if not values.gaps:
-        sides = {"candidate": values.candidate, "incumbent": values.incumbent}
-        counts = {name: [*map(len, side.values())] for name, side in sides.items() if side}
-        facts["tasks"] = len(values.candidate)
-        facts["attempts_found"] = {name: [min(each), max(each)] for name, each in counts.items()}
-    if unusable := _unusable(values):
-        return PartVerdict(*unusable, facts)
-    findings = [*_against_limit(required, values.candidate, alpha, facts)]
-    if values.incumbent is not None and required.margin is not None:
-        findings.append(
-            _against_incumbent(required, values.candidate, values.incumbent, alpha, facts)
-        )
+    amounts, gap = metric_values(results, required.metric, required.attempts)
+    if amounts:
+        counts = [[*map(len, side.values())] for side in amounts]
+        ranges = ([min(each), max(each)] for each in counts)
+        facts["tasks"] = len(amounts[0])
+        facts["attempts_found"] = dict(zip(("candidate", "incumbent"), ranges, strict=False))
+    if gap:
+        return PartVerdict(*gap, facts)
+    candidate, *incumbent = amounts
+    findings = []
+    if (limited := _against_limit(required, candidate, alpha, facts)) is not None:
+        findings.append(limited)
+    if incumbent and required.margin is not None:
+        findings.append(_against_incumbent(required, candidate, incumbent[0], alpha, facts))
     if not findings:
         return PartVerdict("PASS", "there is no incumbent to compare with", facts, idle=True)
     outcome = worst_of([each for each, _ in findings])
@@ -260,23 +242,13 @@ def judge_requirement(required: Requirement, results: SuiteResults, alpha: float
 
 
 def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
-    values = metric_values(results, guard.metric, 1)
+    amounts, gap = metric_values(results, guard.metric, 1)
     strict = replace(guard, alpha=results.level(guard.alpha))
     facts = asdict(strict) | {"alpha_asked": guard.alpha}
-    if unusable := _unusable(values):
-        return PartVerdict(*unusable, facts)
-    measured = measure_guard(strict, values.candidate, values.incumbent)
+    if gap:
+        return PartVerdict(*gap, facts)
+    measured = measure_guard(strict, amounts[0], amounts[1] if len(amounts) > 1 else None)
     return replace(measured, facts=facts | measured.facts)
-
-
-def _unusable(values: MetricValues) -> tuple[Outcome, str] | None:
-    if values.gaps:
-        outcomes, reasons = zip(*values.gaps, strict=True)
-        return worst_of(outcomes), "; ".join(reasons)
-    if len(values.candidate) < TASKS_LEAST:
-        why = f"{len(values.candidate)} tasks are too few: at least {TASKS_LEAST} are needed"
-        return "INCONCLUSIVE", why
-    return None
 
 
 def _against_incumbent(
@@ -318,12 +290,12 @@ def _against_incumbent(
 
 def _against_limit(
     required: Requirement, candidate: Amounts, alpha: float, facts: dict[str, Any]
-) -> list[tuple[Outcome, str]]:
+) -> tuple[Outcome, str] | None:
     """Its own mean, beside a limit."""
     lower_is_better = required.direction == "min"
     limit = required.maximum if lower_is_better else required.minimum
     if limit is None:
-        return []
+        return None
     mean, ours = task_values(candidate, sorted(candidate))
     sign = -1.0 if lower_is_better else 1.0
     values = sign * ours
@@ -341,14 +313,13 @@ def _against_limit(
     word, name = ("at most", "maximum") if lower_is_better else ("at least", "minimum")
     if estimated.upper < sign * limit:
         why = f"its {required.metric} of {mean:.4g} is shown to miss the {name} {limit:g}"
-        return [("FAIL", why)]
+        return "FAIL", why
     outcome: Outcome = "PASS" if estimated.lower >= sign * limit else "INCONCLUSIVE"
-    return [(outcome, f"it is shown to be {word} {sure:.4g}, and the {name} is {limit:g}")]
+    return outcome, f"it is shown to be {word} {sure:.4g}, and the {name} is {limit:g}"
 
 
 def _metric_scale(required: Requirement, mean: float) -> float | None:
-    """None between 0 and 1. A ratio of sums is linear in tasks only around itself, and may leave
-    that span."""
+    """None between 0 and 1. A ratio of sums may leave that span."""
     if required.metric == "invalid_tool_calls":
         return 1.0
     return None if required.metric in SHARES else abs(mean)
@@ -412,7 +383,6 @@ def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -
 
 
 def _excess(guard: Guard, over: Values, *, scale: float) -> Estimate:
-    """By how much the limit is exceeded."""
     reach = reach_of(over, 1.0 if guard.metric in SHARES else abs(scale))
     mean = float(over.mean())
     return estimate(over, worst=mean - reach, best=mean + reach, limit=0.0, alpha=guard.alpha)

@@ -4,22 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
+from penstock import toml_document as toml
 from penstock.checkpoints.digests import text_digest
 from penstock.errors import InvalidInput
-from penstock.toml_document import (
-    NotNegative,
-    Number,
-    Positive,
-    Seconds,
-    choice,
-    number,
-    parse_toml,
-    read_section,
-    refuse_unknown,
-    table,
-    text,
-    unknown,
-)
 
 #: What a suite's attempts are compared by; `invalid_tool_calls` is their share of all tool calls.
 Metric = Literal[
@@ -57,13 +44,13 @@ class Requirement:
     suite: str
     metric: Metric = "score"
     direction: Direction = "max"
-    minimum: Number | None = None
-    maximum: Number | None = None
-    margin: Number | None = None
-    alpha: Number = 0.05
+    minimum: toml.Number | None = None
+    maximum: toml.Number | None = None
+    margin: toml.Number | None = None
+    alpha: toml.Number = 0.05
     min_tasks: Annotated[int, TASKS_LEAST] = 30
     #: How many attempts each task needs on both sides.
-    attempts: Positive = 1
+    attempts: toml.Positive = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +61,9 @@ class Guard:
     suite: str
     metric: Metric
     kind: LimitKind
-    limit: Number
-    slack: Number = 0.0
-    alpha: Number = 0.05
+    limit: toml.Number
+    slack: toml.Number = 0.0
+    alpha: toml.Number = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,32 +72,32 @@ class LiveRequirement:
 
     metric: str
     direction: Direction = "max"
-    margin: Number
-    alpha: Number = 0.05
+    margin: toml.Number
+    alpha: toml.Number = 0.05
     #: How many sessions with a value each checkpoint needs; with fewer nothing passes.
-    min_sessions: Positive = 100
+    min_sessions: toml.Positive = 100
     #: Of a reward: its definition and its horizon; None means those of the definition itself.
     definition: str | None = None
-    horizon_s: NotNegative | None = None
+    horizon_s: toml.NotNegative | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySteps:
     """The shares of traffic that a canary gets, and how long it keeps each at least."""
 
-    steps: tuple[Number, ...] = (0.05, 0.25, 0.5)
-    min_age_s: Seconds = 1_800
+    steps: tuple[toml.Number, ...] = (0.05, 0.25, 0.5)
+    min_age_s: toml.Seconds = 1_800
     #: Whether the watcher raises the share by itself.
     auto_step: bool = False
     #: How long a new current checkpoint is watched, beside the one before.
-    watch_s: Seconds = 86_400
+    watch_s: toml.Seconds = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceRules:
     """How old an attempt may be, and which share of the attempts may be errors."""
 
-    max_age_s: Seconds | None = None
+    max_age_s: toml.Seconds | None = None
     max_error_share: float = 0.05
 
 
@@ -144,28 +131,28 @@ class Policy:
 
 def parse(content: str, where: str) -> Policy:
     """`where` says in messages whose policy it is. Raises InvalidInput."""
-    document = parse_toml(content, where)
+    document = toml.parse_toml(content, where)
     tables = ("require", "guard", "live", "canary", "evidence", "gate", "suites")
-    refuse_unknown(document, tables, where)
+    toml.refuse_unknown(document, tables, where)
     require = _entries(document, "require", where, _requirement)
     if not require:
         raise InvalidInput(what=where, why="it has no [[require]]: it would let anything pass")
-    gate = table(document, "gate", where)
-    refuse_unknown(gate, ("combine",), f"[gate] of {where}")
-    suites = table(document, "suites", where)
+    gate = toml.table(document, "gate", where)
+    toml.refuse_unknown(gate, ("combine",), f"[gate] of {where}")
+    suites = toml.table(document, "suites", where)
     policy = Policy(
         text=content,
         require=require,
         guards=_entries(document, "guard", where, _guard),
         live=_entries(document, "live", where, _live_requirement),
         canary=_canary_steps(document, where) if "canary" in document else None,
-        evidence=read_section(
-            EvidenceRules, table(document, "evidence", where), f"[evidence] of {where}"
+        evidence=toml.read_section(
+            EvidenceRules, toml.table(document, "evidence", where), f"[evidence] of {where}"
         ),
-        combine=choice(gate, "combine", get_args(Combine), "all", f"[gate] of {where}"),
-        versions={name: text(suites, name, f"[suites] of {where}") for name in suites},
+        combine=toml.choice(gate, "combine", get_args(Combine), "all", f"[gate] of {where}"),
+        versions={name: toml.text(suites, name, f"[suites] of {where}") for name in suites},
     )
-    refuse_unknown(policy.versions, policy.suites, f"[suites] of {where}")
+    toml.refuse_unknown(policy.versions, policy.suites, f"[suites] of {where}")
     return policy
 
 
@@ -185,7 +172,7 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
     metric = _metric(entry, where, "score")
     # Nobody wants more costs; where it is a matter of taste the policy says so.
     better = "max" if metric in {"score", "edited", "asked"} else "min"
-    required = read_section(Requirement, {"direction": better, **entry}, where)
+    required = toml.read_section(Requirement, {"direction": better, **entry}, where)
     most = 1 if metric in SHARES else None
     for key in ("minimum", "maximum", "margin"):
         _limit(entry, key, where, most=most)
@@ -208,7 +195,7 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
 
 
 def _guard(entry: Mapping[str, Any], where: str) -> Guard:
-    refuse_unknown(entry, ("suite", "metric", "alpha", "slack", *_LIMITS), where)
+    toml.refuse_unknown(entry, ("suite", "metric", "alpha", "slack", *_LIMITS), where)
     kinds = [kind for kind in _LIMITS if kind in entry]
     if len(kinds) != 1:
         raise InvalidInput(what=where, why=f"it needs exactly one of {', '.join(_LIMITS)}")
@@ -221,23 +208,25 @@ def _guard(entry: Mapping[str, Any], where: str) -> Guard:
     _limit(entry, "slack", where)
     _metric(entry, where, None)
     section = {key: value for key, value in entry.items() if key != kind}
-    guard = read_section(Guard, section | {"kind": kind, "limit": limit}, where)
+    guard = toml.read_section(Guard, section | {"kind": kind, "limit": limit}, where)
     _check_alpha(guard.alpha, where)
     return guard
 
 
 def _live_requirement(entry: Mapping[str, Any], where: str) -> LiveRequirement:
-    refuse_unknown(entry, (field.name for field in fields(LiveRequirement)), where)
+    toml.refuse_unknown(entry, (field.name for field in fields(LiveRequirement)), where)
     if not _limit(entry, "margin", where):
         raise InvalidInput(what=where, why="it needs a margin over 0")
-    better = "min" if text(entry, "metric", where) in LESS_IS_BETTER else "max"
-    required = read_section(LiveRequirement, {"direction": better, **entry}, where)
+    better = "min" if toml.text(entry, "metric", where) in LESS_IS_BETTER else "max"
+    required = toml.read_section(LiveRequirement, {"direction": better, **entry}, where)
     _check_alpha(required.alpha, where)
     return required
 
 
 def _canary_steps(document: Mapping[str, Any], where: str) -> CanarySteps:
-    canary = read_section(CanarySteps, table(document, "canary", where), f"[canary] of {where}")
+    canary = toml.read_section(
+        CanarySteps, toml.table(document, "canary", where), f"[canary] of {where}"
+    )
     steps = canary.steps
     if not steps or sorted(set(steps)) != list(steps) or not 0 < steps[0] <= steps[-1] < 1:
         why = f"steps have to grow, between 0 and 1, and are {list(steps)!r}"
@@ -252,7 +241,7 @@ def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Met
     for metric in METRICS:
         if name == metric:
             return metric
-    raise InvalidInput(what=f"{name!r} in {where}", why=unknown(str(name), METRICS))
+    raise InvalidInput(what=f"{name!r} in {where}", why=toml.unknown(str(name), METRICS))
 
 
 def _check_alpha(alpha: float, where: str) -> None:
@@ -265,7 +254,7 @@ def _limit(
 ) -> float | None:
     if key not in entry:
         return None
-    value = number(entry[key], key, where)
+    value = toml.number(entry[key], key, where)
     if value < 0 or (most is not None and value > most):
         span = "not be negative" if most is None else f"lie between 0 and {most:g}"
         raise InvalidInput(what=where, why=f"{key} has to {span}, and is {value!r}")

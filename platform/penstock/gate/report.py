@@ -46,10 +46,7 @@ def _requirement_row(part: Mapping[str, Any]) -> list[str]:
     own = part.get("own") or {}
     p, tasks = part.get("p", own.get("p")), part.get("tasks")
     return [
-        f"{part['suite']} {part['metric']}",
-        part["outcome"],
-        _number(part.get("candidate_mean")),
-        _number(part.get("incumbent_mean")),
+        *_means(part),
         _signed(part.get("difference")),
         _interval(part, _signed),
         _demand(part, own),
@@ -81,15 +78,13 @@ def _guard_row(part: Mapping[str, Any]) -> list[str]:
     shown = _share if relative else _number
     slack = f" + {part['slack']:g}" if part.get("slack") else ""
     limit = f"{part['limit']:.0%}" if relative else f"{part['limit']:g}"
-    return [
-        f"{part['suite']} {part['metric']}",
-        part["outcome"],
-        _number(part.get("candidate_mean")),
-        _number(part.get("incumbent_mean")),
-        shown(part.get("value")),
-        _interval(part, shown),
-        f"{part['kind']} {limit}{slack}",
-    ]
+    change = [shown(part.get("value")), _interval(part, shown)]
+    return [*_means(part), *change, f"{part['kind']} {limit}{slack}"]
+
+
+def _means(part: Mapping[str, Any]) -> list[str]:
+    means = [_number(part.get(f"{role}_mean")) for role in ("candidate", "incumbent")]
+    return [f"{part['suite']} {part['metric']}", part["outcome"], *means]
 
 
 def _basis(verdict: Verdict) -> list[str]:
@@ -108,7 +103,6 @@ def _basis(verdict: Verdict) -> list[str]:
 
 
 def _attempts(ranges: Mapping[str, list[int]]) -> str:
-    """The fewest and the most at a task, of both sides."""
     counts = [f"{least}" if least == most else f"{least}–{most}" for least, most in ranges.values()]
     return " / ".join(counts[:1] if len(set(counts)) == 1 else counts)
 

@@ -5,7 +5,7 @@ Pure, and without statistics: what cannot be compared is reported before anythin
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import fsum, isfinite
 
 import numpy as np
@@ -13,9 +13,9 @@ import numpy as np
 from penstock.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock.gate.designs import CountedAttempts, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
-from penstock.gate.policy import EvidenceRules, Metric
+from penstock.gate.policy import TASKS_LEAST, EvidenceRules, Metric
 from penstock.gate.statistics import Values
-from penstock.gate.verdict import Outcome
+from penstock.gate.verdict import Outcome, worst_of
 
 #: A clock that is put right goes back by less; what was written just before then seems later.
 _CLOCK_BACK_SECONDS_MAX = 60
@@ -30,8 +30,6 @@ def is_from_the_future(moment: int, now: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SideResults:
-    """What the candidate or the incumbent has shown on a suite."""
-
     name: str
     #: The digest of all its attempts.
     digest: str
@@ -45,8 +43,7 @@ class SideResults:
 
     @property
     def error_share(self) -> float:
-        """Of all attempts, or of a task on average where that is more: many attempts at one task
-        hide no errors at the others."""
+        """Of all attempts, or of a task on average where that is more."""
         attempts = len(self.scored) + self.errors
         return max(self.errors / attempts, self.errors_by_task) if attempts else 0.0
 
@@ -61,8 +58,8 @@ class SuiteResults:
     tasks: Sequence[str]
     #: Whether the suite itself lists them; else these are the tasks that anybody tried.
     listed: bool
-    candidate: SideResults | None
-    incumbent: SideResults | None
+    #: Of the candidate, and of the incumbent if there is one.
+    sides: Sequence[SideResults]
     problems: Sequence[str]
     #: Which of the candidate's attempts count, where a design decides it.
     counted: CountedAttempts | None = None
@@ -71,28 +68,14 @@ class SuiteResults:
         """The level at which a test errs in at most alpha of all cases, over all looks."""
         return alpha if self.counted is None else self.counted.level(alpha)
 
-    @property
-    def sides(self) -> list[SideResults]:
-        return [side for side in (self.candidate, self.incumbent) if side is not None]
-
-
-@dataclass(frozen=True)
-class MetricValues:
-    """A metric of both sides. `gaps` say what is missing: outcomes with their reasons."""
-
-    candidate: Amounts = field(default_factory=dict)
-    incumbent: Amounts | None = None
-    gaps: Sequence[tuple[Outcome, str]] = ()
-
 
 def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules) -> SuiteResults:
-    """Raises nothing: what is wrong stands in `problems`."""
     if suite.version is None:
         problem = suite.unlisted or f"there is no suite {suite.suite}"
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
-        return SuiteResults(suite.suite, None, (), False, None, None, [problem])
+        return SuiteResults(suite.suite, None, (), False, (), [problem])
     candidate, counted = suite.candidate, None
     if candidate.design is not None:
         counted = count_attempts(candidate.design, candidate.attempts)
@@ -111,8 +94,7 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         version=suite.version,
         tasks=tuple(suite.tasks) or tuple(tried),
         listed=bool(suite.tasks),
-        candidate=results[0],
-        incumbent=results[1] if len(results) > 1 else None,
+        sides=results,
         problems=problems,
         counted=counted,
     )
@@ -165,18 +147,25 @@ def _problems(
     return []
 
 
-def metric_values(results: SuiteResults, metric: Metric, attempts: int) -> MetricValues:
-    """A metric for each task of both sides."""
+def metric_values(
+    results: SuiteResults, metric: Metric, attempts: int
+) -> tuple[list[Amounts], tuple[Outcome, str] | None]:
+    """A metric for each task of both sides, or why it cannot be judged."""
     amounts: list[Amounts] = []
-    gaps: list[tuple[Outcome, str]] = []
+    gaps: dict[str, Outcome] = {}
     if results.counted is not None and results.counted.look == 0:
         plan = f"the plan of {results.sides[0].name} on {results.suite}"
-        gaps.append(("INCONCLUSIVE", f"{plan} has not come to its first look"))
+        gaps[f"{plan} has not come to its first look"] = "INCONCLUSIVE"
     for side in results.sides:
         amounts.append(amounts_by_task(side.scored, metric))
         if gap := _gap(results, side, amounts[-1], metric, attempts):
-            gaps.append(gap)
-    return MetricValues(amounts[0], amounts[1] if len(amounts) > 1 else None, gaps)
+            gaps[gap[1]] = gap[0]
+    if gaps:
+        return [], (worst_of(gaps.values()), "; ".join(gaps))
+    if len(amounts[0]) < TASKS_LEAST:
+        why = f"{len(amounts[0])} tasks are too few: at least {TASKS_LEAST} are needed"
+        return amounts, ("INCONCLUSIVE", why)
+    return amounts, None
 
 
 def amounts_by_task(scored: Sequence[RecordedAttempt], metric: Metric) -> Amounts:

@@ -2,15 +2,14 @@
 
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
-from penstock.database.tables import Number, metadata
+from penstock.database.tables import Number, metadata, name_columns
 
 #: How a checkpoint's attempts at a suite were planned before the first one: where somebody looks,
 #: and how strictly.
 benchmark_design = Table(
     "benchmark_design",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("suite", String(128), primary_key=True),
+    *name_columns("tenant", "suite", primary_key=True),
     Column("suite_version", String(80), primary_key=True),
     Column("checkpoint", String(128), primary_key=True),
     Column("document", Text, nullable=False),
@@ -22,12 +21,10 @@ live_look = Table(
     "live_look",
     metadata,
     Column("id", Number, primary_key=True),
-    Column("tenant", String(128), nullable=False),
-    Column("channel", String(128), nullable=False),
+    *name_columns("tenant", "channel", nullable=False),
     #: The change with which the comparison began.
     Column("since_version", BigInteger, nullable=False),
-    Column("candidate", String(128), nullable=False),
-    Column("incumbent", String(128), nullable=False),
+    *name_columns("candidate", "incumbent", nullable=False),
     Column("document", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
     Index("ix_live_look_channel", "tenant", "channel", "since_version"),
@@ -39,8 +36,7 @@ verdict = Table(
     metadata,
     Column("tenant", String(128), primary_key=True),
     Column("id", String(80), primary_key=True),
-    Column("channel", String(128), nullable=False),
-    Column("checkpoint", String(128), nullable=False),
+    *name_columns("channel", "checkpoint", nullable=False),
     Column("outcome", String(16), nullable=False),
     Column("document", Text, nullable=False),
     Column("made_at", BigInteger, nullable=False),

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -18,8 +18,8 @@ from penstock.events.bodies import split_body
 from penstock.events.frames import (
     HEADER_BYTES_MAX,
     REJECTED_LINE_BYTES_MAX,
-    FramePacker,
     encode_values,
+    pack,
 )
 from penstock.events.validation import Rejection, validate_lines
 from penstock.http.errors import BodyTooLarge
@@ -76,11 +76,6 @@ class Acceptance:
         for partition, values in other.values.items():
             self.values[partition] += values
 
-    def answer(self) -> dict[str, Any]:
-        """The body of the answer to the producer."""
-        rejected = [{"line": line.line, "error": line.reason} for line in self.rejections]
-        return {"accepted": self.accepted, "rejected": rejected}
-
 
 @dataclass(frozen=True)
 class Acceptor:
@@ -108,9 +103,7 @@ class Acceptor:
     def accept(self, body: bytes, received_us: int, first_line: int = 1) -> Iterator[Acceptance]:
         """A piece at a time, so that the caller may do something else in between.
         Raises BodyUnreadable when hardly any line of the body is an event."""
-        packer = FramePacker(
-            self.tenant, received_us, self.partitions, self.rejected_line_bytes_max
-        )
+        place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
         for number, lines in split_body(body, CHUNK_BYTES, first_line):
             validated = validate_lines(lines, number, self.event_bytes_max)
@@ -122,7 +115,7 @@ class Acceptor:
                     f"line {last.line}: {last.reason}"
                 )
             piece = Acceptance(len(validated.lines), validated.rejections)
-            for partition, frame in packer.pack(validated):
+            for partition, frame in pack(validated, *place):
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
             yield piece
 
@@ -204,7 +197,6 @@ class GroupCommit:
         await append.done
 
     def problem(self) -> str | None:
-        """Why events could not be acknowledged at the last try."""
         failure = self._failure
         if failure is None or time.monotonic() - failure[1] > _FAILURE_SECONDS:
             return None

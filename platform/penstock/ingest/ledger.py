@@ -44,75 +44,62 @@ class LedgerReport:
     gaps: list[LogGap]
 
 
+_Key = tuple[str, str, int]
+_COUNTS = ("accepted", "stored", "duplicate", "rejected")
+
+
 def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
     """The ledger from an hour on. Events in the log count as accepted."""
     decoder = arrivals_of(lake.log.partitions, lake.settings)
-    stored = _read_stored(lake)
+    sums, live_rows, gaps, next_offsets = _read_stored(lake)
     while True:
-        waiting, rejected, overtaken = _count_log(lake.log, decoder, stored.next_offsets)
+        waiting, refused, overtaken = _count_log(lake.log, decoder, next_offsets)
         if not overtaken:
             break
-        before, stored = stored, _read_stored(lake)
-        if stored.next_offsets == before.next_offsets:
+        before = next_offsets
+        sums, live_rows, gaps, next_offsets = _read_stored(lake)
+        if next_offsets == before:
             break  # the writer did not take the events over: a gap that is not entered yet
-    by_key = {(row.tenant, row.source, row.hour): row for row in stored.rows}
-    rows = []
-    for key in sorted({*by_key, *waiting, *rejected}, key=itemgetter(2, 0, 1)):
-        row = by_key.get(key)
-        rows.append(
-            LedgerRow(
-                *key,
-                accepted=(row.accepted if row else 0) + waiting[key],
-                stored=row.stored if row else 0,
-                duplicate=row.duplicate if row else 0,
-                rejected=(row.rejected if row else 0) + rejected[key],
-                waiting=waiting[key],
-            )
-        )
+    accepted, stored, duplicate, rejected = (
+        Counter({(row.tenant, row.source, row.hour): getattr(row, name) for row in sums})
+        for name in _COUNTS
+    )
+    accepted.update(waiting)
+    rejected.update(refused)
+    rows = [
+        LedgerRow(*key, accepted[key], stored[key], duplicate[key], rejected[key], waiting[key])
+        for key in sorted({*accepted, *rejected}, key=itemgetter(2, 0, 1))
+    ]
     discrepancies = [
         f"{row.source or '(no source)'} at hour {row.hour}: {row.accepted} accepted, but "
         f"{row.stored} stored + {row.duplicate} duplicate + {row.waiting} waiting"
         for row in rows
         if row.accepted != row.stored + row.duplicate + row.waiting
     ]
-    total = sum(row.stored for row in rows)
-    if total != stored.live_rows:
-        segments = f"the segments hold {stored.live_rows} rows"
+    if (total := stored.total()) != live_rows:
+        segments = f"the segments hold {live_rows} rows"
         discrepancies.append(f"{total} events were stored, but {segments}")
-    for gap in stored.gaps:
+    for gap in gaps:
         if gap.accepted_at is None:
             to = f" to {gap.to_offset}" if gap.to_offset != gap.from_offset else ""
             lost = f"from offset {gap.from_offset}{to} (gap {gap.id})"
             discrepancies.append(f"partition {gap.partition} has a gap {lost}: {gap.reason}")
     hour_min = hour_of(since_us)
-    return LedgerReport([row for row in rows if row.hour >= hour_min], discrepancies, stored.gaps)
+    return LedgerReport([row for row in rows if row.hour >= hour_min], discrepancies, gaps)
 
 
-@dataclass(frozen=True)
-class _StoredLedger:
-    """What the database says, at one moment."""
-
-    rows: Sequence[sa.Row[Any]]
-    live_rows: int
-    gaps: list[LogGap]
-    next_offsets: dict[int, CoveredOffset]
-
-
-def _read_stored(lake: Lake) -> _StoredLedger:
+def _read_stored(
+    lake: Lake,
+) -> tuple[Sequence[sa.Row[Any]], int, list[LogGap], dict[int, CoveredOffset]]:
+    """The sums of the ledger, the rows of the live segments, the gaps, and how far the lake covers
+    the log: all at one moment."""
     keys = (ledger.c.tenant, ledger.c.source, ledger.c.hour)
-    names = ("accepted", "stored", "duplicate", "rejected")
-    sums = [sa.func.sum(ledger.c[name]).label(name) for name in names]
+    sums = [sa.func.sum(ledger.c[name]).label(name) for name in _COUNTS]
     live = sa.select(sa.func.sum(segment.c.rows)).where(segment.c.removed_snap.is_(None))
     with lake.database.read() as connection:
-        return _StoredLedger(
-            rows=connection.execute(sa.select(*keys, *sums).group_by(*keys)).all(),
-            live_rows=int(connection.execute(live).scalar() or 0),
-            gaps=read_gaps(connection),
-            next_offsets=read_next_offsets(connection),
-        )
-
-
-_Key = tuple[str, str, int]
+        rows = connection.execute(sa.select(*keys, *sums).group_by(*keys)).all()
+        live_rows = int(connection.execute(live).scalar() or 0)
+        return rows, live_rows, read_gaps(connection), read_next_offsets(connection)
 
 
 def _count_log(

@@ -116,7 +116,8 @@ async def post_events(request: Request[Any, Any, Any], gateway: Gateway) -> Resp
         gateway.metrics.add("requests_refused_total", status=str(error.http_status))
         raise
     gateway.metrics.observe("request_seconds", time.perf_counter() - started)
-    return Response(acceptance.answer())  # type: ignore[arg-type]  # Accepted, as it is encoded
+    refused = [Refused(line.line, line.reason) for line in acceptance.rejections]
+    return Response(Accepted(acceptance.accepted, refused))
 
 
 async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Acceptance:

@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import structlog
 
@@ -33,15 +32,6 @@ _LAG_SECONDS = 1.0
 _SURVEYS_A_LEASE = 6
 
 
-@dataclass(frozen=True)
-class WriterState:
-    """What /readyz needs to know."""
-
-    problem: str | None
-    stopped: bool
-    progress_age_s: float
-
-
 class Writer:
     """Runs on a thread of its own."""
 
@@ -58,8 +48,8 @@ class Writer:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._progress_s = parts.clock.elapsed_s()
-        self._problem: str | None = None
-        self._stopped = False
+        #: Why nothing is stored, if so.
+        self.problem: str | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -76,9 +66,9 @@ class Writer:
             self._thread.join(self._parts.lake.settings.shutdown_seconds_max)
         return not self._thread.is_alive()
 
-    def state(self) -> WriterState:
-        age_s = self._parts.clock.elapsed_s() - self._progress_s
-        return WriterState(self._problem, self._stopped, age_s)
+    def progress_age_s(self) -> float:
+        """Since the last round that went well."""
+        return self._parts.clock.elapsed_s() - self._progress_s
 
     def drain(self, seconds_max: float = math.inf) -> bool:
         """Without the thread: take all that the log holds into the lake now, as far as that
@@ -122,16 +112,16 @@ class Writer:
         while not self._stopping.wait(pause_s):
             try:
                 self.round()
-                if self._problem:
+                if self.problem:
                     log_line.info("writer goes on")
-                self._problem = None
+                self.problem = None
                 self._progress_s = self._parts.clock.elapsed_s()
                 # Events that come within a pause cost one read of the log together.
                 behind = any(partition.behind for partition in self._partitions)
                 pause_s = 0.0 if behind else _POLL_SECONDS
             except _NEEDS_A_PERSON as error:
                 log_line.error("writer stopped", why=str(error))
-                self._problem, self._stopped = str(error), True
+                self.problem = str(error)
                 self._parts.metrics.set("writer_stopped", 1)
                 while not self._stopping.wait(_LAG_SECONDS):
                     self._report_lag()
@@ -175,11 +165,11 @@ class Writer:
         problem = str(error)
         if not isinstance(error, PenstockError):  # its own text may be empty, or a mere number
             problem = f"The writer failed and tries again: {type(error).__name__}: {error}"
-        if not isinstance(error, FencedOff) or self._problem is None:
+        if not isinstance(error, FencedOff) or self.problem is None:
             unexpected = not isinstance(error, (PenstockError, OSError))
-            is_new = unexpected and problem != self._problem  # one traceback is enough
+            is_new = unexpected and problem != self.problem  # one traceback is enough
             log_line.warning("writer tries again", why=str(error), exc_info=is_new)
-        self._problem = problem
+        self.problem = problem
         self._parts.metrics.add("writer_failures_total")
         self._start_over()
         self._report_lag()

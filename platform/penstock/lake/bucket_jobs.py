@@ -63,8 +63,6 @@ class BucketJobReport:
 
 @dataclass(frozen=True)
 class BucketTask:
-    """A bucket as a worker gets it."""
-
     settings: Settings = field(repr=False)  # addresses may hold passwords
     function: str
     parameters: Parameters
@@ -100,7 +98,14 @@ def run_job(
         )
         committed = 0
         for done in executor.run(run_bucket, tasks):
-            committed += _commit(lake, id_, job, done.task.bucket, done.result)
+            bucket, result = done.task.bucket, done.result
+            row = {"job": id_, "bucket": bucket.number, "result": result}
+            with lake.database.write() as connection:
+                # Whether this result is the one that counts.
+                won = insert_new(connection, job_result, {**row, "committed_at": now_us()})
+                if won and job.commit is not None:
+                    job.commit(connection, bucket, msgspec.json.decode(result))
+            committed += won
         _finish(lake, id_, family)
     events = sum(segment.rows for segment in pin.segments)
     return BucketJobReport(id_, pin.snap, events, len(buckets), committed, len(buckets) - committed)
@@ -145,16 +150,6 @@ def _pin(claims: ExitStack, lake: Lake, family: str, as_of: str | None) -> Pin:
             with suppress(HistoryRemoved):
                 return claims.enter_context(pinned(lake.database, unfinished, renewed=True))
     return claims.enter_context(pinned(lake.database, as_of, renewed=True))
-
-
-def _commit(lake: Lake, id_: str, job: BucketJob, bucket: Bucket, result: bytes) -> bool:
-    """Whether this result is the one that counts."""
-    row = {"job": id_, "bucket": bucket.number, "result": result}
-    with lake.database.write() as connection:
-        won = insert_new(connection, job_result, {**row, "committed_at": now_us()})
-        if won and job.commit is not None:
-            job.commit(connection, bucket, msgspec.json.decode(result))
-    return won
 
 
 def _finish(lake: Lake, id_: str, family: str) -> None:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from penstock.events.event import session_key
-from penstock.lake.catalog import ConsentChange, Pin, Segment, visible_at
+from penstock.lake.catalog import Pin, Segment, visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
@@ -59,7 +60,7 @@ class Bucket:
     high: SessionId | None
     segments: tuple[str, ...]
     #: What became known of these sessions after their rows were written.
-    consents: tuple[ConsentChange, ...]
+    consents: tuple[tuple[SessionId, str], ...]
     #: Only these, sorted; None is all between the two.
     sessions: tuple[SessionId, ...] | None = None
 
@@ -112,10 +113,9 @@ def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
     for name, (first, last) in ranges.items():
         for number in range(bisect_right(points, first), bisect_right(points, last) + 1):
             names[number].append(name)
-    consents: list[list[ConsentChange]] = [[] for _ in names]
-    for change in pin.consents:
-        session = SessionId(change.tenant, change.session_id)
-        consents[bisect_right(points, session)].append(change)
+    consents: list[list[tuple[SessionId, str]]] = [[] for _ in names]
+    for known, consent in pin.consents.items():
+        consents[bisect_right(points, SessionId(*known))].append((SessionId(*known), consent))
     bounds = [None, *points, None]
     return [
         Bucket(n, pin.snap, bounds[n], bounds[n + 1], tuple(names[n]), tuple(consents[n]))
@@ -153,12 +153,12 @@ def plan_sessions(
     into one bucket; sorted groups make buckets that lie together. Raises LakeDamaged."""
     groups = list(groups)
     sizes = _segment_sizes(lake, pin, sorted({session for group in groups for session in group}))
-    consents = {SessionId(change.tenant, change.session_id): change for change in pin.consents}
 
     def bucket_of(number: int, sessions: Iterable[SessionId]) -> Bucket:
         chosen = tuple(sorted(sessions))
         names = sorted({name for session in chosen for name in sizes.get(session, ())})
-        changes = tuple(consents[session] for session in chosen if session in consents)
+        consents = ((session, pin.consents.get(session)) for session in chosen)
+        changes = tuple((session, consent) for session, consent in consents if consent)
         last = SessionId(chosen[-1].tenant, chosen[-1].session_id + "\0")
         return Bucket(number, pin.snap, chosen[0], last, tuple(names), changes, chosen)
 
@@ -285,9 +285,9 @@ def group_ranges(metadata: pq.FileMetaData) -> list[SessionRange | None]:
 
 def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
     """Those of these sorted rows that are the bucket's."""
-    sessions = _RowSessions(rows)
-    start = bisect_left(sessions, bucket.low) if bucket.low else 0
-    end = bisect_left(sessions, bucket.high) if bucket.high else len(sessions)
+    positions, session_at = range(rows.num_rows), partial(_session_at, rows)
+    start = bisect_left(positions, bucket.low, key=session_at) if bucket.low else 0
+    end = bisect_left(positions, bucket.high, key=session_at) if bucket.high else rows.num_rows
     rows = rows.slice(start, max(start, end) - start)
     if bucket.sessions is None or not rows.num_rows:
         return rows
@@ -299,27 +299,14 @@ def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
     return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
-class _RowSessions(Sequence[SessionId]):
-    """The sessions of rows, to be searched: a few are looked at, and not all unpacked."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return int(self._rows.num_rows)
-
-    def __getitem__(self, at: int) -> SessionId:  # type: ignore[override]  # never a slice
-        return _session_at(self._rows, at)
-
-
-def _with_consents(rows: pa.Table, changes: Iterable[ConsentChange]) -> pa.Table:
+def _with_consents(rows: pa.Table, changes: Iterable[tuple[SessionId, str]]) -> pa.Table:
     """Rows with what is known of their sessions' consent now."""
-    sessions = _RowSessions(rows)
+    positions, session_at = range(rows.num_rows), partial(_session_at, rows)
     consents = rows["consent"].to_pylist()
-    for change in changes:
-        session = SessionId(change.tenant, change.session_id)
-        start, end = bisect_left(sessions, session), bisect_right(sessions, session)
-        consents[start:end] = [change.consent] * (end - start)
+    for session, consent in changes:
+        start = bisect_left(positions, session, key=session_at)
+        end = bisect_right(positions, session, key=session_at)
+        consents[start:end] = [consent] * (end - start)
     column = pa.array(consents, pa.string())
     return rows.set_column(rows.column_names.index("consent"), EVENT_ROWS.field("consent"), column)
 
@@ -344,7 +331,7 @@ def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
     """A row of CHANGES for each session of which an event came with a commit after `after`, in
     the order of segments. Reads only what changed, and the summaries of merges with it. Raises
     LakeDamaged, what the store raises."""
-    tables = [_changes_of(store, s, after) for s in pin.segments if s.changed_at > after]
+    tables = [_changes_of(store, s, after) for s in pin.segments if s.changed_snap > after]
     parts = pa.concat_tables([CHANGES.empty_table(), *tables])
     changes = parts.group_by(CHANGES.names[:2]).aggregate(_GROUPED)
     changes = changes.rename_columns([n.removesuffix("_max") for n in changes.column_names])
@@ -366,7 +353,7 @@ def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[st
 def _changes_of(store: ObjectStore, stored: Segment, after: int) -> pa.Table:
     with open_segment(store, sessions_name(stored.name)) as file:
         rows = file.read(CHANGES.names)
-    snaps = pc.fill_null(rows["changed_snap"], stored.added_snap)
+    snaps = pc.fill_null(rows["changed_snap"], stored.changed_snap)
     for name, values in (("changed_snap", snaps), ("last_ts", rows["last_ts"].cast(pa.int64()))):
         rows = rows.set_column(CHANGES.names.index(name), CHANGES.field(name), values)
     return rows.filter(pc.greater(rows["changed_snap"], after)).cast(CHANGES)

@@ -33,30 +33,13 @@ READER_LEASE_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment as a reader needs it."""
-
     id: int
     name: str
     partition: int
     rows: int
     bytes: int
-    added_snap: int
-    #: Of a merged one the newest commit that brought events which are in it now.
-    changed_snap: int | None = None
-
-    @property
-    def changed_at(self) -> int:
-        """No event of it came later than with this commit."""
-        return self.added_snap if self.changed_snap is None else self.changed_snap
-
-
-@dataclass(frozen=True)
-class ConsentChange:
-    """What became known of a session after rows of it were written."""
-
-    tenant: str
-    session_id: str
-    consent: str
+    #: No event of it came later than with this commit; a merge brings none.
+    changed_snap: int
 
 
 @dataclass(frozen=True)
@@ -74,7 +57,8 @@ class Pin:
 
     snap: int
     segments: tuple[Segment, ...]
-    consents: tuple[ConsentChange, ...]
+    #: By tenant and session: what became known after rows of the session were written.
+    consents: dict[tuple[str, str], str]
     next_offsets: dict[int, CoveredOffset]
     moment: int | None
 
@@ -149,20 +133,19 @@ def current(database: Database) -> Pin:
 
 
 def _pin(connection: Connection, snap: int, moment: int | None) -> Pin:
-    columns = [segment.c[name] for name in Segment.__dataclass_fields__]
-    segments = connection.execute(
-        sa.select(*columns).where(visible_at(snap)).order_by(segment.c.id)
-    ).all()
+    names = ("id", "name", "partition", "rows", "bytes")
+    changed_snap = sa.func.coalesce(segment.c.changed_snap, segment.c.added_snap)
+    query = sa.select(*(segment.c[name] for name in names), changed_snap)
+    segments: Any = connection.execute(query.where(visible_at(snap)).order_by(segment.c.id)).all()
     changes = connection.execute(
         sa.select(consent_change.c.tenant, consent_change.c.session_id, consent_change.c.consent)
         .where(consent_change.c.added_snap <= snap)
         .order_by(consent_change.c.added_snap)
     ).all()
-    latest = {(c.tenant, c.session_id): ConsentChange(*c) for c in changes}
     return Pin(
         snap,
         tuple(Segment(*row) for row in segments),
-        tuple(latest.values()),
+        {(change.tenant, change.session_id): change.consent for change in changes},
         read_next_offsets(connection),
         moment,
     )

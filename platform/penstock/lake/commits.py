@@ -103,8 +103,6 @@ class PartitionAdvance:
 
 @dataclass(frozen=True)
 class WriterSurvey:
-    """Which writers there are, and who holds what."""
-
     writers: Sequence[str]
     owners: dict[int, str]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder
-from penstock.lake.catalog import ConsentChange, CoveredOffset
+from penstock.lake.catalog import CoveredOffset
 from penstock.lake.duplicates import KnownEvents, find_new
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
 from penstock.settings import Settings
@@ -19,7 +19,7 @@ class FreshEvents:
     """Rows that a query sees beside the segments, and what they change of sessions' consent."""
 
     rows: pa.Table
-    consents: tuple[ConsentChange, ...]
+    consents: dict[tuple[str, str], str]
     #: The newest events are missing: the log holds more than a query may read.
     cut_off: bool
     #: The log let go of what the lake took over meanwhile: pin the lake again.
@@ -27,7 +27,7 @@ class FreshEvents:
 
 
 _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
-NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), (), cut_off=False, overtaken=False)
+NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), {}, cut_off=False, overtaken=False)
 
 
 def arrivals_of(partitions: int, settings: Settings) -> FrameDecoder:
@@ -60,12 +60,11 @@ def read_fresh(
         overtaken = overtaken or log.bounds(partition).first > start
     cut_off = left <= 0
     if not decoded.events:
-        return FreshEvents(NOTHING_FRESH.rows, (), cut_off, overtaken)
+        return FreshEvents(NOTHING_FRESH.rows, {}, cut_off, overtaken)
     news = find_new(decoded, known.recall(set(decoded.sessions), snap))
-    changes = (ConsentChange(*session, consent) for session, consent in news.stricter.items())
     tables = decoded.to_tables(news.new, news.consents, _IN_ONE_PIECE)
     rows = pa.concat_tables([NOTHING_FRESH.rows, *tables])
-    return FreshEvents(rows, tuple(changes), cut_off, overtaken)
+    return FreshEvents(rows, news.stricter, cut_off, overtaken)
 
 
 def start_of(log: EventLog, partition: int, next_offsets: Mapping[int, CoveredOffset]) -> int:

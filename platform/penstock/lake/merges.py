@@ -86,8 +86,6 @@ class Merger(Generic[File, Result]):
 
 @dataclass(frozen=True)
 class MergeTask(Generic[File, Result]):
-    """A group of files as a worker gets it."""
-
     settings: Settings = field(repr=False)  # addresses may hold passwords
     merger: Merger[File, Result] = field(repr=False)
     group: tuple[File, ...]
@@ -298,7 +296,7 @@ def replace_segments(
         partition=segments[0].partition,
         # A number of partitions by which all their sessions are in the partition of the segments.
         log_partitions=None if None in known else gcd(*known),
-        changed_snap=max(stored.changed_at for stored in segments),
+        changed_snap=max(stored.changed_snap for stored in segments),
     )
 
 

@@ -34,14 +34,8 @@ _IDLE_MAX = 32
 
 @dataclass(frozen=True)
 class FileTail:
-    """A file's size and its last bytes."""
-
     size: int
     content: bytes
-
-    def read(self, start: int, length: int) -> bytes:
-        first = self.size - len(self.content)
-        return self.content[start - first : start - first + length]
 
 
 @dataclass
@@ -130,7 +124,9 @@ class PinnedFiles:
     def read(self, name: str, size: int, start: int, length: int) -> bytes:
         """So many bytes of a file of this size, from `start` on."""
         if start >= size - _TAIL_BYTES:
-            return self.tail(name).read(start, length)
+            content = self.tail(name).content
+            first = size - len(content)
+            return content[start - first : start - first + length]
         if length >= _SPAN_BYTES:
             return self._fetch(name, start, length)
         with self._lock:

@@ -8,7 +8,7 @@ can open no files but those of the pinned lake.
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from penstock.lake.catalog import READER_LEASE_SECONDS, ConsentChange, Pin, pinned
+from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import QueryFailed, QueryLimitReached
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
@@ -43,7 +43,7 @@ BATCH_ROWS = 10_000
 _PINS_MAX = 5
 #: The one view that reads summaries of sessions and no events.
 _SESSIONS = "sessions"
-_CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ConsentChange.__dataclass_fields__])
+_CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ("tenant", "session_id", "consent")])
 
 Format = Literal["json", "csv", "arrow", "parquet"]
 
@@ -79,7 +79,6 @@ class LakeQuery:
     tenant: str
 
     def arrow(self) -> pa.Table:
-        """All rows."""
         with self.run() as answer:
             return answer.batches.read_all()
 
@@ -161,9 +160,10 @@ class LakeQuery:
             names = [segment.name for segment in pin.segments]
             sources.bind_files("stored_events", names, EVENT_ROWS)
             connection.register("fresh_events", fresh.rows)
-            # The latest change of each session's consent.
-            changes = {(c.tenant, c.session_id): c for c in (*pin.consents, *fresh.consents)}
-            rows = [asdict(change) for change in changes.values()]
+            rows = [
+                {"tenant": tenant, "session_id": session_id, "consent": consent}
+                for (tenant, session_id), consent in (pin.consents | fresh.consents).items()
+            ]
             consents = pa.Table.from_pylist(rows, schema=_CONSENT_CHANGES)
             connection.register("consent_changes", consents)
             connection.execute(relation_sql("event_rows"))

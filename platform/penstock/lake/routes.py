@@ -47,16 +47,11 @@ class QueryAnswer(msgspec.Struct):
     complete: bool
 
 
-_Body = operation_taking(
-    QueryRequest,
-    as_of=Schema(
-        type=OpenAPIType.STRING, description="A snapshot's name, or a time with its zone."
-    ),
-)
+_AS_OF = Schema(type=OpenAPIType.STRING, description="A snapshot's name, or a time with its zone.")
 
 
 @dataclass
-class QueryOperation(_Body):  # type: ignore[misc, valid-type]
+class QueryOperation(operation_taking(QueryRequest, as_of=_AS_OF)):  # type: ignore[misc]
     """The answer has two forms."""
 
     def __post_init__(self) -> None:

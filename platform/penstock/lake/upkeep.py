@@ -143,8 +143,6 @@ class Upkeep:
 
 @dataclass(frozen=True)
 class CollectionReport:
-    """What a round of collection did."""
-
     #: Replaced files, by folder.
     replaced: dict[str, int]
     uncommitted: int
@@ -156,7 +154,6 @@ class CollectionReport:
 
 
 def clean_up(lake: Lake, metrics: Metrics) -> str | None:
-    """A round of upkeep."""
     report = collect(lake)
     deleted = sum(report.replaced.values()) + report.uncommitted
     metrics.add("files_collected_total", 2 * deleted)

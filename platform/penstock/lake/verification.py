@@ -50,8 +50,6 @@ _SEGMENTS = "events"
 
 @dataclass(frozen=True)
 class VerificationFinding:
-    """Something that does not match."""
-
     name: str
     problem: str
 
@@ -67,8 +65,6 @@ class Verification:
 
 @dataclass(frozen=True)
 class CheckTask:
-    """Files of a folder, to be checked by a worker."""
-
     settings: Settings = field(repr=False)  # addresses may hold passwords
     folder: str
     ids: tuple[int, ...]

@@ -31,7 +31,6 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 def view_names() -> frozenset[str]:
-    """What users may query."""
     return LAKE_VIEWS | _room_views().keys()
 
 
@@ -42,7 +41,6 @@ def _room_views() -> Mapping[str, EntryPoint]:
 
 @cache
 def view_sql(name: str) -> str:
-    """The SELECT behind a view."""
     entry = _room_views().get(name)
     room = entry.module.rpartition(".")[0] if entry else _LAKE
     return files(room).joinpath("views", name + _SUFFIX).read_text(encoding="utf-8")

@@ -133,13 +133,11 @@ class Batch:
         return self.rows
 
     def pack(self, length: int) -> PackedRows:
-        """Its rows put together in rows of at most so many tokens. Raises InvalidInput where one
-        alone is longer."""
+        """Its rows put together in rows of at most so many tokens. Raises InvalidInput."""
         return pack(np.diff(self["input_ids"].offsets), length)
 
 
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns to read. Raises InvalidInput."""
     if names is None:
         return TRAINING_COLUMNS
     known = (*SHARD_ROWS.names, *ROUTE_COLUMNS)
@@ -213,22 +211,8 @@ class Window:
         )
 
 
-@dataclass(frozen=True)
-class RankShare:
-    """Which part of each global batch a reader gets."""
-
-    rank: int
-    world: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world:
-            why = f"of {self.world} ranks the first is 0 and the last {self.world - 1}"
-            raise InvalidInput(what=f"The rank {self.rank}", why=why)
-
-
 class DrawnGroups(NamedTuple):
-    """Groups of a window that are drawn after each other: where each begins among its rows, and
-    how many samples it has."""
+    """Groups of a window drawn in a row: where each begins, and how many samples it has."""
 
     window: Window
     firsts: np.ndarray
@@ -236,9 +220,12 @@ class DrawnGroups(NamedTuple):
 
 
 def make_batch(
-    groups: Sequence[DrawnGroups], budget: BatchBudget, share: RankShare, state: Mapping[str, Any]
+    groups: Sequence[DrawnGroups],
+    budget: BatchBudget,
+    rank: int,
+    world: int,
+    state: Mapping[str, Any],
 ) -> Batch:
-    """The part of a global batch for this rank."""
     # One piece of rows for each stretch of groups from the same window.
     pieces: list[tuple[Window, np.ndarray]] = []
     for _, stretch in groupby(groups, lambda drawn: id(drawn.window)):
@@ -249,11 +236,11 @@ def make_batch(
         rows = np.repeat(firsts - begins, samples) + np.arange(samples.sum())
         pieces.append((drawn[0].window, rows))
     padding = False
-    if share.world > 1:
+    if world > 1:
         tokens = np.concatenate([window.tokens[rows] for window, rows in pieces])
         samples = np.concatenate([drawn.samples for drawn in groups])
         begins = np.cumsum(samples) - samples
-        own = divide(tokens, begins, budget, share.world)[share.rank]
+        own = divide(tokens, begins, budget, world)[rank]
         padding = not len(own)
         pieces = _select(pieces, np.array([np.argmin(tokens)]) if padding else own)
     columns = {
@@ -273,7 +260,6 @@ def make_batch(
 def _select(
     pieces: Sequence[tuple[Window, np.ndarray]], own: np.ndarray
 ) -> list[tuple[Window, np.ndarray]]:
-    """Only these rows, numbered through all pieces, in order."""
     ends = np.cumsum([len(rows) for _, rows in pieces])
     cuts = np.searchsorted(own, ends)
     selected, begun = [], 0

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock.shards.balance import BatchBudget
-from penstock.shards.batches import Batch, RankShare, check_columns, make_batch
+from penstock.shards.batches import Batch, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
@@ -46,11 +46,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """What a reader gives out."""
-
     mixture: Mixture
     budget: BatchBudget
-    share: RankShare
+    rank: int
+    world: int
     seed: int
     shuffled: bool
     batches_max: int
@@ -86,12 +85,11 @@ class ShardReader:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the first source."""
+        """Of the first source."""
         return self._positions[0].epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the reader stands: after the batch that it gave out last, whatever was made
-        ahead. It can be kept as JSON."""
+        """Where the reader stands, after the batch that it gave out last; fit for JSON."""
         return self._state(self._positions)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -130,7 +128,7 @@ class ShardReader:
                 ]
                 for groups in global_batches(cursors, plan.mixture, plan.budget.limit):
                     state = self._state([cursor.position for cursor in cursors])
-                    yield make_batch(groups, plan.budget, plan.share, state)
+                    yield make_batch(groups, plan.budget, plan.rank, plan.world, state)
                     for cursor in cursors:
                         cursor.look_ahead()
             finally:
@@ -145,7 +143,7 @@ class ShardReader:
             "exhausted": plan.mixture.exhausted,
             "batch_samples": plan.budget.samples,
             "batch_tokens": plan.budget.tokens,
-            "world": plan.share.world,
+            "world": plan.world,
             "sources": [
                 {"shard": shard.id, "weight": weight, **asdict(position)}
                 for shard, weight, position in zip(
@@ -244,6 +242,9 @@ def read_mixture(
     """Like `read_shard` over several shards with weights: each batch has samples of them in that
     proportion. `exhausted` says what happens when one is read to its end: `stop`, `drop` it and go
     on with the others, or `repeat` it until all were read once."""
+    if not 0 <= rank < world:
+        why = f"of {world} ranks the first is 0 and the last {world - 1}"
+        raise InvalidInput(what=f"The rank {rank}", why=why)
     for name, number in (("prefetch", prefetch), ("threads", threads)):
         if number is not None and number < 1:
             raise InvalidInput(what=f"{name}={number}", why="it is at least 1")
@@ -252,7 +253,8 @@ def read_mixture(
     plan = ReadingPlan(
         mixture=Mixture(tuple(float(weight) for _, weight in shards), exhausted),
         budget=BatchBudget(batch_samples, batch_tokens),
-        share=RankShare(rank, world),
+        rank=rank,
+        world=world,
         seed=seed,
         shuffled=shuffle,
         batches_max=prefetch or _BATCHES_AHEAD,

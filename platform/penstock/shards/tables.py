@@ -2,15 +2,14 @@
 
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, String, Table
 
-from penstock.database.tables import metadata
+from penstock.database.tables import metadata, name_columns
 
 #: A finished training shard. Its manifest, whose digest is its id, is in the store.
 shard = Table(
     "shard",
     metadata,
     Column("id", String(80), primary_key=True),
-    Column("tenant", String(128), nullable=False),
-    Column("name", String(128), nullable=False),
+    *name_columns("tenant", "name", nullable=False),
     #: The lake that it was built from, and the snapshot that keeps it readable.
     Column("snap", BigInteger, nullable=False),
     Column("snapshot", String(128), nullable=False),

@@ -233,7 +233,6 @@ class _WindowedFile(io.RawIOBase):
     end of the file, where Parquet has its index."""
 
     def __init__(self, fetch: Callable[[int, int], pa.Buffer], size: int) -> None:
-        """`fetch` takes an offset and a length."""
         super().__init__()
         self._fetch = fetch
         self._size = size

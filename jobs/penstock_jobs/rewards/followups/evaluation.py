@@ -28,7 +28,6 @@ _FRESH = "fresh"
 class Example:
     message: Message
     label: Label
-    #: ISO 639-1.
     language: str
     #: Written after the local judge was fixed.
     fresh: bool = False
@@ -87,7 +86,6 @@ class Quality:
     precision: float | None
     recall: float | None
     f1: float | None
-    #: How many examples are so.
     support: int
 
 

@@ -29,6 +29,8 @@ _FILE = re.compile(r"(?<![\w./\\-])[\w./\\-]*\w\.[A-Za-z]\w{0,7}\b")
 
 #: Time in microseconds, whether there is no number, and the number.
 _Place = tuple[int, bool, int]
+#: Why a session counts as abandoned.
+Evidence = Literal["user_stop", "interrupt"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,6 @@ class FollowUp:
     """A message of the user after the agent acted."""
 
     session_id: str
-    #: The turn that the message began.
     turn: int
     message: Message
     #: The last turn before it in which the agent did anything.
@@ -55,21 +56,6 @@ class FollowUp:
         if judgement.label in DISSATISFIED and self.turn_named is not None:
             return self.turn_named
         return self.turn_before
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """The agent acted, and the user has written nothing since.
-
-    Without evidence that is censored, never good: most users who got what they wanted say nothing,
-    and so do most who did not. With evidence it is abandons. Whether the user may still write is
-    for the caller to say, who knows how late it is.
-    """
-
-    session_id: str
-    #: The last turn in which the agent did anything.
-    turn: int
-    evidence: Literal["user_stop", "interrupt"] | None
 
 
 @dataclass(slots=True)
@@ -131,8 +117,10 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
                 before = turn
 
 
-def silences(sessions: Iterable[SessionTurns]) -> Iterator[Silence]:
-    """There is one for each session whose last word is the agent's."""
+def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[str, int, Evidence]]:
+    """The session, the agent's last turn and the evidence of each session whose last word is the
+    agent's. Without evidence that is censored, never good: most users who got what they wanted say
+    nothing, and so do most who did not. With evidence it is abandons."""
     for session in sessions:
         last = None
         for turn in session.turns:
@@ -142,12 +130,12 @@ def silences(sessions: Iterable[SessionTurns]) -> Iterator[Silence]:
                 last = None
         if last is None:
             continue
-        evidence: Literal["user_stop", "interrupt"] | None = None
+        evidence: Evidence = None
         if session.stopped_by_user:
             evidence = "user_stop"
         elif last.interrupted_at and last.interrupted_at >= last.last_act:
             evidence = "interrupt"
-        yield Silence(session.session_id, last.number, evidence)
+        yield session.session_id, last.number, evidence
 
 
 def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) -> int | None:
@@ -155,9 +143,6 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
     if not names or before.edits_any(names):
         return None
     return next((turn.number for turn in reversed(earlier) if turn.edits_any(names)), None)
-
-
-# From tables to turns
 
 
 def session_turns(
@@ -236,9 +221,6 @@ def _test_result(payload: str | None) -> Tests | None:
     return None
 
 
-# Scores
-
-
 def score_follow_ups(
     name: str, bucket: Bucket, judge: Judge, no_train: Collection[str] = ()
 ) -> pa.Table:
@@ -260,13 +242,11 @@ def score_follow_ups(
         else:
             score = TurnScore(0.0 - judgement.dissatisfied)
         turn = (follow_up.session_id, follow_up.target_turn(judgement))
-        scores[turn] = min(scores.get(turn, score), score, key=_badness)
-    for silence in silences(sessions):
-        score = TurnScore(-1.0) if silence.evidence else TurnScore(None, "silence")
-        scores[silence.session_id, silence.turn] = score
+        # An unknown score is no worse than a known one.
+        scores[turn] = min(
+            (scores.get(turn, score), score),
+            key=lambda each: 1.0 if each.value is None else each.value,
+        )
+    for session, number, evidence in silences(sessions):
+        scores[session, number] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))
-
-
-def _badness(score: TurnScore) -> float:
-    """An unknown score is no worse than a known one."""
-    return 1.0 if score.value is None else score.value

@@ -43,7 +43,6 @@ class Message:
     agent: str = ""
     #: What the user had written before that.
     previous: str = ""
-    #: Whether the agent changed files.
     edited: bool = False
     #: How the last tests of the turn ended; None when there were none.
     tests: Tests | None = None
@@ -53,7 +52,6 @@ class Message:
 class Judgement:
     """One label with its confidence; or, with `unjudged`, none."""
 
-    #: Name and version of the judge.
     judge: str
     label: Label | None
     #: The probability of the label, as the judge sees it.

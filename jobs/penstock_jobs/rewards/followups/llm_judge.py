@@ -12,10 +12,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import sqlalchemy as sa
@@ -46,61 +45,11 @@ _BYTES_PER_TOKEN = 2
 _TOKENS_MAX = 100_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where the model is, and how it is asked."""
-
-    #: Up to and without `/chat/completions`: http://127.0.0.1:8000/v1
-    url: str
-    model: str
-    key: str = field(default="", repr=False)
-    #: Tries of one request.
-    attempts_max: int = 4
-    #: Wait for an answer.
-    timeout_seconds: float = 60.0
-    #: Longest pause between two tries, also when the server asks for a longer one.
-    pause_seconds_max: float = 30.0
-    #: How many tokens the model may write.
-    answer_tokens_max: int = 200
-    #: Other parameters of the request, such as `seed`.
-    parameters: tuple[tuple[str, Any], ...] = (("temperature", 0),)
-    #: Requests under way at the same time.
-    inflight_max: int = 8
-    #: Characters of a user message that are shown; its middle is left out.
-    message_chars_max: int = 8_000
-    #: After so many messages in a row that could not be sent, the rest is given up.
-    failures_max: int = 3
-
-    def address(self) -> HttpAddress:
-        """Raises InvalidInput where nothing can be sent there, or not with this key."""
-        name = f"The address of the judge, {without_secrets(self.url)!r},"
-        address = HttpAddress.of(self.url, name)
-        if not (self.key.isascii() and self.key.isprintable()):
-            why = "it holds characters that no header may hold"
-            raise InvalidInput(what="The key of the judge", why=why)
-        return address
-
-    def judge_version(self) -> str:
-        """It covers all that the answers depend on: the model's name, but not its address."""
-        facts = [
-            prompt_version(),
-            self.model,
-            self.parameters,
-            self.answer_tokens_max,
-            self.message_chars_max,
-        ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
-
-
-def _endpoint_of(judge: RewardSettings) -> Endpoint:
-    return Endpoint(
-        url=judge.judge_url,
-        model=judge.judge_model,
-        key=judge.judge_key,
-        timeout_seconds=judge.judge_seconds_max,
-        inflight_max=judge.judge_inflight_max,
-        message_chars_max=judge.judge_message_chars_max,
-    )
+_ATTEMPTS_MAX = 4
+#: Also when the server asks for a longer pause.
+_PAUSE_SECONDS_MAX = 30.0
+_ANSWER_TOKENS_MAX = 200
+_PARAMETERS = (("temperature", 0),)
 
 
 def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | None":
@@ -110,7 +59,7 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
     if not judge.judge_url:
         return None
     budget = RunBudget(database, run, judge.judge_requests_max, judge.judge_tokens_max)
-    return LlmJudge(_endpoint_of(judge), AnswerCache(database), budget)
+    return LlmJudge(judge, AnswerCache(database), budget)
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
@@ -118,10 +67,26 @@ def check_judge(definition: Definition, settings: Settings) -> None:
     can be opened if they name one. Raises JudgeUnfit, InvalidInput."""
     judge = settings.room(RewardSettings)
     if judge.judge_url:
-        _endpoint_of(judge).address()
+        _address(judge)
     for term in definition.terms:
         if term.reward.check is not None:
             term.reward.check(term.parameters, settings)
+
+
+def _address(judge: RewardSettings) -> HttpAddress:
+    """Raises InvalidInput where nothing can be sent there, or not with this key."""
+    name = f"The address of the judge, {without_secrets(judge.judge_url)!r},"
+    address = HttpAddress.of(judge.judge_url, name)
+    if not (judge.judge_key.isascii() and judge.judge_key.isprintable()):
+        why = "it holds characters that no header may hold"
+        raise InvalidInput(what="The key of the judge", why=why)
+    return address.below("chat/completions")
+
+
+def judge_version(model: str, message_chars_max: int) -> str:
+    """It covers all that the answers depend on: the model's name, but not its address."""
+    facts = [prompt_version(), model, _PARAMETERS, _ANSWER_TOKENS_MAX, message_chars_max]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
 class LlmJudge:
@@ -129,26 +94,29 @@ class LlmJudge:
     DatabaseUnreachable."""
 
     name = "llm"
+    #: After so many messages in a row that could not be sent, the rest is given up.
+    failures_max = 3
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        settings: RewardSettings,
         answers: "AnswerCache",
         budget: "RunBudget",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Raises InvalidInput."""
-        self._endpoint = endpoint
-        self._address = endpoint.address().below("chat/completions")
+        self._settings = settings
+        self._address = _address(settings)
         self._answers = answers
         self._budget = budget
         self._sleep = sleep
         self._failures = 0
         self._given_up = False
-        self.version = endpoint.judge_version()
+        self.version = judge_version(settings.judge_model, settings.judge_message_chars_max)
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        shown = [shown_message(message, self._endpoint.message_chars_max) for message in messages]
+        chars_max = self._settings.judge_message_chars_max
+        shown = [shown_message(message, chars_max) for message in messages]
         keys = [
             hashlib.sha256(f"{self.version}\n{text}".encode(errors="surrogatepass")).hexdigest()
             for text in shown
@@ -156,7 +124,7 @@ class LlmJudge:
         unknown = dict(zip(keys, shown, strict=True))
         answers: dict[str, ModelAnswer | Unjudged] = dict(self._answers.get(unknown))
         unknown = {key: text for key, text in unknown.items() if key not in answers}
-        with ThreadPoolExecutor(self._endpoint.inflight_max, "judge") as pool:
+        with ThreadPoolExecutor(self._settings.judge_inflight_max, "judge") as pool:
             answers |= zip(unknown, pool.map(self._ask, unknown, unknown.values()), strict=True)
         # Where another process got another answer meanwhile, the first one counts.
         answers |= self._answers.get(unknown)
@@ -170,7 +138,7 @@ class LlmJudge:
         except _Failure as failure:
             # A model that is gone is not asked for every message.
             self._failures = self._failures + 1 if failure.kind == "unreachable" else 0
-            gone = failure.hopeless or self._failures >= self._endpoint.failures_max
+            gone = failure.hopeless or self._failures >= self.failures_max
             if gone and not self._given_up:
                 self._given_up = True
                 _log.warning("judge given up", why=failure.why)
@@ -192,9 +160,9 @@ class LlmJudge:
     def _completion(self, system: str, user: str) -> object:
         """Asks the model, again where that may help. Raises _Failure."""
         question = f"{system}{user}".encode(errors="surrogatepass")
-        tokens = len(question) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
+        tokens = len(question) // _BYTES_PER_TOKEN + _ANSWER_TOKENS_MAX
         why = ""
-        for attempt in range(self._endpoint.attempts_max):
+        for attempt in range(_ATTEMPTS_MAX):
             if not self._budget.take(tokens):
                 raise _Failure("budget", why)
             answer = self._send(system, user)
@@ -205,29 +173,29 @@ class LlmJudge:
                 self._budget.settle(tokens, 0)
             if answer.status and answer.status not in _TRANSIENT:
                 raise _Failure("unreachable", why, hopeless=answer.status in _HOPELESS)
-            if attempt + 1 < self._endpoint.attempts_max:
+            if attempt + 1 < _ATTEMPTS_MAX:
                 # As long as the server asks for, else twice as long each time.
                 pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
-                self._sleep(min(pause, self._endpoint.pause_seconds_max))
+                self._sleep(min(pause, _PAUSE_SECONDS_MAX))
         raise _Failure("unreachable", why)
 
     def _send(self, system: str, user: str) -> HttpAnswer:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         request = {
-            "model": self._endpoint.model,
+            "model": self._settings.judge_model,
             "messages": messages,
-            "max_tokens": self._endpoint.answer_tokens_max,
-            **dict(self._endpoint.parameters),
+            "max_tokens": _ANSWER_TOKENS_MAX,
+            **dict(_PARAMETERS),
         }
         headers = {"Content-Type": "application/json"}
-        if self._endpoint.key:
-            headers["Authorization"] = f"Bearer {self._endpoint.key}"
+        if self._settings.judge_key:
+            headers["Authorization"] = f"Bearer {self._settings.judge_key}"
         elif self._address.authorization:
             headers["Authorization"] = self._address.authorization
         body = json.dumps(request).encode()
         client = HttpClient(
             self._address,
-            seconds_max=self._endpoint.timeout_seconds,
+            seconds_max=self._settings.judge_seconds_max,
             bytes_max=_ANSWER_BYTES_MAX,
         )
         return client.request("POST", headers, body).if_whole()
@@ -251,9 +219,6 @@ class _Failure(Exception):
     def __init__(self, kind: Unjudged, why: str, *, hopeless: bool = False) -> None:
         super().__init__(why)
         self.kind, self.why, self.hopeless = kind, why, hopeless
-
-
-# Question and answer
 
 
 @cache

@@ -6,7 +6,7 @@ or moved in the meantime: nobody can tell until the whole file is seen.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -207,15 +207,20 @@ class Moves:
         )
 
 
-# Files of which only regions are known
-
-
 def widen(file: KnownFile, before: str, owner: int) -> None:
     """An edit names a region that nobody knows: a part of its own, the last, that takes in those
     that it holds. Edits of the others stay where they are."""
     taken: list[tuple[int, int]] = []
     end = 0
-    for place, number in sorted(_part_places(file.parts, before)):
+    # Without the parts that are there twice.
+    places = [
+        (place, number)
+        for number, part in enumerate(file.parts)
+        if part.text
+        and (place := before.find(part.text)) >= 0
+        and before.find(part.text, place + 1) < 0
+    ]
+    for place, number in sorted(places):
         if place >= end:
             taken.append((place, number))
             end = place + len(file.parts[number].text)
@@ -236,14 +241,6 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
     state = FileState(before, runs, ranges, False)
     file.parts = [*(file.parts[number] for number in rest), state]
     file.put(len(rest), state)
-
-
-def _part_places(parts: Sequence[FileState], before: str) -> Iterator[tuple[int, int]]:
-    """Where each part is in the text, and its number; without those that are there twice."""
-    for number, part in enumerate(parts):
-        place = before.find(part.text)
-        if part.text and place >= 0 and before.find(part.text, place + 1) < 0:
-            yield place, number
 
 
 def recall(

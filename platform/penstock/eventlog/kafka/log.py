@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 
 import structlog
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -26,7 +25,7 @@ from kafka.structs import OffsetAndMetadata
 
 from penstock.eventlog import Entry, Held, OffsetBounds
 from penstock.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
-from penstock.eventlog.kafka import RECORD_BYTES, TopicAddress, parse_address
+from penstock.eventlog.kafka import RECORD_BYTES, parse_address
 from penstock.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import HEADER_BYTES_MAX
@@ -54,14 +53,17 @@ class KafkaEventLog:
         self._request_s = request_s = limits.log_request_seconds_max
         self._mutex = threading.Lock()
         self._closed = False
+        request_ms = round(request_s * 1000)
         with self._explained(), ExitStack() as opened:
-            self._topic = _TopicAdmin(address, limits)
-            opened.callback(self._topic.close)
-            self._description = self._topic.find_or_make()
-            self.value_bytes_max = self._topic.value_bytes_max()
+            self._admin = KafkaAdminClient(
+                **address.client, request_timeout_ms=request_ms, bootstrap_timeout_ms=request_ms
+            )
+            opened.callback(self._admin.close)
+            if not self._describe():
+                self._make_topic(limits)
+            self.value_bytes_max = self._read_value_bytes_max()
             self._offsets: KafkaConsumer = make_consumer(address, request_s)
             opened.pop_all()
-        self._described_s = time.monotonic()
         self._readers = PartitionReaders(address, request_s)
         self._producer = TopicProducer(
             address, request_s=request_s, value_bytes_max=self.value_bytes_max
@@ -69,15 +71,6 @@ class KafkaEventLog:
         #: Of a group without members, for tools that watch lags.
         self._group: KafkaConsumer | None = None
         self._record_bytes = float(_RECORD_BYTES_GUESS)
-
-    @property
-    def id(self) -> str:
-        return self._description.id
-
-    @property
-    def partitions(self) -> int:
-        """As of a few seconds ago; `ends` and `append` look again."""
-        return self._description.partitions
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         if self._closed:
@@ -136,7 +129,7 @@ class KafkaEventLog:
         self._readers.close()
         with self._mutex:
             self._offsets.close(autocommit=False)
-            self._topic.close()
+            self._admin.close()
 
     def _read(self, partition: int, offset: int, bytes_max: int, wait_s: float) -> list[Entry]:
         deadline = time.monotonic() + wait_s
@@ -162,13 +155,53 @@ class KafkaEventLog:
     def _refresh_when_due(self) -> None:
         """Partitions may have been added, or the topic made anew."""
         with self._explained(), self._mutex:
-            if time.monotonic() - self._described_s < self.refresh_s:
-                return
-            description = self._topic.describe()
-            self._described_s = time.monotonic()
-        if description is None:
-            raise LogUnsuitable(where=self._address, why="the topic was deleted")
-        self._description = description
+            due = time.monotonic() - self._described_s >= self.refresh_s
+            if due and not self._describe():
+                raise LogUnsuitable(where=self._address, why="the topic was deleted")
+
+    def _describe(self) -> bool:
+        """Learn the number of partitions, and the id: a topic that was deleted and made again has
+        another. False when there is no such topic. Raises KafkaError."""
+        [topic] = self._admin.describe_topics([self._address.topic])
+        code = topic["error_code"]
+        if code and code != UnknownTopicOrPartitionError.errno:
+            raise for_code(code)(f"describing the topic: error {code}")
+        self._described_s = time.monotonic()
+        if not code:
+            self.id, self.partitions = str(topic["topic_id"]), len(topic["partitions"])
+        return not code
+
+    def _make_topic(self, limits: EventLogSettings) -> None:
+        """Raises LogUnsuitable, KafkaError."""
+        value_bytes_max = limits.event_bytes_max + HEADER_BYTES_MAX
+        configs = {
+            _MAX_BYTES: str(value_bytes_max + RECORD_BYTES),
+            # A time of arrival that no producer can set.
+            "message.timestamp.type": "LogAppendTime",
+        }
+        topic = {"num_partitions": limits.log_partitions, "configs": configs}
+        timeout_ms = round(self._request_s * 1000)
+        try:
+            self._admin.create_topics(
+                {self._address.topic: topic}, timeout_ms=timeout_ms, wait_for_metadata=True
+            )
+        except TopicAlreadyExistsError:
+            pass  # another process made it meanwhile
+        except KafkaError as error:
+            why = f"it is not there and cannot be made: {error}"
+            raise LogUnsuitable(where=self._address, why=why) from error
+        if not self._describe():
+            raise LogUnsuitable(where=self._address, why="the topic was made and is not there")
+
+    def _read_value_bytes_max(self) -> int:
+        """Raises LogUnsuitable, KafkaError."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, self._address.topic)
+        configs = self._admin.describe_configs([resource])["topic"][self._address.topic]
+        bytes_max = int(configs[_MAX_BYTES]["value"])
+        if bytes_max < _VALUE_BYTES_MIN:
+            why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_VALUE_BYTES_MIN} or more"
+            raise LogUnsuitable(where=self._address, why=why)
+        return bytes_max - RECORD_BYTES
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -192,72 +225,3 @@ def _look_up(
     except KeyError as error:
         raise LeaderNotAvailableError(f"{error} has no leader yet") from error
     return [offsets[topic_partition] for topic_partition in topic_partitions]
-
-
-@dataclass(frozen=True)
-class _TopicDescription:
-    """A topic that was deleted and made again has another id."""
-
-    id: str
-    partitions: int
-
-
-class _TopicAdmin:
-    """Makes and describes the topic. Not shared between threads."""
-
-    def __init__(self, address: TopicAddress, limits: EventLogSettings) -> None:
-        self._address = address
-        self._limits = limits
-        self._request_ms = round(limits.log_request_seconds_max * 1000)
-        self._admin = KafkaAdminClient(
-            **address.client,
-            request_timeout_ms=self._request_ms,
-            bootstrap_timeout_ms=self._request_ms,
-        )
-
-    def find_or_make(self) -> _TopicDescription:
-        """Raises LogUnsuitable, KafkaError."""
-        if description := self.describe():
-            return description
-        value_bytes_max = self._limits.event_bytes_max + HEADER_BYTES_MAX
-        configs = {
-            _MAX_BYTES: str(value_bytes_max + RECORD_BYTES),
-            # A time of arrival that no producer can set.
-            "message.timestamp.type": "LogAppendTime",
-        }
-        topic = {"num_partitions": self._limits.log_partitions, "configs": configs}
-        try:
-            self._admin.create_topics(
-                {self._address.topic: topic}, timeout_ms=self._request_ms, wait_for_metadata=True
-            )
-        except TopicAlreadyExistsError:
-            pass  # another process made it meanwhile
-        except KafkaError as error:
-            why = f"it is not there and cannot be made: {error}"
-            raise LogUnsuitable(where=self._address, why=why) from error
-        if description := self.describe():
-            return description
-        raise LogUnsuitable(where=self._address, why="the topic was made and is not there")
-
-    def describe(self) -> _TopicDescription | None:
-        """None when there is no such topic. Raises KafkaError."""
-        [topic] = self._admin.describe_topics([self._address.topic])
-        code = topic["error_code"]
-        if code == UnknownTopicOrPartitionError.errno:
-            return None
-        if code:
-            raise for_code(code)(f"describing the topic: error {code}")
-        return _TopicDescription(str(topic["topic_id"]), len(topic["partitions"]))
-
-    def value_bytes_max(self) -> int:
-        """Raises LogUnsuitable, KafkaError."""
-        resource = ConfigResource(ConfigResourceType.TOPIC, self._address.topic)
-        configs = self._admin.describe_configs([resource])["topic"][self._address.topic]
-        bytes_max = int(configs[_MAX_BYTES]["value"])
-        if bytes_max < _VALUE_BYTES_MIN:
-            why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_VALUE_BYTES_MIN} or more"
-            raise LogUnsuitable(where=self._address, why=why)
-        return bytes_max - RECORD_BYTES
-
-    def close(self) -> None:
-        self._admin.close()
