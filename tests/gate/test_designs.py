@@ -61,7 +61,7 @@ def test_attempts_go_where_results_vary() -> None:
     assert found.looks == (1, 2, 3, 5, 8)
     assert {found.caps[task] for task in NOISY} == {8}
     assert {found.caps[task] for task in QUIET} == {5}
-    assert found.most == 4 * 8 + 4 * 5
+    assert sum(found.count(task, 5) for task in found.caps) == 4 * 8 + 4 * 5
     assert make_design(NOISY, {}, least=2, most=2).looks == (2,)
     assert set(make_design(QUIET, {}, least=1, most=4).caps.values()) == {4}
     assert set(make_design(QUIET, QUIET, least=6, most=8).caps.values()) == {6}

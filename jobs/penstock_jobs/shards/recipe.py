@@ -216,16 +216,16 @@ def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
     if horizon_s is None:
         return definition
     counted = [term for term in definition.counted() if term.horizon_s is not None]
-    what = f"horizon_s = {horizon_s}"
+    setting = f"horizon_s = {horizon_s}"
     if not counted:
         why = f"no reward that counts in the definition {definition.name} has a horizon"
-        raise InvalidInput(what=what, why=why)
+        raise InvalidInput(what=setting, why=why)
     for term in counted:
         computed = getattr(term.parameters, "horizons_s", ())
         if horizon_s not in computed:
             known = ", ".join(map(str, computed))
             why = f"{definition.name} computes {term.reward.name} at {known} seconds"
-            raise InvalidInput(what=what, why=why)
+            raise InvalidInput(what=setting, why=why)
     terms = tuple(
         term if term.horizon_s is None else replace(term, horizon_s=horizon_s)
         for term in definition.terms

@@ -78,11 +78,11 @@ def open_renderer(
     return Renderer(chat, content, str(tokenizer))
 
 
-def _read(path: Path, what: str) -> bytes:
+def _read(path: Path, role: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidInput(what=f"{what} {path}", why=str(error)) from error
+        raise InvalidInput(what=f"{role} {path}", why=str(error)) from error
 
 
 class Renderer:

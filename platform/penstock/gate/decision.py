@@ -35,7 +35,6 @@ from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
 
 
 def decide(evidence: Evidence) -> Verdict:
-    """The verdict with its document."""
     policy, candidate, incumbent = evidence.policy, evidence.candidate, evidence.incumbent
     notes = []
     if incumbent is None:
@@ -65,7 +64,6 @@ def decide(evidence: Evidence) -> Verdict:
 
 
 def _judged(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[str]]:
-    """The outcome and its reasons; facts go into the document."""
     if problem := _problem(evidence):
         return "ERROR", [problem]
     policy = evidence.policy
@@ -321,8 +319,7 @@ def _against_limit(
 
 
 def _metric_scale(required: Requirement, mean: float) -> float | None:
-    """None between 0 and 1. A ratio of sums is linear in tasks only around itself, and may leave
-    that span."""
+    """None between 0 and 1. A ratio of sums may leave that span."""
     if required.metric == "invalid_tool_calls":
         return 1.0
     return None if required.metric in SHARES else abs(mean)
@@ -386,7 +383,6 @@ def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -
 
 
 def _excess(guard: Guard, over: Values, *, scale: float) -> Estimate:
-    """By how much the limit is exceeded."""
     reach = reach_of(over, 1.0 if guard.metric in SHARES else abs(scale))
     mean = float(over.mean())
     return estimate(over, worst=mean - reach, best=mean + reach, limit=0.0, alpha=guard.alpha)

@@ -30,8 +30,6 @@ def is_from_the_future(moment: int, now: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SideResults:
-    """What the candidate or the incumbent has shown on a suite."""
-
     name: str
     #: The digest of all its attempts.
     digest: str
@@ -45,8 +43,7 @@ class SideResults:
 
     @property
     def error_share(self) -> float:
-        """Of all attempts, or of a task on average where that is more: many attempts at one task
-        hide no errors at the others."""
+        """Of all attempts, or of a task on average where that is more."""
         attempts = len(self.scored) + self.errors
         return max(self.errors / attempts, self.errors_by_task) if attempts else 0.0
 
@@ -73,7 +70,6 @@ class SuiteResults:
 
 
 def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules) -> SuiteResults:
-    """Raises nothing: what is wrong stands in `problems`."""
     if suite.version is None:
         problem = suite.unlisted or f"there is no suite {suite.suite}"
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None

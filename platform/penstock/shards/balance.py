@@ -25,8 +25,7 @@ QUADRATIC_TOKENS = 49_152
 
 @dataclass(frozen=True)
 class BatchBudget:
-    """The most that a global batch holds, over all ranks: samples or tokens. A group that alone
-    has more is a batch of its own."""
+    """The most that a global batch holds over all ranks. A larger group is a batch of its own."""
 
     samples: int | None = None
     tokens: int | None = None

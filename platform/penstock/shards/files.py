@@ -61,9 +61,8 @@ def open_part(
     part: ShardFile,
     index: pq.FileMetaData | None = None,
 ) -> Iterator[pq.ParquetFile]:
-    """A file of a shard, to be read with the checksums of its pages. Raises ShardDamaged, also
-    while the block reads, and what the store raises. `index` is that of the file, if it was read
-    before."""
+    """A file of a shard, read with the checksums of its pages. Raises ShardDamaged, also while the
+    block reads, and what the store raises. `index` is that of the file, if it was read before."""
     with reporting_damage(path), store.open(path) as source:
         if source.size() != part.bytes:
             why = f"it has {source.size()} bytes, and the manifest says {part.bytes}"
@@ -153,8 +152,7 @@ class LocalCopies:
         self._copies = FileStore(directory)
 
     def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
-        """Where the copy is; it is made when there is none. Raises ShardDamaged, and what the
-        store raises."""
+        """Made where there is none. Raises ShardDamaged, and what the store raises."""
         name = part.sha256 + _SUFFIX
         if not self._is_there(name, part):
             make_directory(self._directory)
@@ -210,8 +208,6 @@ T = TypeVar("T")
 
 
 class _OpenFile(NamedTuple):
-    """A file, and what closes it."""
-
     file: pq.ParquetFile
     closing: ExitStack
 

@@ -40,7 +40,7 @@ from penstock_jobs.shards.export import (
     ExportOutput,
     ShardSource,
     file_stem,
-    kept,
+    kept_mask,
 )
 from penstock_jobs.shards.exporters.dialogue import MESSAGES, DialogueMessage, plain, read_split
 
@@ -93,7 +93,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
 
 def _rows(source: ShardSource, part: PartFile, output: ExportOutput) -> Any:
     for table in source.tables(part, _COLUMNS):
-        mask = pa.array(kept(table, output, "not_trained", "no_reward"))
+        mask = pa.array(kept_mask(table, output, "not_trained", "no_reward"))
         yield from table.append_column("kept", mask).to_pylist()
 
 
