@@ -24,6 +24,7 @@ from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import ChainMember
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.tables import reward_definition, reward_due
 
 
@@ -196,5 +197,4 @@ def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:
 
 
 def _ids(rows: pa.Table) -> list[SessionId]:
-    columns = (rows[name].to_pylist() for name in ("tenant", "session_id"))
-    return [SessionId(*key) for key in zip(*columns, strict=True)]
+    return [SessionId(*key) for key in row_tuples(rows, "tenant", "session_id")]

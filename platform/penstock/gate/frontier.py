@@ -44,8 +44,7 @@ def frontier(points: Iterable[FrontierPoint]) -> list[FrontierPoint]:
 def frontier_picture(
     database: Database, tenant: str, suite: str, version: str, marks: dict[str, str]
 ) -> FrontierPicture | None:
-    """Of all checkpoints of the tenant but the withdrawn ones. None where the cost of fewer than
-    two is known."""
+    """Without withdrawn checkpoints. None where the cost of fewer than two is known."""
     columns = benchmark_attempt.c
     # By task first: each counts once, however often it was tried.
     by_task = (
