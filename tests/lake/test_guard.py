@@ -25,6 +25,14 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 ACCEPTED = [
+    "select x = 1, x != 1, x < 1, x <= 1, x > 1, x >= 1, x is distinct from 1 from events",
+    "select x + 1, -x, @ x, ~x, x ** 2, x // 2, x % 2, 5 !, x & 1, x << 1 from events",
+    "select 'a' || 'b', 'a' ^@ 'b', l && [1], l @> [1], [1] <@ l, [1] <-> [2] from events",
+    "select 'a' like 'b', 'a' not like 'b', 'a' ilike 'b', 'a' glob 'b', 'a' ~ 'b', 'a' !~ 'b'",
+    "select 'a' not ilike 'b', 'a' similar to 'b', 'a' not similar to 'b', 'a' like 'b' escape 'c'",
+    "select 1 = any ([1]), 1 <> all ([2]), 1 in (1, 2), 1 between 0 and 2 from events",
+    "select from_json('{}', '{\"a\": [\"INTEGER\"]}'), json_transform('[]', '[\"INTEGER\"]')",
+    "select null::integer[][][], null::struct(a integer[], b map(integer, varchar))",
     "select * from events",
     "SELECT 1",
     "select x from events order by x desc, session_id asc nulls last, 1 limit 5 offset 2",
@@ -150,6 +158,18 @@ REFUSED = [
     "with a as (insert into secret values (1) returning *) from a",
     "with a as (delete from secret returning *) from a",
     "with a as (update secret set x = 1 returning *) select * from a",
+    # Operators called as functions, and types without a bottom.
+    *(
+        f"select \"{name}\"({{'a': 1}}, 1.5)"
+        for name in ("=", "!=", "<", "<=", ">", ">=", "+", "||")
+    ),
+    'select "<>"(1, 2)',
+    'select * from events where "="(l, 1.5)',
+    "select null::integer" + "[]" * 40,
+    "select cast(null as " + "struct(a " * 40 + "integer" + ")" * 40 + ")",
+    "select json_transform('[]', '" + "[" * 40 + '"INTEGER"' + "]" * 40 + "')",
+    "select from_json('{}', repeat('[', 30000))",
+    "select from_json_strict('{}', x) from events",
     # Parameters.
     "select ?",
     "select $1",

@@ -19,7 +19,7 @@ from penstock.ingest import partition_writer
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.errors import LakeDamaged, QueryRefused
 from penstock.lake.merges import merge
-from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles
+from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles, make_filesystem
 from penstock.lake.rows import RowGroupLimits
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
@@ -177,7 +177,8 @@ def test_the_connection_opens_the_pinned_files_and_no_others(lake: HandLake) -> 
             pq.write_table(pa.table({"a": [1]}), file)
     with duckdb.connect() as connection:
         files = PinnedFiles(lake.lake.store, FileTails(1000))
-        [path] = files.bind(connection, ["pinned"])
+        [path] = files.paths(["pinned"])
+        connection.register_filesystem(make_filesystem(files.distant))
         read = f"select a from read_parquet('{path}')"
         assert connection.execute(read).fetchall() == [(1,)]
         for refused in (

@@ -69,13 +69,13 @@ def test_queries_beyond_those_that_may_wait_are_429(
 
     async def ask() -> None:
         go = threading.Event()
-        asked = [asyncio.create_task(made.queries.run(go.wait)) for _ in range(3)]
+        asked = [asyncio.create_task(made.queries.run(go.wait, tenant=t)) for t in "aab"]
         await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests, match="3 queries run or wait already"):
-            await made.queries.run(go.wait)
+        with pytest.raises(TooManyRequests, match="2 queries of yours run or wait already"):
+            await made.queries.run(go.wait, tenant="a")
         go.set()
         assert await asyncio.gather(*asked) == [True] * 3
-        assert await made.queries.run(lambda: 7) == 7
+        assert await made.queries.run(lambda: 7, tenant="a") == 7
 
     asyncio.run(ask())
     made.stop()

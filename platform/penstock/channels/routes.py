@@ -121,7 +121,7 @@ _SHARE = Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, exclusive_maximum=
 @registry_get("/v1/channels", "All channels")
 async def get_channels(request: HttpRequest, registry: Registry) -> ChannelsAnswer:
     grant = await registry.authorize(request, "read")
-    channels = await registry.call(list_channels, grant.tenant)
+    channels = await registry.call(grant.tenant, list_channels, grant.tenant)
     return ChannelsAnswer([channel_answer(channel) for channel in channels])
 
 
@@ -170,7 +170,7 @@ async def get_history(
         newest = channel_state(database, grant.tenant, name).version
         return newest, notices_after(database, grant.tenant, name, after or 0, up_to=newest)
 
-    newest, notices = await registry.call(history)
+    newest, notices = await registry.call(grant.tenant, history)
     more = bool(notices) and notices[-1].version < newest
     changes = [_change_answer(notice) for notice in notices]
     return HistoryAnswer(name, changes, notices[-1].version if more else None)
@@ -225,7 +225,7 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
         judge = gate_judge(database, promotion.tenant, promotion.share)
         return _told(database, promote(database, promotion, judge))
 
-    return await registry.call(change)
+    return await registry.call(grant.tenant, change)
 
 
 @registry_post(
@@ -244,7 +244,9 @@ async def post_rollback(request: HttpRequest, registry: Registry, name: Name) ->
         actor=key_actor(grant),
         **msgspec.structs.asdict(body),
     )
-    return await registry.call(lambda database: _told(database, roll_back(database, rollback)))
+    return await registry.call(
+        grant.tenant, lambda database: _told(database, roll_back(database, rollback))
+    )
 
 
 @registry_post(
@@ -258,7 +260,10 @@ async def post_release(request: HttpRequest, registry: Registry, name: Name) -> 
 
     who = {"tenant": grant.tenant, "actor": key_actor(grant)}
     return await registry.call(
-        lambda database: _told(database, release(database, channel=name, reason=body.reason, **who))
+        grant.tenant,
+        lambda database: _told(
+            database, release(database, channel=name, reason=body.reason, **who)
+        ),
     )
 
 

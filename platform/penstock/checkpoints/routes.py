@@ -71,10 +71,15 @@ class Registry:
         return await self._authorizer.authorize(request.headers.get("authorization"), *roles)
 
     async def call(
-        self, work: Callable[Concatenate[Database, P], T], *arguments: P.args, **named: P.kwargs
+        self,
+        tenant: str,
+        work: Callable[Concatenate[Database, P], T],
+        *arguments: P.args,
+        **named: P.kwargs,
     ) -> T:
         """The result of `work(database, …)`, from a thread. Raises TooManyRequests."""
-        return await self._calls.run(partial(work, self.database, *arguments, **named))
+        function = partial(work, self.database, *arguments, **named)
+        return await self._calls.run(function, tenant=tenant)
 
 
 def registry_get(
@@ -174,20 +179,20 @@ async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoin
         actor=key_actor(grant),
         **fields,
     )
-    return _answer(await registry.registrations.run(register))
+    return _answer(await registry.registrations.run(register, tenant=grant.tenant))
 
 
 @registry_get("/v1/checkpoints", "All checkpoints, the newest last")
 async def get_checkpoints(request: HttpRequest, registry: Registry) -> CheckpointsAnswer:
     grant = await registry.authorize(request, "read")
-    checkpoints = await registry.call(registration.list_checkpoints, grant.tenant)
+    checkpoints = await registry.call(grant.tenant, registration.list_checkpoints, grant.tenant)
     return CheckpointsAnswer([_answer(checkpoint) for checkpoint in checkpoints])
 
 
 @registry_get("/v1/checkpoints/{name:str}", "A checkpoint, by its name or digest", 404)
 async def get_checkpoint(request: HttpRequest, registry: Registry, name: str) -> CheckpointAnswer:
     grant = await registry.authorize(request, "read", "serve")
-    return _answer(await registry.call(registration.find, grant.tenant, name))
+    return _answer(await registry.call(grant.tenant, registration.find, grant.tenant, name))
 
 
 ROUTES = [post_checkpoint, get_checkpoints, get_checkpoint]

@@ -33,7 +33,7 @@ class ReportAnswer(msgspec.Struct):
 )
 async def get_replicas(request: HttpRequest, registry: Registry, name: Name) -> FleetAnswer:
     grant = await registry.authorize(request, "read", "serve")
-    return await registry.call(fleet, registry.settings, grant.tenant, name)
+    return await registry.call(grant.tenant, fleet, registry.settings, grant.tenant, name)
 
 
 @registry_post(
@@ -45,7 +45,9 @@ async def get_replicas(request: HttpRequest, registry: Registry, name: Name) -> 
 async def post_replica(request: HttpRequest, registry: Registry, name: Name) -> ReportAnswer:
     grant = await registry.authorize(request, "serve")
     body = await read_document(request, Report)
-    standings = await registry.call(record_report, registry.settings, grant.tenant, name, body)
+    standings = await registry.call(
+        grant.tenant, record_report, registry.settings, grant.tenant, name, body
+    )
     return ReportAnswer(name, standings)
 
 

@@ -22,3 +22,8 @@ class ServerUnreachable(PenstockError, exit_status=3):
 
 class AnswerUnusable(PenstockError):
     """{url} answered {status}: {why}"""
+
+
+class AddressForbidden(PenstockError, exit_status=2, http_status=400):
+    """{host} is at {address}, which this service does not dial: it is not on the internet. An
+    operator allows a network with PENSTOCK_EGRESS_NETWORKS."""

@@ -18,6 +18,7 @@ from penstock.lake.errors import LakeMissing
 from penstock.lake.pinned_files import FileTails
 from penstock.lake.query import LakeQuery, OwnQuery
 from penstock.lake.segments import Summariser
+from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
 from penstock.settings import MIB, Settings, load_settings
 from penstock.storage import ObjectStore, open_store
@@ -35,6 +36,8 @@ class Lake:
         self.store: ObjectStore = open_store(settings)
         self.tails = FileTails(TAILS_BYTES_MAX)
         self.summariser = Summariser()
+        #: Where statements of users run, in a process that others use too.
+        self.statements: StatementProcesses | None = None
         self._log: EventLog | None = None
         self._executor: Executor | None = None
 
@@ -63,6 +66,8 @@ class Lake:
             self._executor.close()
         if self._log is not None:
             self._log.close()
+        if self.statements is not None:
+            self.statements.close()
         self.summariser.close()
         self.database.close()
 

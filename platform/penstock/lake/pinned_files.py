@@ -8,18 +8,17 @@ a wall by construction, beside the list of allowed paths.
 import io
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
-import duckdb
 import pyarrow as pa
 
 from penstock.errors import ExtraMissing, PenstockError
-from penstock.lake.errors import LakeDamaged
+from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.storage import ObjectStore
 
 PROTOCOL = "penstock"
@@ -30,6 +29,15 @@ _SPAN_BYTES = 256 * 1024
 #: Spans that a connection keeps, over all its files, and sources that it keeps open.
 _SPANS_MAX = 64
 _IDLE_MAX = 32
+
+
+class DistantFile(Protocol):
+    """A file that is read a piece at a time."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, start: int, length: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,8 @@ class PinnedFiles:
     store: ObjectStore
     tails: FileTails
     failure: PenstockError | None = None
-    _names: set[str] = field(default_factory=set)
+    #: Those that the engine reads only by asking.
+    distant: dict[str, "_PinnedFile"] = field(default_factory=dict)
     #: The engine asks for neighbouring columns at the same time.
     _spans: deque[_Span] = field(default_factory=lambda: deque(maxlen=_SPANS_MAX))
     #: Sources that nobody reads now, with what they have learnt. Not one for each file: a lake
@@ -95,13 +104,11 @@ class PinnedFiles:
     _idle: deque[tuple[str, pa.NativeFile]] = field(default_factory=lambda: deque(maxlen=_IDLE_MAX))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def bind(self, connection: duckdb.DuckDBPyConnection, names: Collection[str]) -> list[str]:
-        """Paths under which the connection finds these files from now on."""
-        if self.store.local or not names:
+    def paths(self, names: Collection[str]) -> list[str]:
+        """Where the engine finds these files."""
+        if self.store.local:
             return [self.store.address(name) for name in names]
-        if not self._names:
-            connection.register_filesystem(_make_filesystem(self, self._names))
-        self._names |= set(names)
+        self.distant |= {name: _PinnedFile(self, name) for name in names}
         return [f"{PROTOCOL}://{name}" for name in names]
 
     @contextmanager
@@ -109,7 +116,7 @@ class PinnedFiles:
         """A failure of the store is raised as such; the engine only passes on its text."""
         try:
             yield
-        except duckdb.Error as error:
+        except QueryFailed as error:
             raise self.failure or error from None
 
     def tail(self, name: str) -> FileTail:
@@ -170,14 +177,28 @@ class PinnedFiles:
             self._idle.appendleft((name, source))
 
 
+@dataclass(frozen=True)
+class _PinnedFile:
+    """A DistantFile."""
+
+    files: PinnedFiles
+    name: str
+
+    @property
+    def size(self) -> int:
+        return self.files.tail(self.name).size
+
+    def read(self, start: int, length: int) -> bytes:
+        return self.files.read(self.name, self.size, start, length)
+
+
 class _Handle(io.RawIOBase):
     """What the engine opened. Two threads may share one: each has its own place in it."""
 
-    def __init__(self, files: PinnedFiles, name: str) -> None:
+    def __init__(self, file: DistantFile) -> None:
         super().__init__()
-        self._files = files
-        self._name = name
-        self._size = files.tail(name).size
+        self._file = file
+        self._size = file.size
         self._at = threading.local()
 
     def readable(self) -> bool:
@@ -198,12 +219,13 @@ class _Handle(io.RawIOBase):
         start = self.tell()
         left = max(0, self._size - start)
         length = left if size is None or size < 0 else min(size, left)
-        content = self._files.read(self._name, self._size, start, length)
+        content = self._file.read(start, length)
         self._at.position = start + len(content)
         return content
 
 
-def _make_filesystem(pinned: PinnedFiles, names: Collection[str]) -> Any:
+def make_filesystem(files: Mapping[str, DistantFile]) -> Any:
+    """A file system for the engine with these files and no others. Raises ExtraMissing."""
     try:
         from fsspec import AbstractFileSystem
     except ImportError:
@@ -218,24 +240,24 @@ def _make_filesystem(pinned: PinnedFiles, names: Collection[str]) -> Any:
         def open(self, path: str, mode: str = "rb", **_how: object) -> _Handle:
             if mode != "rb":
                 raise PermissionError(f"{path} is not to be written")
-            return _Handle(pinned, _name_of(path))
+            return _Handle(_find(path))
 
         def glob(self, path: str, **_how: object) -> list[str]:
             return [path] if self.exists(path) else []
 
         def exists(self, path: str, **_how: object) -> bool:
-            return self._strip_protocol(path) in names
+            return self._strip_protocol(path) in files
 
         def info(self, path: str, **_how: object) -> dict[str, object]:
-            return {"name": path, "size": pinned.tail(_name_of(path)).size, "type": "file"}
+            return {"name": path, "size": _find(path).size, "type": "file"}
 
         def modified(self, path: str) -> datetime:
             return datetime.fromtimestamp(0, UTC)
 
-    def _name_of(path: str) -> str:
+    def _find(path: str) -> DistantFile:
         name = path.removeprefix(f"{PROTOCOL}://")
-        if name not in names:
+        if name not in files:
             raise PermissionError(f"{path} is not one of the pinned files")
-        return name
+        return files[name]
 
     return PinnedFileSystem()

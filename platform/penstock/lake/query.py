@@ -5,14 +5,14 @@ Two walls: the statement is checked before it runs (`query_guard`), and the conn
 can open no files but those of the pinned lake.
 """
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
-from penstock.lake.errors import QueryFailed, QueryLimitReached
+from penstock.lake.errors import QueryFailed
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
 from penstock.lake.pinned_files import PinnedFiles
-from penstock.lake.query_guard import check_query
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.settings import LakeSettings
+from penstock.lake.statements import LocalStatement, Preparation, StatementLimits, StatementRunner
 from penstock.lake.view_sources import (
     LAKE_VIEWS,
     ViewSources,
@@ -38,7 +38,8 @@ from penstock.lake.view_sources import (
 if TYPE_CHECKING:  # a lake makes queries
     from penstock.lake.lake import Lake
 
-BATCH_ROWS = 10_000
+#: Below the data directory: what statements spill.
+SPILL_FOLDER = "tmp"
 #: How often a query pins the lake anew because the log let go of fresh events meanwhile.
 _PINS_MAX = 5
 #: The one view that reads summaries of sessions and no events.
@@ -93,34 +94,38 @@ class LakeQuery:
         QueryFailed, QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
         lake, query = self.lake, self.sql
         room = lake.settings.room(LakeSettings)
-        memory_kib = room.query_memory_bytes_max // 1024
-        configuration: dict[str, str | bool | int | float | list[str]] = {
-            "threads": room.query_threads,
-            "memory_limit": f"{memory_kib}KiB",
-            "temp_directory": str(Path(lake.settings.data) / "tmp"),
-            "max_temp_directory_size": f"{4 * memory_kib}KiB",
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "python_enable_replacements": False,
-        }
-        with duckdb.connect(":memory:", config=configuration) as connection, ExitStack() as claims:
+        with ExitStack() as closing:
+            limits = self._limits(room, closing)
+            statement: StatementRunner
+            if lake.statements is None or isinstance(query, OwnQuery):
+                statement = LocalStatement(limits)
+            else:
+                statement = lake.statements.open(limits)
+            closing.callback(statement.close)
             if isinstance(query, str):
-                query = OwnQuery(query, check_query(connection, query, view_names()))
-            pin, fresh = self._pin(claims, room, with_fresh=bool(query.views & LAKE_VIEWS))
+                query = OwnQuery(query, statement.views(query, view_names()))
+            pin, fresh = self._pin(closing, room, with_fresh=bool(query.views & LAKE_VIEWS))
             files = PinnedFiles(lake.store, lake.tails)
-            sources = ViewSources(
-                connection, files, lake.database, self.tenant, pin.snap, pin.moment
-            )
-            with _limits(connection, room), files.failures_raised():
+            with files.failures_raised():
+                preparation = Preparation(files.distant)
+                sources = ViewSources(
+                    preparation, files, lake.database, self.tenant, pin.snap, pin.moment
+                )
                 self._prepare(sources, query.views, pin, fresh)
-                result = connection.sql(query.sql, params=query.parameters or None)
-                batches = result.to_arrow_reader(BATCH_ROWS)
-                names = batches.schema.names
-                if twice := next((name for name in names if names.count(name) > 1), None):
-                    # Rows are shown by name: one of the two would be lost.
-                    why = f"two columns are named {twice}; give one of them another name"
-                    raise QueryFailed(why=why)
+                batches = statement.answer(query.sql, preparation, query.parameters)
                 yield Answer(batches, pin.snap, fresh.cut_off)
+
+    def _limits(self, room: LakeSettings, closing: ExitStack) -> StatementLimits:
+        """With a folder of its own for what does not fit into memory."""
+        spill = Path(self.lake.settings.data) / SPILL_FOLDER / token_hex(8)
+        closing.callback(rmtree, spill, ignore_errors=True)
+        return StatementLimits(
+            seconds=room.query_seconds_max,
+            memory_bytes=room.query_memory_bytes_max,
+            threads=room.query_threads,
+            spill=str(spill),
+            spill_bytes=4 * room.query_memory_bytes_max,
+        )
 
     def _pin(
         self, claims: ExitStack, room: LakeSettings, *, with_fresh: bool
@@ -147,9 +152,8 @@ class LakeQuery:
     def _prepare(
         self, sources: ViewSources, views: frozenset[str], pin: Pin, fresh: FreshEvents
     ) -> None:
-        """Create the views that the query reads, and shut the connection off from all else."""
+        """Create the views that the query reads."""
         connection = sources.connection
-        connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET VARIABLE tenant = ?", [sources.tenant])
         if _SESSIONS in views:
             names = [sessions_name(segment.name) for segment in pin.segments]
@@ -170,29 +174,6 @@ class LakeQuery:
         bind_room_views(sources, views)
         for name in sorted(views):
             sources.create_view(name)
-        connection.execute("SET allowed_paths = ?", [sources.paths])
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-
-
-@contextmanager
-def _limits(connection: duckdb.DuckDBPyConnection, room: LakeSettings) -> Iterator[None]:
-    """Stops the query in time, and turns the engine's errors into ours."""
-    timer = threading.Timer(room.query_seconds_max, connection.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except duckdb.InterruptException:
-        limit = f"{room.query_seconds_max} s"
-        raise QueryLimitReached(limit=limit, setting="PENSTOCK_QUERY_SECONDS_MAX") from None
-    except duckdb.OutOfMemoryException:
-        limit = f"{room.query_memory_bytes_max} bytes of memory"
-        raise QueryLimitReached(limit=limit, setting="PENSTOCK_QUERY_MEMORY_BYTES_MAX") from None
-    except (duckdb.Error, pa.ArrowException) as error:
-        raise QueryFailed(why=str(error).strip()) from None
-    finally:
-        timer.cancel()
 
 
 # The rows of an answer in a format

@@ -7,6 +7,7 @@ or the network beyond the segments of the lake. Each must hold alone.
 
 import json
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any
 
 import duckdb
@@ -41,6 +42,11 @@ _EXPRESSIONS = _words(
     LAMBDA_REF OPERATOR POSITIONAL_REFERENCE STAR SUBQUERY TYPE WINDOW
     """
 )
+
+#: How deep types may be nested. The engine goes down them by recursion, and has no limit.
+TYPE_DEPTH_MAX = 32
+#: Functions that take a type as JSON.
+_BY_STRUCTURE = _words("from_json from_json_strict json_transform json_transform_strict")
 
 _TABLE_FUNCTIONS = frozenset(
     {"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"}
@@ -182,10 +188,25 @@ class _Walk:
         if kind not in _EXPRESSIONS:
             hint = "a query takes no parameters" if kind == "PARAMETER" else "not supported"
             raise QueryRefused(why=f"it contains an expression of the class {kind}: {hint}")
-        if kind in {"FUNCTION", "WINDOW"} and _function(node) not in _FUNCTIONS:
+        if kind in {"FUNCTION", "WINDOW"}:
+            self._call(node)
+        if kind == "TYPE":
+            if len(_path(node)) != 1:
+                raise QueryRefused(why=f"the type {'.'.join(_path(node))} names a schema")
+            if _type_depth(node) > TYPE_DEPTH_MAX:
+                raise QueryRefused(why=f"a type is nested more than {TYPE_DEPTH_MAX} deep")
+
+    def _call(self, node: _Node) -> None:
+        name = _function(node)
+        if name not in _FUNCTIONS:
             raise QueryRefused(why=f"the function {'.'.join(_path(node))} may not be used")
-        if kind == "TYPE" and len(_path(node)) != 1:
-            raise QueryRefused(why=f"the type {'.'.join(_path(node))} names a schema")
+        # Written as a function an operator skips the check of what it gets: "="({'a': 1}, 1.5) ends
+        # the process.
+        if not (node.get("is_operator") or name.isidentifier()):
+            raise QueryRefused(why=f"{name} is an operator; write it between its operands")
+        if name in _BY_STRUCTURE and not _is_flat(node["arguments"][1:]):
+            why = f"the structure for {name} is a text, nested at most {TYPE_DEPTH_MAX} deep"
+            raise QueryRefused(why=why)
 
 
 def _path(node: _Node) -> list[str]:
@@ -196,6 +217,20 @@ def _path(node: _Node) -> list[str]:
     # Older fields give the catalogue and the schema apart.
     qualifiers = (node.get(key) for key in ("catalog_name", "schema_name", "catalog", "schema"))
     return [*filter(None, qualifiers), *path]
+
+
+def _type_depth(node: _Node) -> int:
+    return 1 + max((_type_depth(child) for child in node.get("children", [])), default=0)
+
+
+def _is_flat(arguments: list[_Node]) -> bool:
+    """Whether these are texts with few brackets inside each other."""
+    for argument in arguments:
+        literal = argument.get("expression", argument).get("literal") or {}
+        depths = accumulate((c in "[{") - (c in "]}") for c in literal.get("text", ""))
+        if literal.get("kind") != "STRING" or max(depths, default=0) > TYPE_DEPTH_MAX:
+            return False
+    return True
 
 
 def _function(node: _Node) -> str:

@@ -86,7 +86,9 @@ async def post_query(
     query = lake.query(document.sql, as_of=document.as_of, tenant=reading_tenant)
     bytes_max = lake.settings.room(LakeSettings).query_answer_bytes_max
     started = time.perf_counter()
-    answer = await queries.run(partial(_answer_of, query, bytes_max, as_arrow=as_arrow))
+    answer = await queries.run(
+        partial(_answer_of, query, bytes_max, as_arrow=as_arrow), tenant=reading_tenant
+    )
     metrics.observe("query_seconds", time.perf_counter() - started)
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
     return Response(answer, media_type=media_type)  # type: ignore[arg-type]  # as it is encoded

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.lake.pinned_files import PinnedFiles
+from penstock.lake.statements import Preparation
 
 _LAKE = "penstock.lake"
 _SUFFIX = ".sql"
@@ -54,17 +55,15 @@ def relation_sql(name: str) -> str:
 
 @dataclass
 class ViewSources:
-    """Binds what views read to the connection of one query."""
+    """Binds what views read to the connection that one query will have."""
 
-    connection: duckdb.DuckDBPyConnection
+    connection: Preparation
     files: PinnedFiles
     database: Database
     tenant: str
     snap: int
     #: The time that the snap stands for; None is now.
     moment: int | None
-    #: Files that the connection has to open.
-    paths: list[str] = field(default_factory=list)
     _views: set[str] = field(default_factory=set)
 
     def bind_query(self, name: str, query: sa.Select[Any]) -> None:
@@ -88,12 +87,12 @@ class ViewSources:
         if not file_names:
             self.connection.register(name, schema.empty_table())
             return []
-        paths = self.files.bind(self.connection, file_names)
+        paths = self.files.paths(file_names)
+        self.connection.paths += paths
         self.connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
         option = ", filename = true" if with_paths else ""
         source = f"read_parquet(getvariable('{name}_files'){option})"
         self.connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {source}")
-        self.paths += paths
         return paths
 
     def known(self, at: sa.Column[int]) -> sa.ColumnElement[bool]:

@@ -21,6 +21,8 @@ from penstock.logs import configure_logs
 from penstock.server.app import make_app
 from penstock.server.errors import ServiceAddressTaken
 from penstock.server.service import ServerRole, Service
+from penstock.server.settings import ServerSettings
+from penstock.server.wire import ConnectionCounts, bounded_protocol
 from penstock.settings import load_settings
 from penstock.storage.errors import StoreUnreachable
 from penstock.terminal import options
@@ -129,9 +131,11 @@ def _first_key(lake: Lake, host: str) -> str | None:
 
 def _run(service: Service, bound: socket.socket) -> bool:
     """Serves until SIGTERM or SIGINT; whether it had come up."""
+    limits = service.settings.room(ServerSettings)
+    counts = ConnectionCounts(limits.connections_max, limits.address_connections_max)
     config = uvicorn.Config(
         make_app(service),
-        http="httptools",
+        http=bounded_protocol(counts),
         loop="uvloop",
         lifespan="on",
         log_level="warning",

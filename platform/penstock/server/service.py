@@ -27,6 +27,7 @@ from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
+from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
 from penstock.settings import Settings
@@ -68,6 +69,9 @@ class Service:
             metrics=self.metrics,
             clock=self.clock,
         )
+        self.statements = self.lake.statements = StatementProcesses(
+            distant_files=not self.lake.store.local
+        )
         self.queries = RequestSlots(
             "queries",
             running_max=self.settings.room(LakeSettings).queries_max,
@@ -98,6 +102,7 @@ class Service:
 
     def _open(self) -> None:
         self.keys.refresh()
+        self.statements.start()
         if self.role in ("all", "gateway"):
             self.gateway.commits = GroupCommit(
                 self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics

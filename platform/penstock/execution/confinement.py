@@ -1,0 +1,205 @@
+"""Limits that the kernel puts on this process, and that nothing in it can lift again.
+
+Memory, CPU time and files are bounded on every Unix. Which files it can open (Landlock) and which
+system calls it can make (seccomp) are bounded on Linux: `confine` returns the walls that this
+kernel does not offer.
+"""
+
+import ctypes
+import os
+import platform
+import resource
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+#: Files that every process may read: the devices that hold nothing, and where time zones are.
+COMMON_FILES = ("/dev/null", "/dev/zero", "/dev/urandom", "/usr/share/zoneinfo")
+
+_NO_NEW_PRIVILEGES = 38
+
+
+@dataclass(frozen=True)
+class KernelLimits:
+    """What a process may use from now on."""
+
+    #: Beyond what it has mapped already.
+    memory_bytes: int
+    cpu_seconds: int
+    open_files: int
+    #: The largest file that it may write.
+    file_bytes: int = 0
+
+
+def limit_resources(limits: KernelLimits) -> None:
+    """The process gets SIGXCPU at its CPU limit, and no memory beyond its memory limit."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_CPU, limits.cpu_seconds)
+    _lower(resource.RLIMIT_NOFILE, limits.open_files)
+    _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
+    if sys.platform == "linux":  # elsewhere the address space says little about memory
+        _lower(resource.RLIMIT_AS, _mapped_bytes() + limits.memory_bytes)
+
+
+def _lower(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def _mapped_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    return int(pages) * resource.getpagesize()
+
+
+# System calls
+
+
+@dataclass(frozen=True)
+class CallRule:
+    """A system call that fails with `error`; where `argument` is named, only if its lower half
+    has any of the bits of `mask`, or is none of `values`."""
+
+    call: str
+    error: int
+    argument: int | None = None
+    mask: int = 0
+    values: tuple[int, ...] = ()
+
+
+#: Numbers by machine. Calls that are younger have one number everywhere.
+_CALLS: dict[str, tuple[int | None, int | None]] = {
+    "accept": (43, 202), "accept4": (288, 242), "add_key": (248, 217), "bind": (49, 200),
+    "bpf": (321, 280), "clone": (56, 220), "clone3": (435, 435), "connect": (42, 203),
+    "delete_module": (176, 106), "execve": (59, 221), "execveat": (322, 281),
+    "finit_module": (313, 273), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fsopen": (430, 430), "init_module": (175, 105), "io_uring_setup": (425, 425),
+    "kexec_load": (246, 104), "keyctl": (250, 219), "listen": (50, 201), "mount": (165, 40),
+    "mount_setattr": (442, 442), "move_mount": (429, 429), "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428), "perf_event_open": (298, 241), "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "ptrace": (101, 117),
+    "request_key": (249, 218), "setns": (308, 268), "socket": (41, 198),
+    "socketpair": (53, 199), "umount2": (166, 39), "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+}  # fmt: skip
+#: The machine's column in that table, and its number in the kernel's records.
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_SET, _JUMP_AT_LEAST, _JUMP, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x05, 6
+_ALLOW, _FAIL, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+#: From here on x86 numbers the calls of its 32-bit pointers a second time.
+_SECOND_NUMBERS = 0x40000000
+_SET_SECCOMP, _FILTER = 22, 2
+
+
+def forbid_calls(rules: Iterable[CallRule]) -> bool:
+    """These calls fail in this process and all that it starts. False where the kernel cannot."""
+    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+        return False
+    content = filter_program(rules, platform.machine())
+    buffer = ctypes.create_string_buffer(content, len(content))
+    program = struct.pack("HxxxxxxP", len(content) // 8, ctypes.addressof(buffer))
+    libc = _libc()
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    return bool(libc.prctl(_SET_SECCOMP, _FILTER, program, 0, 0) == 0)
+
+
+def filter_program(rules: Iterable[CallRule], machine: str) -> bytes:
+    """The rules as the kernel's filter. Every check is a block that ends in a return or falls
+    through to the next."""
+    column, architecture = _MACHINES[machine]
+    program = [
+        _step(_LOAD_WORD, 4),
+        _step(_JUMP_EQUAL, architecture, when_true=1),
+        _step(_RETURN, _KILL_PROCESS),
+        _step(_LOAD_WORD, 0),
+    ]
+    if machine == "x86_64":
+        program += [
+            _step(_JUMP_AT_LEAST, _SECOND_NUMBERS, when_false=1),
+            _step(_RETURN, _KILL_PROCESS),
+        ]
+    for rule in rules:
+        number = _CALLS[rule.call][column]
+        if number is not None:
+            block = _block(rule)
+            program += [_step(_JUMP_EQUAL, number, when_false=len(block)), *block]
+    return b"".join([*program, _step(_RETURN, _ALLOW)])
+
+
+def _block(rule: CallRule) -> list[bytes]:
+    fails = _step(_RETURN, _FAIL | rule.error)
+    if rule.argument is None:
+        return [fails]
+    load = _step(_LOAD_WORD, 16 + 8 * rule.argument)
+    allows = _step(_RETURN, _ALLOW)
+    if rule.mask:
+        return [load, _step(_JUMP_SET, rule.mask, when_false=1), fails, allows]
+    checks = [
+        _step(_JUMP_EQUAL, value, when_true=len(rule.values) - index)
+        for index, value in enumerate(rule.values)
+    ]
+    return [load, *checks, fails, allows]
+
+
+def _step(code: int, value: int, *, when_true: int = 0, when_false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, when_true, when_false, value)
+
+
+# Files
+
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_BELOW_PATH = 1
+#: Rights over files, and how many of them each version of Landlock knows.
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER, _TRUNCATE = 1, 2, 4, 8, 1 << 14
+_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
+_RIGHTS_NEWEST = 16
+
+
+def limit_files(readable: Sequence[str], writable: Sequence[str] = ()) -> bool:
+    """From now on this process opens nothing but what lies at or below these paths. Paths that
+    do not exist are left out. False where the kernel cannot."""
+    if sys.platform != "linux":
+        return False
+    libc = _libc()
+    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    if version < 1:
+        return False
+    rights = (1 << _RIGHTS.get(version, _RIGHTS_NEWEST)) - 1
+    attributes = struct.pack("Q", rights)
+    ruleset = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
+    if ruleset < 0:
+        return False
+    try:
+        for path in readable:
+            _allow(libc, ruleset, path, _READ_FILE, _READ_FILE | _READ_FOLDER)
+        for path in writable:
+            change = (_READ_FILE | _WRITE_FILE | _TRUNCATE) & rights
+            _allow(libc, ruleset, path, change, rights & ~_EXECUTE)
+        libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        return bool(libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
+    finally:
+        os.close(ruleset)
+
+
+def _allow(libc: Any, ruleset: int, path: str, file_rights: int, folder_rights: int) -> None:
+    with suppress(FileNotFoundError):
+        opened = os.open(path, getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
+        try:
+            rights = folder_rights if Path(path).is_dir() else file_rights
+            libc.syscall(_ADD_RULE, ruleset, _BELOW_PATH, struct.pack("=Qi", rights, opened), 0)
+        finally:
+            os.close(opened)
+
+
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return libc

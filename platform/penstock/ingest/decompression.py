@@ -1,0 +1,79 @@
+"""Decompression in bounded pieces and bounded memory: what comes in was compressed by others."""
+
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+else:
+    from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+
+#: So much is decompressed at once, so that other requests get their turn in between.
+PIECE_BYTES = 1024 * 1024
+#: How far back a zstd stream may refer: 8 MiB, as every decoder must allow. One that asks for more
+#: asks for our memory.
+_ZSTD_WINDOW: dict[int, int] = {DecompressionParameter.window_log_max: 23}
+#: The window of zlib, and 16: with the header and the checksum of gzip.
+_GZIP_WINDOW_BITS = zlib.MAX_WBITS + 16
+
+
+class _GzipMember:
+    """A stream of its own, of which a file may hold several."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
+
+    @property
+    def ended(self) -> bool:
+        return self._stream.eof
+
+    def take(self, content: bytes) -> tuple[bytes, bytes]:
+        """A piece, and what is left of `content`."""
+        piece = self._stream.decompress(content, PIECE_BYTES)
+        return piece, self._stream.unconsumed_tail or self._stream.unused_data
+
+
+class _ZstdFrame:
+    """As _GzipMember. It keeps what it has not looked at yet."""
+
+    def __init__(self) -> None:
+        self._stream = ZstdDecompressor(options=_ZSTD_WINDOW)
+
+    @property
+    def ended(self) -> bool:
+        return self._stream.eof
+
+    def take(self, content: bytes) -> tuple[bytes, bytes]:
+        piece = self._stream.decompress(content, PIECE_BYTES)
+        return piece, self._stream.unused_data if self.ended else b""
+
+
+#: By the name that a content encoding has.
+CODECS: dict[str, type[_GzipMember] | type[_ZstdFrame]] = {
+    "gzip": _GzipMember,
+    "x-gzip": _GzipMember,
+    "zstd": _ZstdFrame,
+}
+
+
+def decompressed(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:
+    """Pieces of what these parts of a compressed file hold. Raises ValueError."""
+    kind = CODECS[codec]
+    stream = None
+    for part in parts:
+        left = part
+        while left:
+            if stream is None or stream.ended:
+                stream = kind()
+            try:
+                piece, left = stream.take(left)
+                yield piece
+                # Output that did not fit into a piece comes without more input.
+                while not left and len(piece) == PIECE_BYTES and not stream.ended:
+                    piece, left = stream.take(b"")
+                    yield piece
+            except (zlib.error, ZstdError) as error:
+                raise ValueError(str(error)) from None
+    if stream is not None and not stream.ended:
+        raise ValueError("it ends in the middle")

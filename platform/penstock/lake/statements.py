@@ -1,0 +1,167 @@
+"""Running a user's statement: what it may read is prepared first, and the engine gets that alone.
+
+A `StatementRunner` parses and runs one statement. `LocalStatement` does so in this process, as
+commands on one's own lake do; the server has processes for it (`statement_processes`), since some
+statements end the engine or cannot be interrupted.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import duckdb
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.lake.errors import QueryFailed, QueryLimitReached
+from penstock.lake.pinned_files import DistantFile, make_filesystem
+from penstock.lake.query_guard import check_query
+
+BATCH_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class StatementLimits:
+    """What one statement may use."""
+
+    seconds: float
+    memory_bytes: int
+    threads: int
+    #: The folder for what does not fit into memory, and how much it may hold.
+    spill: str
+    spill_bytes: int
+
+    @property
+    def configuration(self) -> dict[str, str | bool | int | float | list[str]]:
+        """Of the connection."""
+        return {
+            "threads": self.threads,
+            "memory_limit": f"{self.memory_bytes // 1024}KiB",
+            "temp_directory": self.spill,
+            "max_temp_directory_size": f"{self.spill_bytes // 1024}KiB",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+        }
+
+
+@dataclass
+class Preparation:
+    """What a connection is given before a statement runs: tables, and statements of our own, in
+    their order; and the only files that it may open."""
+
+    #: Files in another store, which the engine asks for by name.
+    distant: Mapping[str, DistantFile] = field(default_factory=dict)
+    steps: list[tuple[str, pa.Table | Sequence[str | Sequence[str]]]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+    def register(self, name: str, table: pa.Table) -> None:
+        self.steps.append((name, table))
+
+    def execute(self, sql: str, parameters: Sequence[str | Sequence[str]] = ()) -> None:
+        self.steps.append((sql, parameters))
+
+    def apply(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Afterwards the connection is shut off from all else."""
+        if self.distant:
+            connection.register_filesystem(make_filesystem(self.distant))
+        connection.execute("SET TimeZone = 'UTC'")
+        for text, content in self.steps:
+            if isinstance(content, pa.Table):
+                connection.register(text, content)
+            else:
+                connection.execute(text, list(content))
+        connection.execute("SET allowed_paths = ?", [self.paths])
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+
+
+class StatementRunner(Protocol):
+    """One statement of a user, wherever it runs."""
+
+    def views(self, sql: str, names: frozenset[str]) -> frozenset[str]:
+        """Which of these views it reads. Raises QueryRefused."""
+        ...
+
+    def answer(
+        self, sql: str, preparation: Preparation, parameters: Mapping[str, object]
+    ) -> pa.RecordBatchReader:
+        """Its rows. Raises QueryFailed and QueryLimitReached, also while they are read."""
+        ...
+
+    def close(self) -> None:
+        """End it, wherever it is."""
+
+
+class LocalStatement:
+    """A statement in this process."""
+
+    def __init__(self, limits: StatementLimits) -> None:
+        self._limits = limits
+        self.connection = duckdb.connect(":memory:", config=limits.configuration)
+        self._timer = threading.Timer(limits.seconds, self.connection.interrupt)
+        self._timer.daemon = True
+
+    def views(self, sql: str, names: frozenset[str]) -> frozenset[str]:
+        return check_query(self.connection, sql, names)
+
+    def answer(
+        self, sql: str, preparation: Preparation, parameters: Mapping[str, object]
+    ) -> pa.RecordBatchReader:
+        self._timer.start()
+        with self._errors():
+            preparation.apply(self.connection)
+            result = self.connection.sql(sql, params=dict(parameters) or None)
+            batches = result.to_arrow_reader(BATCH_ROWS)
+            refuse_equal_names(batches.schema.names)
+        return pa.RecordBatchReader.from_batches(batches.schema, self._named_errors(batches))
+
+    def _named_errors(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._errors():
+            yield from batches
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        # What fails in the middle of the rows comes through Arrow, which makes an OSError of it.
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._named(str(error).strip()) from None
+
+    def _named(self, text: str) -> PenstockError:
+        kind = text.partition(" Error")[0].lower()
+        if kind == "interrupt":
+            return time_limit_reached(self._limits)
+        if kind == "out of memory":
+            return memory_limit_reached(self._limits)
+        if kind in ("internal", "fatal"):  # what follows is a stack
+            return QueryFailed(why="the query engine failed inside; write it differently")
+        return QueryFailed(why=text)
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def time_limit_reached(limits: StatementLimits) -> QueryLimitReached:
+    return QueryLimitReached(limit=f"{limits.seconds:g} s", setting="PENSTOCK_QUERY_SECONDS_MAX")
+
+
+def memory_limit_reached(limits: StatementLimits) -> QueryLimitReached:
+    return QueryLimitReached(
+        limit=f"{limits.memory_bytes} bytes of memory", setting="PENSTOCK_QUERY_MEMORY_BYTES_MAX"
+    )
+
+
+def refuse_equal_names(names: list[str]) -> None:
+    """Rows are shown by name: one of two equal names would be lost."""
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise QueryFailed(why=f"two columns are named {twice}; give one of them another name")

@@ -1,0 +1,24 @@
+"""The settings of the server."""
+
+from dataclasses import dataclass
+
+from penstock.settings import RoomSettings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    connections_max: int = setting(
+        4096,
+        "connections at the same time",
+        "Raise it, and the system's limit of open files, when more clients watch channels.",
+        minimum=1,
+    )
+    address_connections_max: int = setting(
+        1024,
+        "the same for one address",
+        "Raise it when all clients come through one balancer, lower it on the internet.",
+        minimum=1,
+        at_most="connections_max",
+    )

@@ -1,0 +1,70 @@
+"""Which addresses are dialled for others."""
+
+import socket
+
+import pytest
+
+from penstock.errors import SettingInvalid
+from penstock.http.egress import EgressPolicy
+from penstock.http.errors import AddressForbidden
+
+INTERNET = EgressPolicy()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1",
+        "169.254.169.254", "100.64.0.1", "198.18.0.1", "224.0.0.1", "255.255.255.255",
+        "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "fd12::1", "ff02::1",
+        "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::",
+    ],
+)  # fmt: skip
+def test_addresses_of_the_neighbourhood_are_not_dialled(address: str) -> None:
+    assert not INTERNET.permits(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700:4700::1111"])
+def test_addresses_of_the_internet_are(address: str) -> None:
+    assert INTERNET.permits(address)
+
+
+def test_an_operator_allows_networks() -> None:
+    policy = EgressPolicy.of("10.0.0.0/8, fd00::/8")
+    assert policy.permits("10.1.2.3")
+    assert policy.permits("::ffff:10.1.2.3")
+    assert policy.permits("fd12::1")
+    assert not policy.permits("192.168.1.1")
+
+
+@pytest.mark.parametrize("networks", ["10.0.0.1/8", "localhost", "10/8,"])
+def test_what_is_no_network_is_refused(networks: str) -> None:
+    with pytest.raises(SettingInvalid):
+        EgressPolicy.of(networks)
+
+
+def test_the_policy_is_asked_about_what_a_name_stands_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for host in ("localhost", "127.0.0.1", "127.1", "2130706433", "0x7f000001"):
+            with pytest.raises(AddressForbidden):
+                INTERNET.connect((host, port), 5.0)
+        EgressPolicy.of("127.0.0.0/8").connect(("localhost", port), 5.0).close()
+
+
+def test_what_was_judged_is_what_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attacker's name server says the internet at first, and this machine ever after."""
+    answers = iter(["8.8.8.8", "127.0.0.1"])
+    dialled = []
+
+    def look_up(_host: str, port: int, **_kind: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(answers), port))]
+
+    def connect(address: tuple[str, int], *_rest: object) -> socket.socket:
+        dialled.append(address)
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "create_connection", connect)
+    INTERNET.connect(("attacker.example", 80)).close()
+    assert dialled == [("8.8.8.8", 80)]

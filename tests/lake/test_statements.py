@@ -1,0 +1,285 @@
+"""Statements of users, in this process and in processes of their own: one behaviour, and what only
+a process of its own can do."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
+from penstock.lake.statement_processes import StatementProcesses
+from penstock.lake.statements import (
+    LocalStatement,
+    Preparation,
+    StatementLimits,
+    StatementRunner,
+)
+from tests.lake.hostile_sql import hostile_statements
+
+MIB = 1024 * 1024
+VIEWS = frozenset({"events", "sessions"})
+EVENTS = pa.table({"session_id": ["a", "b", "a"], "type": ["x", "y", "z"], "payload": ["{}"] * 3})
+
+Open = Callable[..., StatementRunner]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[StatementProcesses]:
+    with closing(StatementProcesses(distant_files=True)) as processes:
+        yield processes
+
+
+@pytest.fixture(params=["local", "process"])
+def open_statement(
+    request: pytest.FixtureRequest, processes: StatementProcesses, tmp_path: Path
+) -> Iterator[Open]:
+    opened: list[StatementRunner] = []
+
+    def start(**changes: Any) -> StatementRunner:
+        limits = _limits(tmp_path, **changes)
+        local = request.param == "local"
+        statement = LocalStatement(limits) if local else processes.open(limits)
+        opened.append(statement)
+        return statement
+
+    yield start
+    for statement in opened:
+        statement.close()
+
+
+def _limits(folder: Path, seconds: float = 30.0, memory_bytes: int = 64 * MIB) -> StatementLimits:
+    return StatementLimits(seconds, memory_bytes, 1, str(folder / "spill"), 64 * MIB)
+
+
+def _preparation() -> Preparation:
+    preparation = Preparation()
+    preparation.register("rows", EVENTS)
+    preparation.execute("SET VARIABLE tenant = ?", ["mine"])
+    preparation.execute("CREATE VIEW events AS FROM rows")
+    return preparation
+
+
+def _answer(statement: StatementRunner, sql: str) -> pa.Table:
+    statement.views(sql, VIEWS)
+    return statement.answer(sql, _preparation(), {}).read_all()
+
+
+def test_the_rows_come(open_statement: Open) -> None:
+    sql = "SELECT session_id, count(*) AS n FROM events GROUP BY ALL ORDER BY ALL"
+    statement = open_statement()
+    assert statement.views(sql, VIEWS) == {"events"}
+    rows = statement.answer(sql, _preparation(), {}).read_all().to_pylist()
+    assert rows == [{"session_id": "a", "n": 2}, {"session_id": "b", "n": 1}]
+
+
+def test_many_rows_come_in_batches(open_statement: Open) -> None:
+    statement = open_statement()
+    sql = "SELECT range AS n, repeat('x', 100) AS text FROM range(100000)"
+    statement.views(sql, VIEWS)
+    batches = list(statement.answer(sql, _preparation(), {}))
+    assert len(batches) > 1
+    assert sum(batch.num_rows for batch in batches) == 100_000
+
+
+def test_an_answer_may_be_left_in_the_middle(open_statement: Open) -> None:
+    statement = open_statement()
+    sql = "SELECT range FROM range(100000000)"
+    statement.views(sql, VIEWS)
+    batches = statement.answer(sql, _preparation(), {})
+    assert batches.read_next_batch().num_rows
+    statement.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT * FROM other", "no view other"),
+        ("SELECT 1; SELECT 2", "exactly one SELECT"),
+        ("SELECT '\ud800'", "."),
+        ("SELECT read_text('/etc/passwd')", "read_text may not be used"),
+    ],
+)
+def test_what_the_guard_refuses_is_refused(open_statement: Open, sql: str, why: str) -> None:
+    with pytest.raises(QueryRefused, match=why):
+        open_statement().views(sql, VIEWS)
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT 'a'::INTEGER", "Conversion Error"),
+        ("SELECT 1 AS a, 2 AS a", "two columns are named a"),
+        ("SELECT nothing FROM events", "nothing"),
+    ],
+)
+def test_what_the_engine_refuses_is_named(open_statement: Open, sql: str, why: str) -> None:
+    with pytest.raises(QueryFailed, match=why):
+        _answer(open_statement(), sql)
+
+
+def test_an_error_in_the_middle_of_the_rows_is_named(open_statement: Open) -> None:
+    statement = open_statement()
+    sql = "SELECT CASE WHEN range < 50000 THEN '1' ELSE 'x' END::INTEGER FROM range(60000)"
+    statement.views(sql, VIEWS)
+    with pytest.raises(QueryFailed, match="Conversion Error"):
+        statement.answer(sql, _preparation(), {}).read_all()
+
+
+def test_time_is_limited(open_statement: Open) -> None:
+    with pytest.raises(QueryLimitReached, match=r"0\.2 s"):
+        _answer(
+            open_statement(seconds=0.2), "SELECT count(*) FROM range(1000000) a, range(1000000)"
+        )
+
+
+def test_time_is_limited_in_the_middle_of_the_rows(open_statement: Open) -> None:
+    statement = open_statement(seconds=0.5)
+    sql = "SELECT a.range FROM range(1000000) a, range(1000000) b"
+    statement.views(sql, VIEWS)
+    batches = statement.answer(sql, _preparation(), {})
+    with pytest.raises(QueryLimitReached):
+        for _ in batches:
+            pass
+
+
+def test_memory_is_limited(open_statement: Open) -> None:
+    sql = "SELECT list(range || repeat('x', 1000)) FROM range(100000000)"
+    with pytest.raises(QueryLimitReached, match="bytes of memory"):
+        _answer(open_statement(), sql)
+
+
+def test_only_bound_files_are_read(open_statement: Open, tmp_path: Path) -> None:
+    for name in ("pinned", "other"):
+        pq.write_table(pa.table({"name": [name]}), tmp_path / name)
+
+    def read(name: str) -> pa.Table:
+        """Past the guard, which knows no such function."""
+        statement = open_statement()
+        statement.views("SELECT 1", VIEWS)
+        preparation = Preparation(paths=[str(tmp_path / "pinned")])
+        sql = f"SELECT * FROM read_parquet('{tmp_path / name}')"
+        return statement.answer(sql, preparation, {}).read_all()
+
+    assert read("pinned").num_rows == 1
+    with pytest.raises(QueryFailed):
+        read("other")
+
+
+# What only a process of its own can do
+
+
+def test_a_fault_of_the_engine_ends_its_own_process(
+    processes: StatementProcesses, tmp_path: Path
+) -> None:
+    """The guard would refuse it: here it is let through."""
+    with closing(processes.open(_limits(tmp_path))) as statement:
+        statement.views("SELECT 1", VIEWS)
+        with pytest.raises(QueryFailed, match="ended the process"):
+            statement.answer("SELECT \"=\"({'a': 1}, 1.5)", _preparation(), {}).read_all()
+    with closing(processes.open(_limits(tmp_path))) as statement:
+        assert _answer(statement, "SELECT 1 AS a").num_rows == 1
+
+
+def test_what_cannot_be_interrupted_is_ended(processes: StatementProcesses, tmp_path: Path) -> None:
+    sql = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
+    with (
+        closing(processes.open(_limits(tmp_path, seconds=0.2))) as statement,
+        pytest.raises(QueryLimitReached, match=r"0\.2 s"),
+    ):
+        _answer(statement, sql)
+
+
+def test_it_reads_no_files_and_opens_no_sockets(
+    processes: StatementProcesses, tmp_path: Path
+) -> None:
+    """The wall behind the other two: nothing refuses here but the kernel."""
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    preparation = Preparation()
+    preparation.execute(f"CREATE VIEW events AS FROM read_csv('{tmp_path / 'secret.csv'}')")
+    with closing(processes.open(_limits(tmp_path))) as statement:
+        statement.views("FROM events", VIEWS)
+        with pytest.raises(QueryFailed):
+            statement.answer("FROM events", preparation, {}).read_all()
+
+
+def test_files_of_another_store_are_read_by_the_server(
+    processes: StatementProcesses, tmp_path: Path
+) -> None:
+    class File:
+        content = b""
+
+        @property
+        def size(self) -> int:
+            return len(self.content)
+
+        def read(self, start: int, length: int) -> bytes:
+            return self.content[start : start + length]
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": list(range(10_000))}), sink)
+    file = File()
+    file.content = sink.getvalue().to_pybytes()
+    path = "penstock://lake/one.parquet"
+    preparation = Preparation({"lake/one.parquet": file}, paths=[path])
+    preparation.execute(f"CREATE VIEW events AS FROM read_parquet('{path}')")
+    with closing(processes.open(_limits(tmp_path))) as statement:
+        sql = "SELECT sum(n) AS n FROM events"
+        statement.views(sql, VIEWS)
+        rows = statement.answer(sql, preparation, {}).read_all().to_pylist()
+    assert rows == [{"n": sum(range(10_000))}]
+
+
+def test_a_server_of_processes_that_was_ended_starts_again(tmp_path: Path) -> None:
+    with closing(StatementProcesses()) as processes:
+        processes.start()
+        assert processes._process is not None
+        os.kill(processes._process.pid, signal.SIGKILL)
+        processes._process.wait()
+        with closing(processes.open(_limits(tmp_path))) as statement:
+            assert _answer(statement, "SELECT 1 AS a").num_rows == 1
+
+
+def test_every_hostile_statement_ends_and_the_next_is_answered(
+    processes: StatementProcesses, tmp_path: Path
+) -> None:
+    statements = hostile_statements()
+    assert len(statements) >= 500
+    with ThreadPoolExecutor(2) as threads:
+        outcomes = dict(
+            zip(statements, threads.map(lambda sql: _outcome(processes, tmp_path, sql), statements),
+                strict=True)
+        )  # fmt: skip
+    assert not {sql[:200]: outcome for sql, outcome in outcomes.items() if outcome}
+
+
+def _outcome(processes: StatementProcesses, folder: Path, sql: str) -> str:
+    """What went wrong: an error that is none of ours, one that shows what is inside, or the next
+    statement without an answer."""
+    limits = _limits(folder / str(threading.get_ident()), seconds=0.1)
+    with closing(processes.open(limits)) as statement:
+        try:
+            statement.views(sql, VIEWS)
+            for _ in statement.answer(sql, _preparation(), {}):
+                pass
+        except (QueryRefused, QueryFailed, QueryLimitReached) as error:
+            if leak := _inside(str(error)):
+                return f"it shows {leak}"
+        except PenstockError as error:
+            return f"{type(error).__name__}: {error}"
+    with closing(processes.open(_limits(folder, seconds=60.0))) as statement:
+        rows = _answer(statement, "SELECT 1 AS a").to_pylist()
+    return "" if rows == [{"a": 1}] else f"the next got {rows}"
+
+
+def _inside(text: str) -> str:
+    signs = ("0x", ".so", "site-packages", "Traceback", "Stack Trace", "duckdb::", "/proc/self/fd")
+    return next((sign for sign in signs if sign in text), "")

@@ -1,0 +1,212 @@
+"""What connections may cost, on a real server with limits that a test can reach."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from penstock.server import wire
+from penstock.server.wire import ConnectionCounts, bounded_protocol
+
+CONNECTIONS_MAX, ADDRESS_CONNECTIONS_MAX = 12, 8
+PIECE = 32 * 1024
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """`/long` answers much more than any buffer holds, everything else how much came."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    if scope["path"] == "/long":
+        for _ in range(4_000):
+            await send({"type": "http.response.body", "body": bytes(PIECE), "more_body": True})
+    await send({"type": "http.response.body", "body": b"%d" % size})
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+@pytest.fixture
+def counts() -> ConnectionCounts:
+    return ConnectionCounts(CONNECTIONS_MAX, ADDRESS_CONNECTIONS_MAX)
+
+
+@pytest.fixture
+def port(counts: ConnectionCounts) -> Iterator[int]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        application, http=bounded_protocol(counts), lifespan="off", log_level="critical",
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    server = _Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
+    thread.start()
+    server.up.wait()
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    thread.join()
+
+
+@contextmanager
+def _client(port: int, address: str = "127.0.0.1") -> Iterator[socket.socket]:
+    with closing(socket.create_connection(("127.0.0.1", port), source_address=(address, 0))) as end:
+        yield end
+
+
+def _rest(end: socket.socket) -> bytes:
+    """What comes until the server closes the connection."""
+    content = b""
+    try:
+        while piece := end.recv(1 << 16):
+            content += piece
+    except ConnectionResetError:
+        pass
+    return content
+
+
+def _ask(port: int, address: str = "127.0.0.1", body: bytes = b"") -> bytes:
+    with _client(port, address) as end:
+        head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+        end.sendall(head % len(body) + body)
+        return _rest(end)
+
+
+def test_a_request_within_all_bounds_is_answered(port: int) -> None:
+    assert _ask(port, body=bytes(3_000_000)).endswith(b"\r\n\r\n7\r\n3000000\r\n0\r\n\r\n")
+
+
+def test_headers_are_bounded(port: int) -> None:
+    with _client(port) as end:
+        try:
+            end.sendall(b"GET / HTTP/1.1\r\n")
+            for number in range(100_000):
+                end.sendall(b"x-%d: 1\r\n" % number)
+        except OSError:
+            pass
+        assert _rest(end).startswith(b"HTTP/1.1 431 ") or number < 60_000
+
+
+def test_trailers_are_bounded(port: int) -> None:
+    with _client(port) as end:
+        sent = 0
+        try:
+            end.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n")
+            for sent in range(2_000):  # noqa: B007
+                end.sendall(b"x-trailer: " + bytes(b"1" * 1_000) + b"\r\n")
+        except OSError:
+            pass
+        assert b" 431 " in _rest(end) or sent < 1_999
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nhost: x\r\n",
+        b"GET /ok HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.1\r\nho",
+    ],
+)
+def test_who_never_ends_the_headers_is_cut_off(
+    port: int, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(wire, "HEADER_SECONDS_MAX", 0.2)
+    with _client(port) as end:
+        end.sendall(sent)
+        assert _rest(end).count(b" 408 ") == 1
+
+
+def test_who_never_ends_the_body_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "BODY_SECONDS_MIN", 0.2)
+    with _client(port) as end:
+        end.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nx")
+        assert b" 408 " in _rest(end)
+
+
+def test_a_drip_of_bytes_is_no_progress(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "BODY_SECONDS_MIN", 0.2)
+    with _client(port) as end:
+        end.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
+        end.settimeout(0.02)
+        answer = b""
+        for _ in range(1_000_000):
+            try:
+                end.send(b"x")
+                answer = end.recv(1 << 16)
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+            break
+        assert b" 408 " in answer or not answer
+
+
+def test_who_never_reads_the_answer_is_cut_off(
+    port: int, counts: ConnectionCounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "ANSWER_PAUSE_SECONDS_MAX", 0.2)
+    with _client(port) as end:
+        end.sendall(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n")
+        while counts.by_address:  # it is ended though the client has read nothing
+            assert _ask(port, "127.0.0.2")
+            if set(counts.by_address) <= {"127.0.0.2"}:
+                break
+
+
+def test_one_address_cannot_take_the_others_place(port: int) -> None:
+    address = ("127.0.0.1", port)
+    open_ends = [socket.create_connection(address) for _ in range(ADDRESS_CONNECTIONS_MAX)]
+    try:
+        assert _ask(port).startswith(b"HTTP/1.1 503 ")
+        assert _ask(port, "127.0.0.2").startswith(b"HTTP/1.1 200 ")
+    finally:
+        for end in open_ends:
+            end.close()
+
+
+def test_all_together_are_bounded(port: int) -> None:
+    addresses = [f"127.0.0.{2 + number % 2}" for number in range(CONNECTIONS_MAX)]
+    open_ends = [
+        socket.create_connection(("127.0.0.1", port), source_address=(address, 0))
+        for address in addresses
+    ]
+    try:
+        assert _ask(port).startswith(b"HTTP/1.1 503 ")
+    finally:
+        for end in open_ends:
+            end.close()
+
+
+def test_a_closed_connection_leaves_its_place(port: int, counts: ConnectionCounts) -> None:
+    for _ in range(3 * CONNECTIONS_MAX):
+        with _client(port) as end:
+            end.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            assert _rest(end).startswith(b"HTTP/1.1 200 ")
+    while counts.by_address:
+        pass
+
+
+def test_counts() -> None:
+    counts = ConnectionCounts(connections_max=3, address_connections_max=2)
+    assert [counts.open(address) for address in "aaabb"] == [True, True, False, True, False]
+    counts.close("a")
+    assert counts.open("b")
+    assert not counts.open("c")
+    for address in "abb":
+        counts.close(address)
+    assert not counts.by_address
