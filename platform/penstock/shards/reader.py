@@ -199,7 +199,7 @@ class ShardReader:
 
         with ExitStack() as closing:
             for shard in self._shards:
-                closing.callback(shard.close)
+                closing.callback(shard.files.close)
             pool = closing.enter_context(ThreadPoolExecutor(plan.threads or 2, "penstock-decode"))
             try:
                 cursors = [
