@@ -69,10 +69,6 @@ def text(section: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def text_or_none(section: Mapping[str, Any], key: str, where: str) -> str | None:
-    return text(section, key, where) if key in section else None
-
-
 def texts(section: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     value = section.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
@@ -99,30 +95,11 @@ def number(value: Any, key: str, where: str) -> float:
     return as_float
 
 
-def share(section: Mapping[str, Any], key: str, default: float, where: str) -> float:
-    """A number from 0 to 1."""
-    value = number(section.get(key, default), key, where)
-    if not 0 <= value <= 1:
-        raise InvalidInput(what=where, why=f"{key} has to lie between 0 and 1, and is {value!r}")
-    return value
-
-
 def whole(section: Mapping[str, Any], key: str, default: int, where: str, *, least: int) -> int:
     value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
         why = f"{key} has to be a whole number from {least} on, and is {value!r}"
         raise InvalidInput(what=where, why=why)
-    return value
-
-
-def whole_or_none(section: Mapping[str, Any], key: str, where: str, *, least: int) -> int | None:
-    return whole(section, key, least, where, least=least) if key in section else None
-
-
-def flag(section: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
-    value = section.get(key, default)
-    if not isinstance(value, bool):
-        raise InvalidInput(what=where, why=f"{key} has to be true or false, and is {value!r}")
     return value
 
 
@@ -153,8 +130,8 @@ def read_section(
 ) -> Section:
     """A section as a dataclass: the types of its fields say what they may hold, and a field with a
     default may be left out. A field of Seconds ends with `_s`, and its key does not. A float is a
-    share, a path is relative to the directory, a dataclass is a table. The dataclass refuses its
-    values by ValueError."""
+    share, a path is relative to the directory, a dataclass is a table, and several are an array of
+    tables. The dataclass refuses its values by ValueError."""
     hints = get_type_hints(kind, include_extras=True)
     kinds = {name: _without_none(hint) for name, hint in hints.items()}
     keys = {name: name.removesuffix("_s") if kinds[name] == Seconds else name for name in kinds}
@@ -178,28 +155,41 @@ def _without_none(hint: Any) -> Any:
 
 
 def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory: Path) -> Any:
-    arguments = get_args(kind)
+    value, origin, arguments = section[key], get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
-        nested = table(section, key, where)
+        nested = {} if value is None else table(section, key, where)
         return read_section(kind, nested, f"[{key}] of {where}", directory)
     if kind == Seconds:
         return duration_s(section, key, where)
     if kind == Number:
-        return number(section.get(key), key, where)
-    if get_origin(kind) is Annotated:
+        return number(value, key, where)
+    if origin is Annotated:
         return whole(section, key, 0, where, least=arguments[1])
-    if get_origin(kind) is Literal:
+    if origin is Literal:
         return choice(section, key, arguments, None, where)
-    if get_origin(kind) is tuple and arguments[0] == Number:
-        items = section.get(key)
-        if not isinstance(items, list):
-            raise InvalidInput(what=where, why=f"{key} has to be a list, and is {items!r}")
-        return tuple(number(item, key, where) for item in items)
-    if get_origin(kind) is tuple:
+    if origin is tuple:
+        return _read_list(section, key, arguments[0], where, directory)
+    if kind is bool and not isinstance(value, bool):
+        raise InvalidInput(what=where, why=f"{key} has to be true or false, and is {value!r}")
+    if kind is float and not 0 <= (value := number(value, key, where)) <= 1:
+        raise InvalidInput(what=where, why=f"{key} has to lie between 0 and 1, and is {value!r}")
+    if kind in (bool, float):
+        return value
+    return directory / text(section, key, where) if kind is Path else text(section, key, where)
+
+
+def _read_list(section: Mapping[str, Any], key: str, kind: Any, where: str, directory: Path) -> Any:
+    if kind in (str, Path):
         items = texts(section, key, where)
-        return tuple(directory / item for item in items) if arguments[0] is Path else items
-    if kind is Path:
-        return directory / text(section, key, where)
-    if kind is bool:
-        return flag(section, key, False, where)
-    return share(section, key, 0.0, where) if kind is float else text(section, key, where)
+        return tuple(directory / item for item in items) if kind is Path else items
+    items = section[key]
+    if kind == Number and isinstance(items, list):
+        return tuple(number(item, key, where) for item in items)
+    if kind == Number:
+        raise InvalidInput(what=where, why=f"{key} has to be a list, and is {items!r}")
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise InvalidInput(what=where, why=f"{key} is written as [[{key}]]")
+    return tuple(
+        read_section(kind, item, f"[[{key}]] {place} of {where}", directory)
+        for place, item in enumerate(items, 1)
+    )

@@ -18,7 +18,7 @@ from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
 from penstock.settings import Settings, load_settings
 from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, import_results
+from penstock_jobs.benchmarks.result_import import ImportReport, import_results
 from tests.benchmarks.import_folders import harbor_job, harbor_trial
 
 TENANT = "default"
@@ -37,8 +37,7 @@ class Registry:
     def take(self, path: Path, *, dry_run: bool = False, **facts: Any) -> ImportReport:
         options = ReadOptions(**{name: facts.pop(name) for name in ("metric",) if name in facts})
         whose = {"tenant": TENANT, "suite": "core", "checkpoint": "ckpt-1"} | facts
-        request = ImportRequest(**whose, options=options)
-        return import_results(self.database, path, request, dry_run=dry_run)
+        return import_results(self.database, path, options=options, dry_run=dry_run, **whose)
 
     def kept(self, version: str = "imported") -> dict[tuple[str, int], float | str | None]:
         place = AttemptScope(TENANT, "core", version, "ckpt-1")

@@ -147,7 +147,7 @@ def test_which_attempts_come_next_is_asked_again(lake: Lake, suite: Suite) -> No
         solved = {one.task for one in known if one.score == 1}
         tried = [one.task for one in known]
         return [
-            PlannedAttempt(tried.count(task.name), task.name)
+            PlannedAttempt(task.name, tried.count(task.name))
             for task in suite.tasks
             if task.name not in solved and tried.count(task.name) < 4
         ]

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from penstock.events.frames import (
     Frame,
     FrameDecoder,
-    FramePacker,
     decode_frame,
     decode_rejected,
     encode_frame,
     encode_unjudged,
     encode_values,
+    pack,
     partition_of,
     repartition,
 )
@@ -31,8 +31,7 @@ def line(session: str, source: str | None = None, text: str = "") -> bytes:
 
 
 def packed(lines: list[bytes], partitions: int) -> list[tuple[int, Frame]]:
-    packer = FramePacker("acme", 7, partitions, rejected_line_bytes_max=100)
-    return list(packer.pack(validate_lines(lines, 1, 10_000)))
+    return list(pack(validate_lines(lines, 1, 10_000), "acme", 7, partitions, 100))
 
 
 def sessions_of(frame: Frame) -> list[str]:

@@ -10,6 +10,7 @@ from penstock_jobs.loop.loop_file import (
     CycleStart,
     RetryPolicy,
     TrainerSection,
+    WatchSection,
     load_loop,
 )
 from tests.support.loop_world import LOOP, POLICY, QUERY, RECIPE
@@ -40,12 +41,13 @@ def test_what_it_says_and_what_it_leaves_out(folder: Path) -> None:
     assert (loop.name, loop.channel, loop.budget_s) == ("mini", "production", 5 * 3_600)
     assert loop.start == CycleStart(400, None)
     assert loop.retry == RetryPolicy(2, 0, 0)
-    assert (loop.canary, loop.watch_s, loop.policy) == (None, None, POLICY)
+    assert (loop.canary, loop.watch, loop.policy) == (None, None, POLICY)
     assert loop.here(loop.bench[0].agent) == f"sh {folder}/agent.sh"
     more = '[canary]\nshare = 0.1\nlimit = "2h"\n[watch]\nfor = "1h"\n[rewards]\n'
     (folder / "loop.toml").write_text('budget = "90m"\n' + LOOP + more)
     loop = load_loop(folder / "loop.toml")
-    assert (loop.canary, loop.watch_s, loop.budget_s) == (CanarySection(0.1, 7_200), 3_600, 5_400)
+    assert (loop.canary, loop.budget_s) == (CanarySection(0.1, 7_200), 5_400)
+    assert loop.watch == WatchSection(3_600)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_a_recipe_that_does_not_fit_the_loop_is_refused(
 def test_a_recipe_may_say_otherwise_where_the_loop_file_says_so(folder: Path) -> None:
     changed(folder, 'channel = "production"\nmax_versions = 0', "", "recipe.toml")
     path = changed(folder, "[shard]", '[shard]\nstaleness = "recipe"')
-    assert load_loop(path).counted == "recipe"
+    assert load_loop(path).shard.staleness == "recipe"
 
 
 def test_the_example_can_be_read() -> None:

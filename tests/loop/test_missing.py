@@ -29,7 +29,7 @@ def test_so_many_that_are_not_too_old(
     known: list[RecordedAttempt], wanted: list[tuple[int, str]]
 ) -> None:
     found = missing_attempts(known, TASKS, 2, 100)
-    assert found == [PlannedAttempt(attempt, task) for attempt, task in wanted]
+    assert found == [PlannedAttempt(task, attempt) for attempt, task in wanted]
     # Whoever is killed on the way asks for the rest.
     for one in range(len(found)):
         made = [kept(each.task, each.attempt) for each in found[:one]]

@@ -11,13 +11,12 @@ from penstock.lake.catalog import current
 from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import (
     ChainMember,
-    ChainPart,
     credit_rows,
     share_outcomes,
     standings,
     together,
 )
-from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.definition import Standing, parse_definition
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rows import REWARD_ROWS, State
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
@@ -171,9 +170,9 @@ def test_many_links_are_found_in_pieces(lake: HandLake) -> None:
 # By hand
 
 
-def row(value: float | None, weight: float = 1.0, **facts: Any) -> ChainPart:
+def row(value: float | None, weight: float = 1.0, **facts: Any) -> Standing:
     state: State = "censored" if value is None else "scored"
-    return ChainPart(state, value, None, weight)._replace(**facts)
+    return Standing(state, value, None, weight)._replace(**facts)
 
 
 def test_parts_are_weighed_as_turns_are() -> None:

@@ -35,10 +35,11 @@ def test_messages_know_the_events_that_they_came_from() -> None:
     assert [(one.seq, one.event_id, one.turn) for one in found.messages] == [
         (1, "e1", 0), (2, "e2", 1), (3, "e3", 1), (4, "e4", 1), (5, "e5", 1),
     ]  # fmt: skip
-    assert (found.task_id, found.group_id, found.end_reason) == ("t", "g", "completed")
+    assert (found.start.task_id, found.start.group_id, found.end_reason) == ("t", "g", "completed")
     first, second = found.calls
-    assert (first.call_id, first.model, first.after, first.after_seq) == ("m1", "m", "user", 2)
-    assert (second.call_id, second.after, second.after_seq) == (None, "tool", 4)
+    assert (first.payload.call_id, first.payload.model) == ("m1", "m")
+    assert (first.after, first.after_seq) == ("user", 2)
+    assert (second.payload.call_id, second.after, second.after_seq) == (None, "tool", 4)
 
 
 def test_openai_s_form_keeps_arguments_as_they_were_sent() -> None:

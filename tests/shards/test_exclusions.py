@@ -231,7 +231,8 @@ def test_versions_are_counted_back() -> None:
 
 
 def test_a_session_is_as_stale_as_its_oldest_version() -> None:
-    bounds = eligibility.StalenessBounds(eligibility.versions_behind(ORDER, "c3"), max_versions=1)
+    behind = eligibility.versions_behind(ORDER, "c3")
+    chains = {"root": "root", "goes-on": "root"}
     works = [
         work("fresh", "c3"),
         work("newer", "c4"),
@@ -243,7 +244,7 @@ def test_a_session_is_as_stale_as_its_oldest_version() -> None:
         work("root", "c3"),
         work("goes-on", "c1"),
     ]
-    found = eligibility.stale(works, {"root": "root", "goes-on": "root"}, bounds, NOW_US)
+    found = eligibility.stale(works, chains, NOW_US, behind=behind, max_versions=1)
     assert reasons(found) == {
         "two": "stale_version", "mixed": "stale_version", "unknown": "stale_unknown_version",
         "unnamed": "stale_unknown_version", "goes-on": "stale_version", "root": "stale_version",
@@ -254,11 +255,10 @@ def test_a_session_is_as_stale_as_its_oldest_version() -> None:
 
 
 def test_age_is_against_the_snapshot() -> None:
-    bounds = eligibility.StalenessBounds(max_age_s=60)
     works = [work("at", age_s=60), work("past", age_s=61), work("ahead", age_s=-5)]
-    found = eligibility.stale(works, {}, bounds, NOW_US)
+    found = eligibility.stale(works, {}, NOW_US, max_age_s=60)
     assert found == {"past": Exclusion("stale_age", "last heard of 61 s before")}
-    assert eligibility.stale(works, {}, eligibility.StalenessBounds(), NOW_US) == {}
+    assert eligibility.stale(works, {}, NOW_US) == {}
 
 
 # Caps
@@ -271,38 +271,38 @@ def of_user(user: str | None, *sessions: str, repo: str | None = None) -> list[S
 def test_nobody_has_more_than_the_cap() -> None:
     many = [f"s{place:03}" for place in range(100)]
     works = [*of_user("u", *many), *of_user("v", "v1", "v2"), *of_user(None, "n1", "n2", "n3")]
-    found = eligibility.over_caps(works, eligibility.Caps(per_user=2), seed=7)
+    found = eligibility.over_caps(works, seed=7, per_user=2)
     assert len(found) == 98
     assert set(reasons(found).values()) == {"cap_user"}
     assert not found.keys() & {"v1", "v2", "n1", "n2", "n3"}
-    assert eligibility.over_caps(works, eligibility.Caps(per_user=2), seed=8).keys() != found.keys()
-    assert eligibility.over_caps(works, eligibility.Caps(), seed=7) == {}
+    assert eligibility.over_caps(works, seed=8, per_user=2).keys() != found.keys()
+    assert eligibility.over_caps(works, seed=7) == {}
 
 
 def test_a_chain_counts_once_and_stays_whole() -> None:
     works = [
         SessionProfile(f"{chain}{part}", f"{chain}0", "u") for chain in "abcd" for part in range(3)
     ]
-    found = eligibility.over_caps(works, eligibility.Caps(per_user=2), seed=7)
+    found = eligibility.over_caps(works, seed=7, per_user=2)
     assert Counter(session[0] for session in found) == {session[0]: 3 for session in found}
     assert len(found) == 6
 
 
 def test_caps_of_repositories_count_what_users_have_left() -> None:
     works = [*of_user("u", "a", "b", "c", repo="r"), *of_user("v", "d", repo="r")]
-    found = eligibility.over_caps(works, eligibility.Caps(per_user=1, per_repo=2), seed=7)
+    found = eligibility.over_caps(works, seed=7, per_user=1, per_repo=2)
     assert set(reasons(found).values()) == {"cap_user"}
     assert "d" not in found
-    found = eligibility.over_caps(works, eligibility.Caps(per_repo=1), seed=7)
+    found = eligibility.over_caps(works, seed=7, per_repo=1)
     assert list(reasons(found).values()) == ["cap_repo"] * 3
 
 
 def test_no_more_sessions_than_are_asked_for() -> None:
     works = of_user(None, *(f"s{place}" for place in range(50)))
-    found = eligibility.over_caps(works, eligibility.Caps(sessions=20), seed=7)
+    found = eligibility.over_caps(works, seed=7, sessions=20)
     assert list(reasons(found).values()) == ["cap_sessions"] * 30
     # Those of a smaller shard are in the larger one.
-    smaller = eligibility.over_caps(works, eligibility.Caps(sessions=10), seed=7)
+    smaller = eligibility.over_caps(works, seed=7, sessions=10)
     assert found.keys() < smaller.keys()
 
 
@@ -313,9 +313,9 @@ def test_no_more_sessions_than_are_asked_for() -> None:
 )
 def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, random: Any) -> None:
     works = [SessionProfile(f"s{at}", f"s{at}", user, repo) for at, (user, repo) in enumerate(rows)]
-    limits = eligibility.Caps(per_user=cap, per_repo=cap)
-    found = eligibility.over_caps(works, limits, seed=3)
-    assert eligibility.over_caps(random.sample(works, len(works)), limits, seed=3) == found
+    limits = {"per_user": cap, "per_repo": cap}
+    found = eligibility.over_caps(works, 3, **limits)
+    assert eligibility.over_caps(random.sample(works, len(works)), 3, **limits) == found
     kept = [one for one in works if one.session_id not in found]
     users = Counter(one.user for one in kept if one.user is not None)
     assert all(count <= cap for count in users.values())
@@ -324,4 +324,4 @@ def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, rand
 
 @pytest.mark.parametrize("seed", [0, 2**63 - 1])
 def test_any_seed(seed: int) -> None:
-    assert eligibility.over_caps(of_user("u", "a", "\ud800"), eligibility.Caps(per_user=1), seed)
+    assert eligibility.over_caps(of_user("u", "a", "\ud800"), seed, per_user=1)

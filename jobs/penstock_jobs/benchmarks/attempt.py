@@ -13,18 +13,10 @@ import msgspec
 from penstock.checkpoints.attempts import Attempt
 from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import AgentUnusable, SandboxFailed
+from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import address_of
-from penstock_jobs.benchmarks.sandbox.sandbox import (
-    IsolatedSandbox,
-    PathRules,
-    PlainSandbox,
-    ProgramEnd,
-    Sandbox,
-    SandboxLimits,
-    SandboxProgram,
-    check_isolation,
-)
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, ProgramEnd, Sandbox, SandboxProgram
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
 _SEEDS = 2**31
@@ -32,7 +24,7 @@ _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
 _RESULT_BYTES_MAX = 64 * 1024
 _WHY_CHARS_MAX = 300
-#: A shell ends so if a command does not exist, or is no program.
+#: A shell ends with these if a command does not exist, or is no program.
 _NOT_RUN = (126, 127)
 #: EX_TEMPFAIL of sysexits.h: try again.
 _TRY_AGAIN = 75
@@ -65,8 +57,6 @@ class RunConditions:
 
 @dataclass(frozen=True)
 class AttemptTask:
-    """An attempt as a worker gets it."""
-
     conditions: RunConditions
     task: BenchmarkTask = field(repr=False)
     files: TaskFiles = field(repr=False)
@@ -122,34 +112,30 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
     """Raises IsolationImpossible, AgentUnusable."""
     conditions = work.conditions
     if conditions.isolated:
-        check_isolation()
-    retries = 0
-    while True:
+        sandboxes.check_isolation()
+    for retries in range(conditions.tries_max):
+        if retries:
+            time.sleep(conditions.retry_seconds * 2 ** (retries - 1))
         try:
             with open_sandbox(conditions, work.task.limits) as sandbox:
                 outcome, retry = _attempt_in(sandbox, work)
         except SandboxFailed as error:
             outcome, retry = _failed(work, str(error)), True
-        if not retry or retries + 1 >= conditions.tries_max:
-            return replace(outcome, result=replace(outcome.result, retries=retries))
-        time.sleep(conditions.retry_seconds * 2**retries)
-        retries += 1
+        if not retry:
+            break
+    return replace(outcome, result=replace(outcome.result, retries=retries))
 
 
 def open_sandbox(conditions: RunConditions, limits: TaskLimits) -> Sandbox:
-    sandbox_limits = SandboxLimits(
-        memory_bytes=limits.memory_mib * MIB,
-        processes=limits.processes,
-        disk_bytes=limits.disk_mib * MIB,
-    )
+    memory_bytes, disk_bytes = limits.memory_mib * MIB, limits.disk_mib * MIB
+    bounds = sandboxes.SandboxLimits(memory_bytes, limits.processes, disk_bytes)
     if conditions.isolated:
-        return IsolatedSandbox(sandbox_limits, conditions.views, conditions.output_bytes_max)
-    return PlainSandbox(sandbox_limits, conditions.output_bytes_max)
+        return sandboxes.IsolatedSandbox(bounds, conditions.views, conditions.output_bytes_max)
+    return sandboxes.PlainSandbox(bounds, conditions.output_bytes_max)
 
 
 def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
-    """The outcome, and whether another try may do better, since the reason may lie outside the
-    model."""
+    """The outcome, and whether another try may do better: the reason may lie outside the model."""
     ended = _run_agent(sandbox, work)
     last_words = ended.output.strip()[-_ERROR_CHARS_MAX:]
     if ended.status in _NOT_RUN:
@@ -179,13 +165,10 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
     elif ended.status:
         marks = (f"the agent ended with status {ended.status}",)
     result = Attempt(
-        task=work.task.name,
-        attempt=work.attempt,
-        score=tree_score.score,
+        task=work.task.name, attempt=work.attempt, score=tree_score.score,
         error=None if tree_score.error is None else _short(tree_score.error),
-        edited=edited,
-        **measures,
-    )
+        edited=edited, **measures,
+    )  # fmt: skip
     silent = _short(last_words) if ended.status and not (text or edited) else None
     return AttemptOutcome(result, marks, tree_score.output, silent), False
 
@@ -202,37 +185,28 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     sandbox.put("given", [File("prompt.md", task.prompt.encode())], writable=False)
     for folder in ("out", "home", "scratch"):
         sandbox.put(folder, [], writable=True)
-    environment = {
-        **machine_environment(),
+    environment = _machine_environment() | {
         **conditions.environment,
         "HOME": sandbox.path("home"),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path('given')}/prompt.md",
-        "PENSTOCK_CHECKPOINT": conditions.checkpoint,
-        "PENSTOCK_SUITE": conditions.suite,
-        "PENSTOCK_TASK": work.task.name,
-        "PENSTOCK_ATTEMPT": str(work.attempt),
-        "PENSTOCK_SEED": str(seed_of(conditions.suite, work.task.name, work.attempt)),
+        "PENSTOCK_CHECKPOINT": conditions.checkpoint, "PENSTOCK_SUITE": conditions.suite,
+        "PENSTOCK_TASK": task.name, "PENSTOCK_ATTEMPT": str(work.attempt),
+        "PENSTOCK_SEED": str(seed_of(conditions.suite, task.name, work.attempt)),
         "PENSTOCK_REPORT": f"{sandbox.path('out')}/{_REPORT_NAME}",
-    }
+    }  # fmt: skip
     addresses = [*conditions.allow]
     if conditions.serving:
         environment["PENSTOCK_MODEL_URL"] = conditions.serving
         addresses.insert(0, address_of(conditions.serving))
-    return sandbox.run(
-        SandboxProgram(
-            command=["sh", "-c", conditions.agent],
-            cwd="tree",
-            home="home",
-            scratch="scratch",
-            seconds=task.limits.seconds,
-            environment=environment,
-            folders={"tree": True, "given": False, "out": True},
-            addresses=addresses,
-        )
-    )
+    program = SandboxProgram(
+        ["sh", "-c", conditions.agent], cwd="tree", home="home", scratch="scratch",
+        seconds=task.limits.seconds, environment=environment, addresses=addresses,
+        folders={"tree": True, "given": False, "out": True},
+    )  # fmt: skip
+    return sandbox.run(program)
 
 
-def machine_environment() -> dict[str, str]:
+def _machine_environment() -> dict[str, str]:
     """The variables of this process that programs in sandboxes get."""
     names = ("PATH", "LANG")
     return {"PATH": os.defpath} | {name: os.environ[name] for name in names if name in os.environ}
@@ -269,7 +243,7 @@ def score_tree(
     sandbox.put(given, documents, writable=False)
     for folder in (result, home, scratch):
         sandbox.put(folder, [], writable=True)
-    environment = machine_environment() | {
+    environment = _machine_environment() | {
         "HOME": sandbox.path(home),
         "PENSTOCK_CHECK": sandbox.path(check),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
@@ -284,41 +258,32 @@ def score_tree(
     number = next((number for number, word in enumerate(command) if word in paths), None)
     if number is not None:
         command[number] = f"{sandbox.path(check)}/{command[number]}"
-    ended = sandbox.run(
-        SandboxProgram(
-            command=command,
-            cwd="tree",
-            home=home,
-            scratch=scratch,
-            seconds=task.limits.check_seconds,
-            environment=environment,
-            folders={"tree": True, check: False, given: False, result: True},
-            # An agent that filled the disk does not keep its check from running.
-            disk_bytes_more=task.limits.disk_mib * MIB,
-        )
-    )
-    return score_of(ended, sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
+    program = SandboxProgram(
+        command, cwd="tree", home=home, scratch=scratch, seconds=task.limits.check_seconds,
+        environment=environment, folders={"tree": True, check: False, given: False, result: True},
+        # An agent that filled the disk does not keep its check from running.
+        disk_bytes_more=task.limits.disk_mib * MIB,
+    )  # fmt: skip
+    return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
 
 
 def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
     """By how the check ended, and what it wrote. All that is neither a pass nor a fail is an
     error."""
-    output = ended.output
+    score, why = None, None
     if ended.cut is not None:
-        limit = {"time": "its time", "memory": "its memory"}[ended.cut]
-        return TreeScore(error=f"the check went over {limit}", output=output)
-    if ended.status not in (0, 1):
-        lines = output.strip().splitlines()
+        why = f"the check went over its {ended.cut}"
+    elif ended.status not in (0, 1):
+        lines = ended.output.strip().splitlines()
         last_line = lines[-1][:_WHY_CHARS_MAX] if lines else "it said nothing"
         why = f"the check ended with status {ended.status}: {last_line}"
-        return TreeScore(error=why, output=output)
-    score = 1.0 if ended.status == 0 else 0.0
-    if result is not None:
+    elif result is None:
+        score = 1.0 if ended.status == 0 else 0.0
+    else:
         try:
             score = msgspec.json.decode(result, type=_CheckResult).score
         except (ValueError, RecursionError) as error:
-            return TreeScore(error=f"the check's result cannot be read: {error}", output=output)
-        if not 0 <= score <= 1:
-            why = f"the check's score is {score}, and scores lie between 0 and 1"
-            return TreeScore(error=why, output=output)
-    return TreeScore(score=score, output=output)
+            why = f"the check's result cannot be read: {error}"
+        if score is not None and not 0 <= score <= 1:
+            score, why = None, f"the check's score is {score}, and scores lie between 0 and 1"
+    return TreeScore(score, why, ended.output)

@@ -262,20 +262,16 @@ def import_(
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
-    from penstock_jobs.benchmarks.result_import import ImportRequest, import_results
+    from penstock_jobs.benchmarks.result_import import import_results
 
-    request = ImportRequest(
-        tenant=tenant,
-        suite=suite,
-        checkpoint=checkpoint,
-        suite_version=suite_version,
-        format=None if form == "auto" else form,
-        options=ReadOptions(metric=metric, only=only, unfinished=unfinished),
-        first_attempt=first_attempt,
-    )
     spinner = Console(stderr=True).status(f"Reading {path}")  # shown on a terminal only
     with open_existing(data) as lake, spinner:
-        report = import_results(lake.database, path, request, dry_run=dry_run)
+        report = import_results(
+            lake.database, path, tenant=tenant, suite=suite, checkpoint=checkpoint,
+            suite_version=suite_version, form=None if form == "auto" else form,
+            options=ReadOptions(metric=metric, only=only, unfinished=unfinished),
+            first_attempt=first_attempt, dry_run=dry_run,
+        )  # fmt: skip
     if json:
         show_json(report)
         return

@@ -5,8 +5,9 @@ nothing is to be edited, an untouched tree has to pass and an edited one to fail
 say the same of the same tree twice.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.execution import Executor
 from penstock.settings import Settings
@@ -28,7 +29,6 @@ _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
 _REVEALING_CHARS_MIN = 40
 #: The marks around comments and texts, which do not count.
 _MARKS = "#/*\"'- "
-#: Files of a check by these names would be seen by the agent if they were in the tree.
 _CHECK_NAMES = ("task.toml", "solution.json")
 
 
@@ -38,8 +38,7 @@ class SuiteFinding:
     problem: str
 
 
-@dataclass(frozen=True)
-class _LintTask:
+class _LintTask(NamedTuple):
     conditions: RunConditions
     task: BenchmarkTask
     files: TaskFiles
@@ -57,11 +56,10 @@ def lint_suite(
     """All that is wrong with it, by task. `follow` gets how many tasks are done, of how many.
     Raises InvalidInput, IsolationImpossible."""
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
+    solutions = (load_solution(task) if task.has_solution else None for task in suite.tasks)
     tasks = (
-        _LintTask(
-            conditions, task, load_files(task), load_solution(task) if task.has_solution else None
-        )
-        for task in suite.tasks
+        _LintTask(conditions, task, load_files(task), solution)
+        for task, solution in zip(suite.tasks, solutions, strict=True)
     )
     findings: list[SuiteFinding] = []
     for number, finished in enumerate(executor.run(lint_task, tasks), 1):
@@ -91,18 +89,13 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
             yield f"{file.path} is in its tree, where the agent sees it"
         elif file.content in contents:
             yield f"{file.path} in its tree is a file of its check"
-    if line := _revealed_line(task.prompt, files.check):
-        yield f"its prompt tells a line of its check: {line!r}"
-
-
-def _revealed_line(prompt: str, check: Sequence[File]) -> str | None:
-    words = " ".join(prompt.split())
-    for file in check:
-        for line in file.content.decode(errors="replace").splitlines():
-            plain = " ".join(line.split()).strip(_MARKS)
-            if len(plain) >= _REVEALING_CHARS_MIN and plain in words:
-                return plain
-    return None
+    prompt = " ".join(task.prompt.split())
+    check = "\n".join(file.content.decode(errors="replace") for file in files.check)
+    lines = (" ".join(line.split()).strip(_MARKS) for line in check.splitlines())
+    for line in lines:
+        if len(line) >= _REVEALING_CHARS_MIN and line in prompt:
+            yield f"its prompt tells a line of its check: {line!r}"
+            break
 
 
 def _check_problems(work: _LintTask) -> Iterator[str]:

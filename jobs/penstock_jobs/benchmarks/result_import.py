@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -22,7 +22,12 @@ from penstock_jobs.benchmarks.importers import (
     swe_bench,
     terminal_bench,
 )
-from penstock_jobs.benchmarks.importers.trials import ProblemCounts, ReadOptions, ReadResults
+from penstock_jobs.benchmarks.importers.trials import (
+    ProblemCounts,
+    ReadOptions,
+    ReadResults,
+    TrialCollection,
+)
 from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: The version of a suite of which only results are known.
@@ -35,27 +40,19 @@ _DIGEST = "sha256:"
 class ResultFormat:
     name: str
     recognises: Callable[[Path], bool]
-    read: Callable[[Path, ReadOptions], ReadResults]
+    collect: Callable[[TrialCollection], None]
+
+    def read(self, path: Path, options: ReadOptions) -> ReadResults:
+        """Raises InvalidInput."""
+        trials = TrialCollection(path, options)
+        self.collect(trials)
+        return trials.finish()
 
 
 FORMATS = {
-    module.NAME: ResultFormat(module.NAME, module.recognises, module.read)
+    module.NAME: ResultFormat(module.NAME, module.recognises, module.collect)
     for module in (penstock_jsonl, inspect_logs, harbor, terminal_bench, swe_bench, junit)
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportRequest:
-    """Which results are imported, and as whose. Further runs of the same are numbered on from
-    `first_attempt`."""
-
-    tenant: str
-    suite: str
-    checkpoint: str
-    suite_version: str | None = None
-    format: str | None = None
-    options: ReadOptions = field(default_factory=ReadOptions)
-    first_attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,53 +82,57 @@ class ImportReport:
 
 
 def import_results(
-    database: Database, path: Path, request: ImportRequest, *, dry_run: bool = False
+    database: Database,
+    path: Path,
+    *,
+    tenant: str,
+    suite: str,
+    checkpoint: str,
+    suite_version: str | None = None,
+    form: str | None = None,
+    options: ReadOptions,
+    first_attempt: int = 0,
+    dry_run: bool = False,
 ) -> ImportReport:
-    """Take all attempts, or none. Raises InvalidInput, CheckpointUnknown, AttemptConflict."""
+    """Take all attempts, or none; they are numbered from `first_attempt` on. Raises InvalidInput,
+    CheckpointUnknown, AttemptConflict."""
     if not path.exists():
         raise InvalidInput(what=str(path), why="it does not exist")
     try:
-        return _import(database, path, request, dry_run=dry_run)
+        known_form = FORMATS[form] if form else format_of(path)
+        if options.metric is not None and known_form.name not in _WITH_METRICS:
+            why = f"results of the format {known_form.name} have one score"
+            raise InvalidInput(what=f"--metric {options.metric!r}", why=why)
+        checkpoint = find(database, tenant, checkpoint).name
+        version = _version_of(database, tenant, suite, suite_version)
+        results = known_form.read(path, options)
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=str(error.filename or path), why=why) from error
-
-
-def _import(
-    database: Database, path: Path, request: ImportRequest, *, dry_run: bool
-) -> ImportReport:
-    form = FORMATS[request.format] if request.format else format_of(path)
-    metric = request.options.metric
-    if metric is not None and form.name not in _WITH_METRICS:
-        why = f"results of the format {form.name} have one score"
-        raise InvalidInput(what=f"--metric {metric!r}", why=why)
-    checkpoint = find(database, request.tenant, request.checkpoint).name
-    suite = _version_of(database, request)
-    results = form.read(path, request.options)
     problems = results.problems
     attempts = [
-        replace(attempt, attempt=attempt.attempt + request.first_attempt)
-        for attempt in _of_suite(results.attempts, suite, problems)
+        replace(attempt, attempt=attempt.attempt + first_attempt)
+        for attempt in _of_suite(results.attempts, version, problems)
     ]
     if not attempts:
         counts = "; ".join(f"{kind} ({count})" for kind, count in problems.counts.items())
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
-    scope = AttemptScope(request.tenant, suite.suite, suite.version, checkpoint)
+    scope = AttemptScope(tenant, suite, version.version, checkpoint)
     import_problems = [
         ImportProblem(kind, count, problems.examples[kind])
         for kind, count in sorted(problems.counts.items())
     ]
     # The same results, in whatever file, are one run.
-    facts = (asdict(scope), form.name, attempts)
+    facts = (asdict(scope), known_form.name, attempts)
     run = hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
     if dry_run:
         with database.read() as connection:
             new = len(new_attempts(connection, scope, attempts))
     else:
-        add_suite(database, request.tenant, suite)
+        add_suite(database, tenant, version)
         row = {
-            "id": run, "kind": form.name, "source": str(path),
+            "id": run, "kind": known_form.name, "source": str(path),
             "problems": msgspec.json.encode(import_problems).decode(),
             "started_at": now_us(), "finished_at": now_us(),
         }  # fmt: skip
@@ -141,7 +142,7 @@ def _import(
             connection.execute(insert.on_conflict_do_nothing())
     scores = scores_by_task(attempts)
     return ImportReport(
-        format=form.name, suite=suite.suite, suite_version=suite.version, checkpoint=checkpoint,
+        format=known_form.name, suite=suite, suite_version=version.version, checkpoint=checkpoint,
         run=run, attempts=len(attempts), new=new,
         scored=sum(attempt.score is not None for attempt in attempts),
         errors=sum(attempt.error is not None for attempt in attempts),
@@ -151,20 +152,15 @@ def _import(
     )  # fmt: skip
 
 
-def _version_of(database: Database, request: ImportRequest) -> SuiteVersion:
-    """The version that was named, else the newest, else one whose tasks are not known."""
-    known = suite_versions(database, request.tenant, request.suite)
-    if request.suite_version is None:
-        return known[-1] if known else SuiteVersion(request.suite, IMPORTED, ())
-    for suite in known:
-        if suite.version == request.suite_version:
-            return suite
-    if request.suite_version.startswith(_DIGEST):
-        versions = ", ".join(suite.version for suite in known) or "none"
-        why = f"it is the digest of no version known ({versions})"
-        what = f"The version {request.suite_version} of {request.suite}"
-        raise InvalidInput(what=what, why=why)
-    return SuiteVersion(request.suite, request.suite_version, ())
+def _version_of(database: Database, tenant: str, suite: str, name: str | None) -> SuiteVersion:
+    """The version of this name, else the newest, else one whose tasks are not known."""
+    versions = {version.version: version for version in suite_versions(database, tenant, suite)}
+    if name is None:
+        return list(versions.values())[-1] if versions else SuiteVersion(suite, IMPORTED, ())
+    if name not in versions and name.startswith(_DIGEST):
+        why = f"it is the digest of no version known ({', '.join(versions) or 'none'})"
+        raise InvalidInput(what=f"The version {name} of {suite}", why=why)
+    return versions.get(name, SuiteVersion(suite, name, ()))
 
 
 def _of_suite(

@@ -40,11 +40,7 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempts import (
-        AttemptScope,
-        checkpoints_tried,
-        versions_tried,
-    )
+    from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
     from penstock_jobs.benchmarks.summary import results_of
 
     suite = _name_of(suite)
@@ -66,7 +62,7 @@ def show(
         rows: list[list[object]] = [
             [
                 result.checkpoint, result.suite_version[:_VERSION_CHARS_SHOWN],
-                mean_text(result.summary.score), result.summary.scored, result.summary.errors,
+                _mean_text(result.summary.score), result.summary.scored, result.summary.errors,
                 "" if result.isolated else "NOT ISOLATED",
             ]
             for result in results
@@ -78,8 +74,8 @@ def show(
         say("")
         rows = [
             [
-                task.task, _number(task.score, 3), task.scored, task.errors,
-                _number(task.completion_tokens, 0), _number(task.latency_s, 1),
+                task.task, _number(task.score, ".3f"), task.scored, task.errors,
+                _number(task.completion_tokens), _number(task.latency_s, ",.1f"),
                 ", ".join(task.tags),
             ]
             for task in result.summary.tasks
@@ -111,8 +107,8 @@ def compare(
         return
     rows: list[list[object]] = [
         ["tasks of both", len(comparison.tasks)],
-        [f"score of {before}", _number(comparison.before_mean, 3)],
-        [f"score of {after}", _number(comparison.after_mean, 3)],
+        [f"score of {before}", _number(comparison.before_mean, ".3f")],
+        [f"score of {after}", _number(comparison.after_mean, ".3f")],
     ]
     if comparison.difference is not None:
         interval = f"[{comparison.lower:+.3f}, {comparison.upper:+.3f}]"
@@ -126,7 +122,7 @@ def compare(
         pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
         say("")
         rows = [
-            [pair.task, _number(pair.before, 3), _number(pair.after, 3), f"{pair.difference:+.3f}"]
+            [pair.task, f"{pair.before:.3f}", f"{pair.after:.3f}", f"{pair.difference:+.3f}"]
             for pair in pairs[:_TASKS_SHOWN]
         ]
         show_table(["task", before, after, "difference"], rows)
@@ -157,41 +153,37 @@ def show_summary(results: "CheckpointResults") -> None:
     )
     for mark, count in sorted(marks.items()):
         say(f"{count} × {mark}")
-    rows: list[list[object]] = [["score", mean_text(summary.score)]]
-    rows += [[f"pass@{k}", mean_text(mean)] for k, mean in summary.pass_at.items()]
-    rows += [[f"best of {k}", mean_text(mean)] for k, mean in summary.best_of.items() if k > 1]
+    rows: list[list[object]] = [["score", _mean_text(summary.score)]]
+    rows += [[f"pass@{k}", _mean_text(mean)] for k, mean in summary.pass_at.items()]
+    rows += [[f"best of {k}", _mean_text(mean)] for k, mean in summary.best_of.items() if k > 1]
     rows += [
         ["attempts scored", summary.scored],
         ["errors (say nothing about the model)", summary.errors],
         ["tasks without a score", len(summary.tasks_missing)],
         ["tried again", summary.retries],
-        ["completion tokens", _number(summary.completion_tokens, 0)],
-        ["prompt tokens", _number(summary.prompt_tokens, 0)],
-        ["cost, USD", _number(summary.cost_usd, 4)],
-        ["latency, s", _number(summary.latency_s, 1)],
-        ["steps", _number(summary.steps, 1)],
-        ["invalid tool calls", _share(summary.invalid_tool_calls)],
-        ["edited", _share(summary.edited)],
-        ["asked", _share(summary.asked)],
+        ["completion tokens", _number(summary.completion_tokens)],
+        ["prompt tokens", _number(summary.prompt_tokens)],
+        ["cost, USD", _number(summary.cost_usd, ",.4f")],
+        ["latency, s", _number(summary.latency_s, ",.1f")],
+        ["steps", _number(summary.steps, ",.1f")],
+        ["invalid tool calls", _number(summary.invalid_tool_calls, ".1%")],
+        ["edited", _number(summary.edited, ".1%")],
+        ["asked", _number(summary.asked, ".1%")],
     ]
     rows += [
-        [f"score of {tag}", mean_text(mean)]
+        [f"score of {tag}", _mean_text(mean)]
         for tag, mean in summary.tags.items()
         if mean.tasks >= _TAG_TASKS_MIN
     ]
     show_table(["what", "value"], rows)
 
 
-def mean_text(mean: "TaskMean | None") -> str:
+def _mean_text(mean: "TaskMean | None") -> str:
     if mean is None:
         return "—"
     interval = "" if mean.lower is None else f" [{mean.lower:.3f}, {mean.upper:.3f}]"
     return f"{mean.mean:.3f}{interval} over {mean.tasks} tasks"
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "—" if value is None else f"{value:,.{digits}f}"
-
-
-def _share(value: float | None) -> str:
-    return "—" if value is None else f"{value:.1%}"
+def _number(value: float | None, form: str = ",.0f") -> str:
+    return "—" if value is None else format(value, form)

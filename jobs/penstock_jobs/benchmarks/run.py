@@ -9,7 +9,8 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
 
 from penstock.channels.judgement import channel_evidence
 from penstock.checkpoints.attempts import (
@@ -26,15 +27,8 @@ from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, a
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
+from penstock.gate import designs
 from penstock.gate.decision import decide
-from penstock.gate.designs import (
-    Design,
-    is_hopeless,
-    keep_design,
-    look_progress,
-    make_design,
-    next_attempts,
-)
 from penstock.gate.evidence import Evidence, SideEvidence
 from penstock.gate.policy import Requirement
 from penstock.gate.verdict import Verdict
@@ -50,7 +44,7 @@ from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, Ser
 from penstock_jobs.benchmarks.sandbox.network import address_of, split
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
 from penstock_jobs.benchmarks.sandbox.visible_files import named_places
-from penstock_jobs.benchmarks.suite import Suite, TaskFiles, load_files, load_solution
+from penstock_jobs.benchmarks.suite import Suite, load_files, load_solution
 from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: Attempts one after another that say nothing about the model, before a run stops.
@@ -63,14 +57,11 @@ _OUTPUT_CHARS_MAX = 2_000
 _SILENT_MAX = 5
 
 
-@dataclass(frozen=True, order=True)
-class PlannedAttempt:
-    attempt: int
-    task: str
+class PlannedAttempt(NamedTuple):
+    """The place of an attempt."""
 
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.task, self.attempt
+    task: str
+    attempt: int
 
 
 #: Gets the known attempts and returns the next ones; none ends the run. Attempts in its answer that
@@ -116,7 +107,7 @@ def run_suite(
     done, of how many that are planned by then. What was committed stays, whatever is raised:
     InvalidInput, ServingUnreachable, IsolationImpossible, AgentUnusable, BenchmarkStopped, and what
     the executor raises."""
-    choose = choose or each_task(suite, options)
+    choose = choose or _each_task(suite, options)
     conditions = conditions_of(lake.settings, suite, checkpoint, options)
     scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
     _check_serving(options.serving)
@@ -128,19 +119,24 @@ def run_suite(
     before = done = len(results)
     errors = 0  # one after another
     silent: list[AttemptOutcome] = []
-    while planned := [
-        attempt for attempt in choose(list(results.values())) if attempt.key not in results
-    ]:
+    while planned := [place for place in choose(list(results.values())) if place not in results]:
         total = done + len(planned)
         for finished in executor.run(attempt_task, _attempt_tasks(suite, conditions, planned)):
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
+                # Scores are for ever, and the agent is more likely called wrongly than so bad.
                 if len(silent) >= min(_SILENT_MAX, len(planned)):
-                    raise _called_wrongly(silent)
+                    why = (
+                        f"the first {len(silent)} attempts ended alike:"
+                        f" {', '.join(finished.result.marks)}, with no report and nothing edited."
+                        f" The end of its output: {finished.result.silent}. If this is what the"
+                        " model does, let the agent end with 0"
+                    )
+                    raise AgentUnusable(why=why)
                 continue
             for outcome in (*silent, finished.result):
                 result = _commit(lake.database, scope, run, outcome)
-                results[result.task, result.attempt] = result
+                results[result.place] = result
                 done += 1
                 follow(done, total)
                 errors = 0 if result.error is None else errors + 1
@@ -151,24 +147,12 @@ def run_suite(
     return RunReport(run, scope, done - before, before)
 
 
-def _called_wrongly(silent: Sequence[AttemptOutcome]) -> AgentUnusable:
-    """Scores are for ever. An agent that fails at once, again and again, before any other attempt
-    was made, is more likely called wrongly than so bad."""
-    marks, output = ", ".join(silent[-1].marks), silent[-1].silent
-    why = (
-        f"the first {len(silent)} attempts ended alike: {marks}, with no report and nothing edited."
-        f" The end of its output: {output}. If this is what the model does, let the agent end"
-        " with 0"
-    )
-    return AgentUnusable(why=why)
-
-
-def each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
+def _each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
     """So many attempts at each task. Raises InvalidInput for a task that is not there."""
     tasks = [suite.task(name) for name in options.tasks] or suite.tasks
     attempts = options.attempts or suite.attempts
     # The first attempts come first: the results of a run that is cut off cover the suite.
-    planned = [PlannedAttempt(attempt, task.name) for attempt in range(attempts) for task in tasks]
+    planned = [PlannedAttempt(task.name, attempt) for attempt in range(attempts) for task in tasks]
     return lambda _known: planned
 
 
@@ -178,16 +162,11 @@ def conditions_of(
     """Agents see neither the suite nor this lake."""
     hidden = (str(suite.folder), str(settings.data), *options.hidden)
     return RunConditions(
-        agent=options.agent,
-        suite=suite.name,
-        checkpoint=checkpoint,
-        serving=options.serving,
-        environment=options.environment,
-        allow=suite.allow,
-        isolated=options.isolated,
+        agent=options.agent, suite=suite.name, checkpoint=checkpoint, serving=options.serving,
+        environment=options.environment, allow=suite.allow, isolated=options.isolated,
         views=PathRules(hidden=hidden, visible=(*named_places(options.agent), *options.visible)),
         retry_seconds=RETRY_SECONDS,
-    )
+    )  # fmt: skip
 
 
 def _check_serving(serving: str | None) -> None:
@@ -220,33 +199,32 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
 def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
     """One transaction. Where another run was faster, its result is the result."""
     result = outcome.result
-    problems: list[dict[str, object]] = [{"problem": mark} for mark in outcome.marks]
+    problems = [{"problem": mark} for mark in outcome.marks]
     if result.error is not None:
         problems.append({"problem": result.error, "output": outcome.output[-_OUTPUT_CHARS_MAX:]})
     with suppress(AttemptConflict), database.write() as connection:
         if record_attempts(connection, scope, run, [result]):
             for problem in problems:
-                facts = {"task": result.task, "attempt": result.attempt} | problem
-                note_problem(connection, run, facts)
+                place = {"task": result.task, "attempt": result.attempt}
+                note_problem(connection, run, place | problem)
             return result
-    return _results(database, scope)[result.task, result.attempt]
+    return _results(database, scope)[result.place]
 
 
 def _results(database: Database, scope: AttemptScope) -> dict[tuple[str, int], Attempt]:
     results = [recorded.result for recorded in attempts_of(database, scope)]
-    return {(result.task, result.attempt): result for result in results}
+    return {result.place: result for result in results}
 
 
 def _attempt_tasks(
     suite: Suite, conditions: RunConditions, planned: Sequence[PlannedAttempt]
 ) -> Iterator[AttemptTask]:
     """Files are read only when the executor takes their attempts."""
-    last: tuple[str, TaskFiles] | None = None
-    for attempt in planned:
-        task = suite.task(attempt.task)
-        if last is None or last[0] != task.name:
-            last = task.name, load_files(task)
-        yield AttemptTask(conditions, task, last[1], attempt.attempt)
+    for name, of_task in groupby(planned, key=lambda place: place.task):
+        task = suite.task(name)
+        files = load_files(task)
+        for place in of_task:
+            yield AttemptTask(conditions, task, files, place.attempt)
 
 
 # Attempts until the gate's verdict stands
@@ -274,20 +252,16 @@ class LookResult:
     stopped: Stop
 
     @property
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, Any]:
         return {
-            "look": self.look,
-            "looks": self.looks,
-            "stopped": self.stopped,
+            "look": self.look, "looks": self.looks, "stopped": self.stopped,
             "outcome": self.verdict.outcome if self.verdict else None,
             "why": self.verdict.document["why"] if self.verdict else [],
-        }
+        }  # fmt: skip
 
     @property
     def text(self) -> str:
-        """A sentence or two."""
-        outcome = self.verdict.outcome if self.verdict else "Nothing"
-        why = "; ".join(self.verdict.document["why"]) if self.verdict else ""
+        outcome, why = self.document["outcome"] or "Nothing", "; ".join(self.document["why"])
         verdict = f"{outcome} on this suite at look {self.look} of {self.looks}"
         return f"{verdict}: {_STOPS[self.stopped]}.{f' ({why})' if why else ''}"
 
@@ -304,25 +278,24 @@ class UntilDecided:
         self._database, self._scope, self._channel = database, scope, channel
         evidence = self._evidence()
         suite = evidence.suites[scope.suite]
-        design = make_design(
-            suite.tasks,
-            _scores(suite.incumbent),
-            least=max((required.attempts for required in _requirements(evidence)), default=1),
-            most=most or _ATTEMPTS_MAX_DEFAULT,
+        least = max((required.attempts for required in _requirements(evidence)), default=1)
+        most_attempts = most or _ATTEMPTS_MAX_DEFAULT
+        design = designs.make_design(
+            suite.tasks, _scores(suite.incumbent), least=least, most=most_attempts
         )
-        self.design: Design = keep_design(database, scope, design)
+        self.design: designs.Design = designs.keep_design(database, scope, design)
         if most not in (None, self.design.allowed):
             why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
             raise InvalidInput(what=f"The plan of {scope.checkpoint} on {scope.suite}", why=why)
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
-        planned = next_attempts(self.design, known)
-        look = look_progress(self.design, known).look
+        planned = designs.next_attempts(self.design, known)
+        look = designs.look_progress(self.design, known).look
         self.ended = self._look(look, known, more=bool(planned))
         if self.ended.stopped is not None:
             return []
-        return [PlannedAttempt(attempt, task) for task, attempt in planned]
+        return [PlannedAttempt(*place) for place in planned]
 
     def _look(self, look: int, known: Sequence[Attempt], *, more: bool) -> LookResult:
         looks = len(self.design.looks)
@@ -331,15 +304,14 @@ class UntilDecided:
         evidence = self._evidence()
         verdict = decide(evidence)
         stopped: Stop = None
+        requirements = _requirements(evidence)
         if verdict.outcome != "INCONCLUSIVE":
             stopped = "decided"
         elif look == looks:
             stopped = "all looks taken"
         elif not more:
             stopped = "too many errors"
-        elif any(
-            self._hopeless(look, required, evidence, known) for required in _requirements(evidence)
-        ):
+        elif any(self._hopeless(look, required, evidence, known) for required in requirements):
             stopped = "hopeless"
         return LookResult(look, looks, verdict, stopped)
 
@@ -349,15 +321,16 @@ class UntilDecided:
         incumbent = evidence.suites[self._scope.suite].incumbent
         if incumbent is None or required.margin is None or required.metric != "score":
             return False
-        numbers = look_progress(self.design, known).numbers
+        numbers = designs.look_progress(self.design, known).numbers
         ours = scores_by_task(
             attempt for attempt in known if attempt.attempt in numbers[attempt.task]
         )
         theirs = _scores(incumbent)
         if ours.keys() - theirs.keys():
             return False
-        margin, alpha = required.margin, required.alpha
-        return is_hopeless(self.design, look, ours, theirs, margin=margin, alpha=alpha)
+        return designs.is_hopeless(
+            self.design, look, ours, theirs, margin=required.margin, alpha=required.alpha
+        )
 
     def _evidence(self) -> Evidence:
         """The evidence for the requirements of the policy on this suite alone."""
@@ -383,17 +356,13 @@ class UntilDecided:
             raise InvalidInput(what=f"A plan for {scope.checkpoint} on {scope.suite}", why=why)
         # If one of several requirements is enough, each keeps the alpha that it has among all.
         chances = len(policy.require) if policy.combine == "any" else 1
-        policy = replace(
-            policy,
-            require=tuple(
-                replace(required, alpha=required.alpha / chances)
-                for required in policy.require
-                if required.suite == scope.suite
-            ),
-            guards=tuple(guard for guard in policy.guards if guard.suite == scope.suite),
-            live=(),
-            combine="all",
+        require = tuple(
+            replace(required, alpha=required.alpha / chances)
+            for required in policy.require
+            if required.suite == scope.suite
         )
+        guards = tuple(guard for guard in policy.guards if guard.suite == scope.suite)
+        policy = replace(policy, require=require, guards=guards, live=(), combine="all")
         return replace(evidence, policy=policy, suites={scope.suite: suite})
 
 

@@ -167,15 +167,9 @@ def read_suite(folder: Path) -> Suite:
         raise _unfit(folder, "there is no task in it: none in its folder tasks")
     _refuse_alike(folder, tasks)
     return Suite(
-        name=name,
-        title=settings.title or name,
-        version=_version(prints, folder),
-        attempts=settings.attempts,
-        allow=settings.network.allow,
-        tasks=tasks,
-        folder=folder.resolve(),
-        sources=settings.sources,
-    )
+        name, settings.title or name, _version(prints, folder), settings.attempts,
+        settings.network.allow, tasks, folder.resolve(), settings.sources,
+    )  # fmt: skip
 
 
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:
@@ -225,7 +219,7 @@ def _refuse_entries(folder: Path, known: tuple[str, ...]) -> None:
 
 
 def _task_folders(tasks: Path) -> list[Path]:
-    entries = sorted(tasks.iterdir(), key=lambda entry: entry.name) if tasks.is_dir() else []
+    entries = sorted(tasks.iterdir()) if tasks.is_dir() else []
     for entry in entries:
         if not entry.is_dir() and entry.name not in ("README.md", ".DS_Store"):
             why = f"{entry.name!r} in its folder tasks is no folder; each task has its own"
@@ -256,23 +250,15 @@ def _read_task(
     if not prompt.strip():
         raise _unfit(folder, "its prompt is empty")
     limits = {key: getattr(settings.limits, key) for key in document.get("limits", {})}
+    own = {
+        path: file
+        for path, file in prints.items()
+        if path.is_relative_to(folder) or path.is_relative_to(shared)
+    }
     return BenchmarkTask(
-        name=name,
-        prompt=prompt,
-        tags=settings.tags,
-        expect=settings.expect,
-        limits=replace(defaults.limits, **limits),
-        check=check,
-        folder=folder,
-        check_folder=check_folder,
-        shared_check=shared,
-        solution_report=report.read_bytes() if report.is_file() else None,
-        prints={
-            path: file
-            for path, file in prints.items()
-            if path.is_relative_to(folder) or path.is_relative_to(shared)
-        },
-    )
+        name, prompt, settings.tags, settings.expect, replace(defaults.limits, **limits), check,
+        folder, check_folder, shared, report.read_bytes() if report.is_file() else None, own,
+    )  # fmt: skip
 
 
 def _plain_name(name: str, where: str) -> str:
@@ -282,7 +268,7 @@ def _plain_name(name: str, where: str) -> str:
 
 
 def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
-    """Some machines do not tell names apart that differ in case alone, and a task that exists twice
+    """Some machines do not tell names apart that differ in case alone; a task that exists twice
     counts twice."""
     names: dict[str, str] = {}
     contents: dict[str, str] = {}
@@ -325,7 +311,6 @@ def _leads_out(link: Path, folder: Path) -> bool:
 
 
 def _version(prints: Mapping[Path, FilePrint], root: Path) -> str:
-    """The digest of paths, kinds and bytes."""
     lines = sorted(
         f"{path.relative_to(root).as_posix()}\0{file.kind}\0{file.size}\0{file.digest}\n".encode(
             errors="surrogateescape"

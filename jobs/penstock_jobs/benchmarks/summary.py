@@ -5,7 +5,7 @@ depend on their order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import comb, fsum
 from statistics import fmean
 from typing import Any
@@ -35,8 +35,7 @@ _TASK_MEANS = ("score", "completion_tokens", "latency_s")
 
 @dataclass(frozen=True)
 class TaskMean:
-    """Over tasks, each the mean of its attempts. The interval is that of the gate (docs/gate.md);
-    there is none for one task."""
+    """Over the means of tasks. The interval is that of the gate; there is none for one task."""
 
     mean: float
     lower: float | None
@@ -65,26 +64,24 @@ class Summary:
     #: Tasks of the suite without a score.
     tasks_missing: tuple[str, ...]
     #: By k, over the tasks that have so many attempts.
-    pass_at: dict[int, TaskMean] = field(default_factory=dict)
-    best_of: dict[int, TaskMean] = field(default_factory=dict)
+    pass_at: dict[int, TaskMean]
+    best_of: dict[int, TaskMean]
     #: The mean over attempts of what agents report, and rates; None where nobody reported.
-    completion_tokens: float | None = None
-    prompt_tokens: float | None = None
-    cost_usd: float | None = None
-    latency_s: float | None = None
-    steps: float | None = None
-    invalid_tool_calls: float | None = None
-    edited: float | None = None
-    asked: float | None = None
-    retries: int = 0
-    tags: dict[str, TaskMean] = field(default_factory=dict)
-    tasks: tuple[TaskSummary, ...] = ()
+    completion_tokens: float | None
+    prompt_tokens: float | None
+    cost_usd: float | None
+    latency_s: float | None
+    steps: float | None
+    invalid_tool_calls: float | None
+    edited: float | None
+    asked: float | None
+    retries: int
+    tags: dict[str, TaskMean]
+    tasks: tuple[TaskSummary, ...]
 
 
 @dataclass(frozen=True)
 class CheckpointResults:
-    """The results of a checkpoint at a suite."""
-
     suite: str
     suite_version: str
     checkpoint: str
@@ -103,16 +100,12 @@ def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
     tasks = {version.version: version.tasks for version in versions}.get(scope.suite_version, ())
     attempts = attempts_of(database, scope)
     sources = {recorded.run for recorded in attempts}
-    return CheckpointResults(
-        scope.suite,
-        scope.suite_version,
-        scope.checkpoint,
-        summarise(tasks, [recorded.result for recorded in attempts]),
-        [run for run in runs_of(database, scope) if run.id in sources],
-    )
+    runs = [run for run in runs_of(database, scope) if run.id in sources]
+    summary = _summarise(tasks, [recorded.result for recorded in attempts])
+    return CheckpointResults(scope.suite, scope.suite_version, scope.checkpoint, summary, runs)
 
 
-def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:
+def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:
     """If the tasks of a suite are unknown, as after an import, those that were tried count."""
     tags = {task.name: task.tags for task in tasks} or {attempt.task: () for attempt in attempts}
     by_task: dict[str, list[Attempt]] = {name: [] for name in tags}
@@ -122,21 +115,15 @@ def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summar
         name: [attempt for attempt in of_task if attempt.score is not None]
         for name, of_task in by_task.items()
     }
-    scores = {
-        name: [attempt.score or 0.0 for attempt in of_task]
-        for name, of_task in scored_by_task.items()
-    }
-    task_scores = {name: fmean(of_task) for name, of_task in scores.items() if of_task}
     scored = [attempt for attempt in attempts if attempt.score is not None]
+    known = scores_by_task(scored)
+    scores = {name: known.get(name, []) for name in by_task}
+    task_scores = {name: fmean(of_task) for name, of_task in scores.items() if of_task}
     most = max(map(len, scores.values()), default=0)
     ks = [2**power for power in range(_KS_MAX) if 2**power <= most]
-    both_known = [
-        attempt
-        for attempt in scored
-        if attempt.tool_calls is not None and attempt.invalid_tool_calls is not None
-    ]
-    calls = sum(attempt.tool_calls or 0 for attempt in both_known)
-    invalid = sum(attempt.invalid_tool_calls or 0 for attempt in both_known)
+    counts = [(attempt.invalid_tool_calls, attempt.tool_calls) for attempt in scored]
+    invalid = sum(count or 0 for count, calls in counts if calls is not None)
+    calls = sum(calls or 0 for count, calls in counts if count is not None)
     all_tags = sorted({tag for of_task in tags.values() for tag in of_task})
     return Summary(
         score=mean_of(list(task_scores.values())),
@@ -156,8 +143,8 @@ def summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summar
         ),
         tasks=tuple(
             TaskSummary(
-                task=name,
-                tags=tuple(tags.get(name, ())),
+                name,
+                tuple(tags.get(name, ())),
                 scored=len(scored_by_task[name]),
                 errors=len(of_task) - len(scored_by_task[name]),
                 **{measure: _mean(scored_by_task[name], measure) for measure in _TASK_MEANS},
@@ -223,8 +210,6 @@ class TaskPair:
 
 @dataclass(frozen=True)
 class CheckpointComparison:
-    """Two checkpoints at one suite, task by task."""
-
     suite: str
     version: str
     before: str
@@ -269,13 +254,9 @@ def compare_checkpoints(
         return replace(comparison, before_mean=means[0], after_mean=means[1])
     statistics = compare(new, old, margin=0.0, alpha=_ALPHA)
     return replace(
-        comparison,
-        before_mean=statistics.incumbent_mean,
-        after_mean=statistics.candidate_mean,
-        difference=statistics.difference,
-        lower=statistics.lower,
-        upper=statistics.upper,
-    )
+        comparison, before_mean=statistics.incumbent_mean, after_mean=statistics.candidate_mean,
+        difference=statistics.difference, lower=statistics.lower, upper=statistics.upper,
+    )  # fmt: skip
 
 
 def scores_by_task(attempts: Iterable[Attempt]) -> dict[str, list[float]]:

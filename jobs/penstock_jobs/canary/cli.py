@@ -1,6 +1,7 @@
 """`penstock canary`."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,13 +18,9 @@ if TYPE_CHECKING:
     from penstock_jobs.canary.watch import WatchRound
 
 _ACTION_TEXTS = {
-    "nothing": "nothing to look at",
-    "looked": "looked",
-    "rolled_back": "ROLLED BACK",
-    "raised": "given more traffic",
-    "promoted": "given all traffic",
-    "refused": "refused",
-}
+    "nothing": "nothing to look at", "looked": "looked", "rolled_back": "ROLLED BACK",
+    "raised": "given more traffic", "promoted": "given all traffic", "refused": "refused",
+}  # fmt: skip
 
 app = typer.Typer(
     help="A checkpoint on a part of the traffic: look at it, give it more, or take it back.",
@@ -50,14 +47,12 @@ def status(
         trial = situation_of(lake, tenant, channel).trial
         look = newest_look(lake.database, trial) if trial is not None else None
     if json:
-        show_json(
-            {
-                "channel": channel,
-                "trial": _trial_document(trial) if trial is not None else None,
-                "look": look.document if look is not None else None,
-                "looked_at": time_of(look.at).isoformat() if look is not None else None,
-            }
-        )
+        document = {
+            "channel": channel, "trial": _trial_document(trial),
+            "look": look.document if look is not None else None,
+            "looked_at": time_of(look.at).isoformat() if look is not None else None,
+        }  # fmt: skip
+        show_json(document)
     elif trial is None:
         say(f"{channel}: no canary runs, and no new checkpoint is watched")
     else:
@@ -143,18 +138,16 @@ def _show_round(result: "WatchRound", *, json: bool) -> None:
     if result.trial is not None:
         say(_trial_sentence(result.trial))
     if result.look is not None:
-        _show_look(result.look.document())
+        _show_look(asdict(result.look))
     say(f"{_ACTION_TEXTS[result.did]}: {result.why}")
 
 
 def _round_document(result: "WatchRound") -> dict[str, Any]:
+    version = result.change.version if result.change is not None else None
     return {
-        "did": result.did,
-        "why": result.why,
-        "trial": _trial_document(result.trial) if result.trial is not None else None,
-        "look": result.look.document() if result.look is not None else None,
-        "version": result.change.version if result.change is not None else None,
-    }
+        "did": result.did, "why": result.why, "trial": _trial_document(result.trial),
+        "look": result.look, "version": version,
+    }  # fmt: skip
 
 
 def _trial_sentence(trial: "Trial") -> str:
@@ -167,42 +160,35 @@ def _trial_sentence(trial: "Trial") -> str:
     return f"{trial.channel}: {trial.candidate} {traffic}, {since}, {until}"
 
 
-def _trial_document(trial: "Trial") -> dict[str, Any]:
+def _trial_document(trial: "Trial | None") -> dict[str, Any] | None:
+    if trial is None:
+        return None
     return {
-        "kind": trial.kind,
-        "candidate": trial.candidate,
-        "incumbent": trial.incumbent,
-        "share": trial.share,
-        "since_version": trial.since_version,
+        "kind": trial.kind, "candidate": trial.candidate, "incumbent": trial.incumbent,
+        "share": trial.share, "since_version": trial.since_version,
         "since": time_of(trial.since_us).isoformat(),
         "step_since": time_of(trial.step_us).isoformat(),
         "until": time_of(trial.until_us).isoformat() if trial.until_us is not None else None,
-    }
+    }  # fmt: skip
 
 
 def _show_look(document: Mapping[str, Any]) -> None:
     """The metrics as a table, and what is wrong with the look as a whole."""
-    columns = [
-        "metric", "outcome", "canary", "current", "difference", "from", "to", "margin",
-        "sessions", "pending", "unknown",
-    ]  # fmt: skip
+    changes = {"difference": "difference", "lower": "from", "upper": "to", "margin": "margin"}
+    arms, counts = ("canary", "current"), ("sessions", "pending", "unknown")
     metrics = document["metrics"]
     if metrics:
-        rows: list[list[object]] = []
-        for metric in metrics:
-            means, relative = metric["means"] or {}, metric["scale"] == "ratio"
-            changes = (metric[name] for name in ("difference", "lower", "upper", "margin"))
-            counts = (metric[name] for name in ("sessions", "pending", "unknown"))
-            rows.append(
-                [
-                    metric["metric"],
-                    metric["outcome"],
-                    *(_number(means.get(arm)) for arm in ("canary", "current")),
-                    *(_number(change, relative) for change in changes),
-                    *map(_arm_counts, counts),
-                ]
-            )
-        show_table(columns, rows)
+        rows = [
+            [
+                metric["metric"],
+                metric["outcome"],
+                *(_number((metric["means"] or {}).get(arm)) for arm in arms),
+                *(_number(metric[name], metric["scale"] == "ratio") for name in changes),
+                *(_arm_counts(metric[name]) for name in counts),
+            ]
+            for metric in metrics
+        ]
+        show_table(["metric", "outcome", *arms, *changes.values(), *counts], rows)
     for metric in metrics:
         if metric["outcome"] != "pass":
             say(f"{metric['metric']}: {metric['why']}")

@@ -7,7 +7,7 @@ Events and rewards older than the trial are not read. A few columns of the summa
 tell which sessions began before it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from math import isfinite
@@ -26,7 +26,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.trial import Period, Trial
+from penstock_jobs.canary.trial import Trial
 from penstock_jobs.rewards.definition import DEFAULT, parse_definition
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.rates import RATES, Tally
@@ -96,8 +96,6 @@ _REWARDS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A live metric and where its values come from."""
-
     name: str
     source: Source
     scale: Scale
@@ -120,9 +118,9 @@ def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
         return Metric(name, "reward", Scale(definition.clip), known.version)
     terms = {term.reward.name: term for term in definition.terms}
     if name in terms:
-        horizon_s = requirement.horizon_s
-        if horizon_s is None:
-            horizon_s = terms[name].horizon_s
+        horizon_s = terms[name].horizon_s
+        if requirement.horizon_s is not None:
+            horizon_s = requirement.horizon_s
         computed = getattr(terms[name].parameters, "horizons_s", None)
         if computed is None and horizon_s is not None:
             raise InvalidInput(what=f"The live metric {name!r}", why="it has no horizons")
@@ -190,41 +188,30 @@ def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
 
 
 def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
-    """Which of these rows of `sessions.sql` count. Pure.
+    """Which of these rows of `sessions.sql` count.
 
-    A session that began before a change of the split and went on after it is left out on both
-    sides. Some of them changed their checkpoint and are left out anyway; leaving out those of one
-    side alone would bias the comparison."""
+    A session that went on over a change of the split is left out on both sides. Those that changed
+    their checkpoint are left out anyway; leaving out one side alone would bias the comparison."""
     began = _numbers(rows, "first_us")
     ended = _numbers(rows, "last_us")
     canary = np.array(rows["candidate"].to_pylist(), bool)
     why = np.array([reason or "" for reason in rows["left_out"].to_pylist()], object)
-    phases = np.where(
-        canary, _phases(trial.candidate_periods, began), _phases(trial.incumbent_periods, began)
-    )
+    phases = np.full(len(began), -1, np.int64)
+    for of_arm, periods in ((canary, trial.candidate_periods), (~canary, trial.incumbent_periods)):
+        for number, period in enumerate(periods):
+            until_us = period.until_us or np.iinfo(np.int64).max
+            phases[of_arm & (began >= period.from_us) & (began < until_us)] = number
     crossing = np.zeros(len(began), bool)
     for change_us in trial.split_us:
         crossing |= (began < change_us) & (ended >= change_us)
     why[(why == "") & crossing] = "went_on_after_a_change"
     why[(why == "") & (phases < 0)] = "outside"
     phases[why != ""] = -1
-    counts = Counter(zip(why[why != ""].tolist(), canary[why != ""].tolist(), strict=True))
-    reasons = sorted({reason for reason, _ in counts})
-    left_out: dict[str, Mapping[Arm, int]] = {
-        reason: {"canary": counts[reason, True], "current": counts[reason, False]}
-        for reason in reasons
-    }
+    left_out: dict[str, dict[Arm, int]] = {}
+    for reason in sorted(set(why) - {""}):
+        of_canary, all_arms = int((canary & (why == reason)).sum()), int((why == reason).sum())
+        left_out[reason] = {"canary": of_canary, "current": all_arms - of_canary}
     return TrialTraffic(rows, canary, phases, left_out)
-
-
-def _phases(periods: Sequence[Period], began: NDArray[np.int64]) -> NDArray[np.int64]:
-    phases = np.full(len(began), -1, np.int64)
-    for number, period in enumerate(periods):
-        inside = began >= period.from_us
-        if period.until_us is not None:
-            inside &= began < period.until_us
-        phases[inside] = number
-    return phases
 
 
 def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
@@ -252,10 +239,10 @@ def measure(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> 
 def measured_of(
     traffic: TrialTraffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
 ) -> MetricMeasurement:
-    """Values by session, added up by user. Pure. Raises InvalidInput if one is not finite."""
+    """Values by session, added up by user. Raises InvalidInput if one is not finite."""
     counts: Counter[tuple[int, Arm, str]] = Counter()
     sums: defaultdict[tuple[int, Arm, str], float] = defaultdict(float)
-    scored, pending, never = (Counter[Arm]() for _ in range(3))
+    scored, pending, never = (dict[Arm, int].fromkeys(ARMS, 0) for _ in range(3))
     totals: dict[Arm, float] = dict.fromkeys(ARMS, 0.0)
     who = traffic.rows["who"].to_pylist()
     sessions = traffic.rows["session_id"].to_pylist()
@@ -273,13 +260,9 @@ def measured_of(
         user = (int(traffic.phases[row]), arm, who[row])
         counts[user] += 1
         sums[user] += value if scale.floor is None else on_log_scale(value, scale.floor)
-    return MetricMeasurement(
-        [UserResult(*user, count, sums[user]) for user, count in counts.items()],
-        scored={arm: scored[arm] for arm in ARMS},
-        pending={arm: pending[arm] for arm in ARMS},
-        unknown={arm: never[arm] for arm in ARMS},
-        means={arm: totals[arm] / scored[arm] if scored[arm] else None for arm in ARMS},
-    )
+    cells = [UserResult(*user, count, sums[user]) for user, count in counts.items()]
+    means = {arm: totals[arm] / scored[arm] if scored[arm] else None for arm in ARMS}
+    return MetricMeasurement(cells, scored, pending, never, means)
 
 
 def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> _Values:
@@ -293,12 +276,13 @@ def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
     if metric.source == "call":
         return _calls(lake, trial, metric, set(sessions))
     if metric.source == "failed_calls":
-        calls, failed = _numbers(over, "tool_calls"), _numbers(over, "failed_tool_calls")
-        used = calls > 0
-        shares = np.minimum(failed[used] / calls[used], 1.0)
-        ids = np.array(sessions, object)
-        values = dict(zip(ids[used].tolist(), shares.tolist(), strict=True))
-        return values, set(ids[~used].tolist())
+        counts = (over[name].to_pylist() for name in ("failed_tool_calls", "tool_calls"))
+        shares = {
+            session: min(failed / calls, 1.0)
+            for session, failed, calls in zip(sessions, *counts, strict=True)
+            if calls > 0
+        }
+        return shares, set(sessions) - shares.keys()
     column = over[metric.name].to_numpy().astype(np.float64)
     if metric.source == "any":
         column = (column > 0).astype(np.float64)

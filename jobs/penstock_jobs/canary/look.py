@@ -1,4 +1,4 @@
-"""A look at the trial of a channel: measure and judge its metrics, and store the result."""
+"""A look at the trial of a channel: its metrics are measured and judged, and the result stored."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,16 +13,9 @@ from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import PenstockError, one_line
+from penstock.gate import sequential
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
-from penstock.gate.sequential import (
-    Arm,
-    ArmQuestion,
-    SampleRatio,
-    as_ratio,
-    check_sample_ratio,
-    compare_arms,
-    log_margin,
-)
+from penstock.gate.sequential import Arm, SampleRatio
 from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
 from penstock_jobs.canary.live_metrics import (
@@ -88,7 +81,7 @@ class MetricLook:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """A whole look. The gate takes the outcome `pass` as live evidence."""
+    """The gate takes the outcome `pass` as live evidence."""
 
     outcome: Outcome
     why: str
@@ -107,9 +100,6 @@ class Look:
     sample_ratio: SampleRatio | None
     metrics: tuple[MetricLook, ...]
 
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def judge_metric(
     requirement: LiveRequirement,
@@ -120,46 +110,34 @@ def judge_metric(
     """`measurement` may be the reason why there is none: then the outcome is an error. A breach
     shares its alpha with the other metrics, since any of them ends the trial. A pass has the whole
     alpha, since all of them have to pass."""
-    facts: dict[str, Any] = {
-        "metric": requirement.metric,
-        "direction": requirement.direction,
-        "margin": requirement.margin,
-        "alpha": requirement.alpha,
-        "breach_alpha": requirement.alpha / max(metrics, 1),
-        "min_sessions": requirement.min_sessions,
-        "definition_version": None,
-        "horizon_s": requirement.horizon_s,
-    }
+    facts: dict[str, Any] = asdict(requirement)
+    del facts["definition"]
+    facts["breach_alpha"] = requirement.alpha / max(metrics, 1)
     if isinstance(measurement, str):
         return MetricLook(outcome="error", why=measurement, **facts)
     metric, measured = measurement
     ratio = metric.scale.is_ratio
-    comparison = compare_arms(
-        measured.cells,
-        ArmQuestion(
-            direction=requirement.direction,
-            margin=log_margin(requirement.margin) if ratio else requirement.margin,
-            alpha=requirement.alpha,
-            breach_alpha=facts["breach_alpha"],
-            bounds=metric.scale.bounds,
-        ),
-    )
+    question = sequential.ArmQuestion(
+        direction=requirement.direction, alpha=requirement.alpha, bounds=metric.scale.bounds,
+        margin=sequential.log_margin(requirement.margin) if ratio else requirement.margin,
+        breach_alpha=facts["breach_alpha"],
+    )  # fmt: skip
+    comparison = sequential.compare_arms(measured.cells, question)
     outcome: Outcome = comparison.outcome
     why = comparison.why
     if outcome != "breach" and (missing := _missing(requirement, measured)):
         outcome, why = "undecided", missing
     elif outcome == "pass" and comparison.standard_error == 0:
         outcome, why = "undecided", "all values are the same, so their spread is not known"
-    shown = as_ratio if ratio else float
-    changes: dict[str, Any] = {
-        name: None if (change := getattr(comparison, name)) is None else shown(change)
-        for name in ("difference", "lower", "upper")
-    }
+    shown = sequential.as_ratio if ratio else float
+    for name in ("difference", "lower", "upper"):
+        change = getattr(comparison, name)
+        facts[name] = None if change is None else shown(change)
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     return MetricLook(
         outcome=outcome, why=why, scale="ratio" if ratio else "difference", means=measured.means,
         sessions=measured.scored, users=comparison.clusters, pending=measured.pending,
-        unknown=measured.unknown, **changes, **facts,
+        unknown=measured.unknown, **facts,
     )  # fmt: skip
 
 
@@ -182,16 +160,10 @@ def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str |
 
 
 def judge_look(
-    trial: Trial,
-    metrics: Sequence[MetricLook],
-    *,
-    ratio: SampleRatio | None,
-    sessions: Mapping[Arm, int],
-    left_out: Mapping[str, Mapping[Arm, int]],
-    policy: str | None,
-    until_us: int,
+    trial: Trial, metrics: Sequence[MetricLook], *, ratio: SampleRatio | None, **facts: Any
 ) -> Look:
-    """A breach outweighs an error, an error outweighs what is undecided."""
+    """A breach outweighs an error, an error outweighs what is undecided. `facts` are the fields of
+    a look that neither the trial nor its metrics know."""
 
     def sentences(outcome: Outcome) -> str:
         return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
@@ -215,14 +187,10 @@ def judge_look(
     else:
         outcome, why = "pass", sentences("pass")
     return Look(
-        outcome=outcome, why=why, policy=policy, until_us=until_us, sessions=sessions,
-        left_out=left_out, sample_ratio=ratio, metrics=tuple(metrics), kind=trial.kind,
+        outcome=outcome, why=why, sample_ratio=ratio, metrics=tuple(metrics), kind=trial.kind,
         channel=trial.channel, candidate=trial.candidate, incumbent=trial.incumbent,
-        since_version=trial.since_version, from_us=trial.reads_from_us, share=trial.share,
+        since_version=trial.since_version, from_us=trial.reads_from_us, share=trial.share, **facts,
     )  # fmt: skip
-
-
-# A look at a lake
 
 
 @dataclass(frozen=True)
@@ -280,24 +248,19 @@ def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
         metric = find_metric(lake.database, requirement)
         return metric, measure(lake, trial, read, metric)
 
+    count = len(requirements)
     metrics = [
-        judge_metric(
-            requirement, _or_why(partial(measured, requirement)), metrics=len(requirements)
-        )
+        judge_metric(requirement, _or_why(partial(measured, requirement)), metrics=count)
         for requirement in requirements
     ]
     ratio = None
     if traffic is not None and trial.kind == "canary":
-        ratio = check_sample_ratio(seen_users(trial, traffic))
+        ratio = sequential.check_sample_ratio(seen_users(trial, traffic))
     look = judge_look(
-        trial,
-        metrics,
-        ratio=ratio,
+        trial, metrics, ratio=ratio, policy=situation.state.policy, until_us=situation.now_us,
         sessions=traffic.sessions() if traffic is not None else dict.fromkeys(ARMS, 0),
         left_out=traffic.left_out if traffic is not None else {},
-        policy=situation.state.policy,
-        until_us=situation.now_us,
-    )
+    )  # fmt: skip
     _store_look(lake.database, trial, look, situation.now_us)
     return look
 
@@ -312,9 +275,6 @@ def _or_why(measured: Callable[[], T]) -> T | str:
         return one_line(error)
 
 
-# Stored looks
-
-
 def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
     """Of successive looks with the same outcome only the last one stays. Verdicts hold their own
     copy of the look that they rested on."""
@@ -326,13 +286,12 @@ def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> Non
             sa.insert(live_look).values(
                 tenant=trial.tenant, channel=trial.channel, since_version=trial.since_version,
                 candidate=trial.candidate, incumbent=trial.incumbent, at=at_us,
-                document=msgspec.json.encode(look.document(), order="sorted").decode(),
+                document=msgspec.json.encode(look, order="sorted").decode(),
             )
         )  # fmt: skip
 
 
 def newest_look(database: Database, trial: Trial) -> StoredLook | None:
-    """The newest stored look at this trial."""
     with database.read() as connection:
         row = connection.execute(_newest(trial)).first()
     if row is None:
@@ -343,14 +302,7 @@ def newest_look(database: Database, trial: Trial) -> StoredLook | None:
 
 def _newest(trial: Trial) -> sa.Select[tuple[int, str, int]]:
     columns = live_look.c
-    return (
-        sa.select(columns.id, columns.document, columns.at)
-        .where(
-            columns.tenant == trial.tenant,
-            columns.channel == trial.channel,
-            columns.since_version == trial.since_version,
-            columns.candidate == trial.candidate,
-        )
-        .order_by(columns.id.desc())
-        .limit(1)
-    )
+    keys = ("tenant", "channel", "since_version", "candidate")
+    mine = (columns[name] == getattr(trial, name) for name in keys)
+    newest = sa.select(columns.id, columns.document, columns.at).order_by(columns.id.desc())
+    return newest.where(*mine).limit(1)

@@ -10,10 +10,7 @@ from penstock.settings import RoomSettings, setting
 class CanarySettings(RoomSettings):
     """See docs/settings.md."""
 
-    RETIRED: ClassVar = frozenset({
-        "canary_unknown_difference_max",
-        "canary_sessions_min",
-    })  # fmt: skip
+    RETIRED: ClassVar = frozenset({"canary_unknown_difference_max", "canary_sessions_min"})
 
     canary_look_seconds: float = setting(
         60.0,

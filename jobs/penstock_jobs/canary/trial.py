@@ -1,4 +1,4 @@
-"""A trial: which two checkpoints of a channel are compared, and on what traffic. Pure.
+"""A trial: which two checkpoints of a channel are compared, and on what traffic.
 
 A canary is compared with the current checkpoint while both serve, from its first change on. After a
 full promotion the new one is compared with the one before, which served before it."""

@@ -10,7 +10,7 @@ and not acted on.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import uuid4
 
 import structlog
@@ -57,8 +57,6 @@ log_line = structlog.get_logger()
 
 @dataclass(frozen=True)
 class WatchRound:
-    """What a watcher saw and did."""
-
     did: Did
     why: str
     trial: Trial | None = None
@@ -66,8 +64,7 @@ class WatchRound:
     change: Change | None = None
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What to do with a canary. `share` is None where it is to get all traffic."""
 
     action: Literal["raise", "promote", "wait"]
@@ -76,7 +73,6 @@ class Step:
 
 
 def gate(database: Database, tenant: str, full: bool) -> Judge:
-    """The gate with the channel's policy."""
     from penstock.channels.judgement import judge
 
     return lambda channel, checkpoint: judge(database, tenant, channel, checkpoint, full=full)
@@ -155,26 +151,16 @@ def _step(
 ) -> WatchRound:
     trial = situation.trial
     assert trial is not None
-    step = next_step(
-        trial,
-        look,
-        situation.steps,
-        pinned=situation.state.pinned,
-        sessions_min=SESSIONS_MIN,
-    )
+    pinned = situation.state.pinned
+    step = next_step(trial, look, situation.steps, pinned=pinned, sessions_min=SESSIONS_MIN)
     if step.action == "wait":
         return WatchRound("looked", step.why, trial, look)
     promotion = Promotion(
-        tenant=trial.tenant,
-        channel=trial.channel,
-        checkpoint=trial.candidate,
-        reason=f"canary step: {step.why}",
-        actor=actor,
+        tenant=trial.tenant, channel=trial.channel, checkpoint=trial.candidate, actor=actor,
+        reason=f"canary step: {step.why}", share=step.share,
         # Only if nothing changed the channel since the trial was read.
-        expect=trial.incumbent,
-        expect_version=trial.version,
-        share=step.share,
-    )
+        expect=trial.incumbent, expect_version=trial.version,
+    )  # fmt: skip
     judge = judge_of(lake.database, trial.tenant, step.share is None)
     change = promote(lake.database, promotion, judge)
     did: Did = "raised" if step.action == "raise" else "promoted"
@@ -187,12 +173,9 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
     subject = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
     reason = f"{subject} {trial.candidate} against {trial.incumbent}: {why}"
     order = Rollback(
-        tenant=trial.tenant,
-        channel=trial.channel,
+        tenant=trial.tenant, channel=trial.channel, actor=ACTOR, expect_version=trial.version,
         reason=reason if len(reason) <= TEXT_CHARS_MAX else reason[: TEXT_CHARS_MAX - 1] + "…",
-        actor=ACTOR,
-        expect_version=trial.version,
-    )
+    )  # fmt: skip
     try:
         return WatchRound("rolled_back", why, trial, look, roll_back(lake.database, order))
     except _REFUSALS as error:

@@ -1,11 +1,13 @@
 """`penstock demo`."""
 
+import math
 import os
 import shlex
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,9 +85,8 @@ def demo(
             lake=lake, server=server, folders=folders, seed=seed, sessions=sessions, tell=say
         )
         player.begin()
-        chapters.extend(
-            player.play(ACTS, go_on=lambda: seconds is None or time.monotonic() - started < seconds)
-        )
+        until = math.inf if seconds is None else started + seconds
+        chapters.extend(player.play(ACTS, go_on=lambda: time.monotonic() < until))
         ending = player.end()
     write_page(folders.page, chapters, ending)
     if json:
@@ -99,7 +100,6 @@ def demo(
 
 
 def _can_isolate() -> bool:
-    """Whether agents can be isolated here. Says so if they cannot."""
     from penstock_jobs.benchmarks.errors import IsolationImpossible
     from penstock_jobs.benchmarks.sandbox.sandbox import check_isolation
 
@@ -121,20 +121,16 @@ def _rows(chapters: Sequence["Chapter"], ending: "StoryEnding") -> Iterator[list
     from penstock_jobs.demo.story import percent
 
     def shares(part: "Chapter | StoryEnding") -> list[str]:
-        measured, known = part.measured, part.known
-        pairs = (
-            measured.kept, known.kept, measured.dissatisfied, known.dissatisfied,
-        )  # fmt: skip
-        return [percent(share) for share in pairs]
+        pairs = zip(astuple(part.measured), astuple(part.known), strict=True)
+        return [percent(share) for pair in pairs for share in pair]
 
     for chapter in chapters:
         score = ""
         if chapter.score is not None and chapter.score_before is not None:
             score = f"{chapter.score_before:.2f} → {chapter.score:.2f}"
-        outcome = chapter.outcome.replace("_", " ")
         yield [
             chapter.number, chapter.parent, *shares(chapter), chapter.checkpoint, score,
-            chapter.gate, outcome,
+            chapter.gate, chapter.outcome.replace("_", " "),
         ]  # fmt: skip
     yield ["", ending.checkpoint, *shares(ending), "", "", "", "serves"]
 
@@ -146,20 +142,15 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
         penstock = shlex.quote(str(_near(Path(sys.executable).with_name(penstock))))
     data = shlex.quote(str(_near(folders.data)))
     learn = shlex.quote(str(_near(folders.loops / "learn.toml")))
-    tries = [
-        (f"channels history production --data {data}", "who moved the channel, and why"),
-        (f"loop history --data {data}", "how long each stage took"),
-        (f'query "from outcomes limit 20" --data {data}', "any SQL: docs/sql.md"),
-        *(
-            (f"gate check {chapter.checkpoint} --data {data}", "the whole verdict on the hack")
-            for chapter in chapters
-            if chapter.act.meant == "refused" and chapter.verdict is not None
-        ),
-        (
-            f"loop run {learn} --once --data {data}",
-            "one more cycle, with what you changed in that folder",
-        ),
-    ]
+    tries = {
+        "channels history production": "who moved the channel, and why",
+        "loop history": "how long each stage took",
+        'query "from outcomes limit 20"': "any SQL: docs/sql.md",
+    }
+    for chapter in chapters:
+        if chapter.act.meant == "refused" and chapter.verdict is not None:
+            tries[f"gate check {chapter.checkpoint}"] = "the whole verdict on the hack"
+    tries[f"loop run {learn} --once"] = "one more cycle, with what you changed in that folder"
     for chapter in chapters:
         if chapter.outcome == "failed":
             say(f"Cycle {chapter.number} failed: {chapter.why}")
@@ -168,9 +159,9 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
             say(f"Cycle {chapter.number} was meant to end as {meant}. Another --seed may do so.")
     say(f"\nThe same with plots, and the story of each cycle: {_near(folders.page)}")
     say(f"The loop file, its rewards, its gate and its trainer: {_near(folders.loops)}\n\nTry now")
-    width = max(len(command) for command, _ in tries)
-    for command, why in tries:
-        say(f"   {penstock} {command:<{width}}   # {why}")
+    width = max(map(len, tries)) + len(f" --data {data}")
+    for command, why in tries.items():
+        say(f"   {penstock} {f'{command} --data {data}':<{width}}   # {why}")
 
 
 def _near(path: Path) -> Path:

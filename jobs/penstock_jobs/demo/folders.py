@@ -25,29 +25,16 @@ canary_quiet_seconds = 1
 """
 
 
-@dataclass(frozen=True)
+@dataclass
 class DemoFolders:
     """All paths are absolute."""
 
     data: Path
-    story: Path
 
-    @property
-    def loops(self) -> Path:
-        return self.story / "loop"
-
-    @property
-    def models(self) -> Path:
-        return self.story / "models"
-
-    @property
-    def log(self) -> Path:
-        """What the service prints."""
-        return self.story / "serve.log"
-
-    @property
-    def page(self) -> Path:
-        return self.story / "demo.html"
+    def __post_init__(self) -> None:
+        self.story = self.data.with_name(f"{self.data.name}-story")
+        self.loops, self.models = self.story / "loop", self.story / "models"
+        self.page, self.log = self.story / "demo.html", self.story / "serve.log"
 
 
 def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
@@ -56,10 +43,9 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
     Raises InvalidInput if they hold anything that no demonstration made, or a service uses them."""
     lake = (data or DEFAULT).absolute()
     if not lake.name:
-        raise InvalidInput(
-            what=f"The directory {lake}", why="the folder of the story cannot be beside it"
-        )
-    folders = DemoFolders(lake, lake.with_name(f"{lake.name}-story"))
+        why = "the folder of the story cannot be beside it"
+        raise InvalidInput(what=f"The directory {lake}", why=why)
+    folders = DemoFolders(lake)
     try:
         for folder in (folders.data, folders.story):
             _check_free(folder)
@@ -74,9 +60,14 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
         source = shipped if shipped.exists() else Path(__file__).parents[3] / "examples" / "demo"
         shutil.copytree(source, folders.loops, ignore=shutil.ignore_patterns("__pycache__"))
         folders.models.mkdir()
+        # The commands use this Python, which has what the trainer needs.
+        python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')
         for file in folders.loops.glob("*.toml"):
             text = file.read_text(encoding="utf-8")
-            file.write_text(_runnable(text, isolated=isolated), encoding="utf-8")
+            text = re.sub(r'(?<=")(exec )?python3 ', lambda call: f"{call[1] or ''}{python} ", text)
+            if not isolated:
+                text = text.replace("[[bench]]", "[[bench]]\nisolation = false")
+            file.write_text(text, encoding="utf-8")
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The directory {error.filename}", why=why) from error
@@ -98,10 +89,3 @@ def _check_free(folder: Path) -> None:
             except BlockingIOError as error:
                 why = "a service uses it: stop the service, or name another directory"
                 raise InvalidInput(what=what, why=why) from error
-
-
-def _runnable(text: str, *, isolated: bool) -> str:
-    """A loop file whose commands use this Python, which has what the trainer needs."""
-    python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')
-    text = re.sub(r'(?<=")(exec )?python3 ', lambda match: f"{match[1] or ''}{python} ", text)
-    return text if isolated else text.replace("[[bench]]", "[[bench]]\nisolation = false")

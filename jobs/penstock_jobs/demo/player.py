@@ -5,6 +5,7 @@ The events of simulated users go to the gateway while they happen.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
@@ -72,11 +73,10 @@ _now_us = SystemClock().now_us
 
 @dataclass(frozen=True)
 class TrafficTruth:
-    """What users did in a period, as the simulator knows it."""
+    """What users did in the sessions that began in a period, as the simulator knows it."""
 
     truths: Sequence[SessionTruth]
     events: int
-    #: The period in which their sessions began.
     from_us: int
     until_us: int
 
@@ -89,18 +89,6 @@ class TrafficTruth:
         return UserReaction(
             fmean(kept) if kept else None, fmean(dissatisfied) if dissatisfied else None
         )
-
-
-@dataclass(frozen=True)
-class ChannelSplit:
-    """A channel at one moment: the current checkpoint, and the canary if some users have one."""
-
-    document: Mapping[str, str]
-    checkpoints: Sequence[Checkpoint]
-
-    def serve(self, user: str) -> Checkpoint:
-        name = assign(self.document, user).checkpoint
-        return next(checkpoint for checkpoint in self.checkpoints if checkpoint.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +113,7 @@ class Player:
         Register the suite, so that its tasks are left out of what is trained on."""
         database, settings = self.lake.database, self.lake.settings
         for bench in load_loop(self.folders.loops / LEARN).bench:
-            suite = read_suite(bench.suite)
-            register_suite(database, TENANT_DEFAULT, suite)
+            register_suite(database, TENANT_DEFAULT, read_suite(bench.suite))
         weights = self.folders.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
         register(
@@ -134,13 +121,9 @@ class Player:
             digest=None, actor=_ACTOR,
         )  # fmt: skip
         promotion = Promotion(
-            tenant=TENANT_DEFAULT,
-            channel=CHANNEL,
-            checkpoint=FIRST,
+            tenant=TENANT_DEFAULT, channel=CHANNEL, checkpoint=FIRST, actor=_ACTOR, override=True,
             reason="what serves before there is a gate",
-            actor=_ACTOR,
-            override=True,
-        )
+        )  # fmt: skip
         promote(database, promotion, gate(database, TENANT_DEFAULT, True))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
@@ -151,55 +134,42 @@ class Player:
             if number > 1 and not go_on():
                 return
             act = planned.behind(chapter)
-            self._narrator.begin_act(number, len(acts), act)
+            self.tell(f"\nCycle {number} of {len(acts)}. {act.title}\n   {act.told}")
             chapter = self._chapter(number, act)
             yield chapter
 
     def end(self) -> StoryEnding:
         self.tell(f"\n{EPILOGUE}")
-        [serving] = self._serving().checkpoints
+        [serving] = self._serving()[1]
         traffic = self._run_traffic("ending", [serving])
         return StoryEnding(serving.name, *self._compare(traffic, serving.name))
 
     def _chapter(self, number: int, act: Act) -> Chapter:
-        [serving] = self._serving().checkpoints
+        [serving] = self._serving()[1]
         traffic = self._run_traffic(str(number - 1), [serving])
         measured, known = self._compare(traffic, serving.name)
         cycle = self._cycle(act)
         by_name = self._scores()
         verdict = cycle.stage("gate").result
-        return Chapter(
-            number=number,
-            act=act,
-            parent=serving.name,
-            sessions=len(traffic.truths),
-            events=traffic.events,
-            measured=measured,
-            known=known,
-            checkpoint=cycle.checkpoint,
-            score=by_name.get(cycle.checkpoint or ""),
-            score_before=by_name.get(serving.name),
-            verdict=None if verdict is None else str(verdict["outcome"]),
-            outcome=cycle.outcome or "open",
-            why=cycle.why,
-            stages=tuple(
-                (stage.stage, (stage.ended_at - stage.started_at) / SECOND_US)
-                for stage in cycle.stages
-                if stage.started_at is not None and stage.ended_at is not None
-            ),
+        stages = tuple(
+            (stage.stage, (stage.ended_at - stage.started_at) / SECOND_US)
+            for stage in cycle.stages
+            if stage.started_at is not None and stage.ended_at is not None
         )
-
-    # A cycle
+        return Chapter(
+            number=number, act=act, parent=serving.name, sessions=len(traffic.truths),
+            events=traffic.events, measured=measured, known=known, checkpoint=cycle.checkpoint,
+            score=by_name.get(cycle.checkpoint or ""), score_before=by_name.get(serving.name),
+            verdict=None if verdict is None else str(verdict["outcome"]),
+            outcome=cycle.outcome or "open", why=cycle.why, stages=stages,
+        )  # fmt: skip
 
     def _cycle(self, act: Act) -> Cycle:
         """Run a cycle of the loop, and release the channel if it was rolled back."""
         runner = Runner(
-            lake=self.lake,
-            loop=load_loop(self.folders.loops / act.loop),
-            tenant=TENANT_DEFAULT,
-            wait=self._wait,
-            tell=self._narrator.cycle,
-        )
+            lake=self.lake, loop=load_loop(self.folders.loops / act.loop), tenant=TENANT_DEFAULT,
+            wait=self._wait, tell=self._narrator.cycle,
+        )  # fmt: skip
         cycle = runner.run_once()
         if self._state().pinned:
             release(
@@ -213,19 +183,21 @@ class Player:
         if self._state().canary is None:
             time.sleep(seconds)
             return False
-        split = self._serving()
-        canary = split.checkpoints[-1].name
+        document, checkpoints = self._serving()
+
+        def serve(user: str) -> Checkpoint:
+            name = assign(document, user).checkpoint
+            return next(checkpoint for checkpoint in checkpoints if checkpoint.name == name)
+
+        canary = checkpoints[-1].name
         self._rounds[canary] = self._rounds.get(canary, 0) + 1
-        name = f"{canary}-{self._rounds[canary]}"
-        traffic = self._run_traffic(name, split.checkpoints, split.serve)
-        for checkpoint in split.checkpoints:
+        traffic = self._run_traffic(f"{canary}-{self._rounds[canary]}", checkpoints, serve)
+        for checkpoint in checkpoints:
             self._compare(traffic, checkpoint.name)
         return False
 
     def _state(self) -> ChannelState:
         return channel_state(self.lake.database, TENANT_DEFAULT, CHANNEL)
-
-    # Production
 
     def _run_traffic(
         self,
@@ -250,11 +222,8 @@ class Player:
         until_us = max(edits, default=lines[-1][0]) + _HORIZON_US
         # Later observations of files are left out: nobody waits for them in a demonstration.
         lines = [line for line in lines if line[0] < until_us]
-        sink = HttpSink(self.server.url, self.server.key)
-        try:
+        with closing(HttpSink(self.server.url, self.server.key)) as sink:
             _send(sink, lines)
-        finally:
-            sink.close()
         _sleep_until(until_us)
         if not wait_until_stored(self.lake, _STORED_SECONDS_MAX):
             why = f"it stored no more events for {_STORED_SECONDS_MAX:g} s, and some are missing"
@@ -277,7 +246,6 @@ class Player:
         return measured, known
 
     def _scores(self) -> Mapping[str, float]:
-        """The scores of checkpoints at the suite."""
         rows = self._query("scores", ("benchmark_scores",), {})
         return {row["checkpoint"]: row["score"] for row in rows}
 
@@ -289,8 +257,9 @@ class Player:
         rows: list[dict[str, Any]] = self.lake.query(query).arrow().to_pylist()
         return rows
 
-    def _serving(self) -> ChannelSplit:
-        """The split of the channel, as an engine asks for it. Raises AnswerUnusable."""
+    def _serving(self) -> tuple[Mapping[str, str], list[Checkpoint]]:
+        """The channel as an engine asks for it: its document, the current checkpoint, and the
+        canary if some users have one. Raises AnswerUnusable."""
         document = self._get(f"channels/{CHANNEL}")
         checkpoints = []
         for name in (document["checkpoint"], document["canary"]):
@@ -298,7 +267,7 @@ class Player:
                 uri = self._get(f"checkpoints/{quote(name)}")["uri"]
                 policy = read_policy(str(Path(url2pathname(urlsplit(uri).path))))
                 checkpoints.append(Checkpoint(name, policy))
-        return ChannelSplit(document, checkpoints)
+        return document, checkpoints
 
     def _get(self, path: str) -> Mapping[str, str]:
         with self.server.client() as client:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from penstock.http.client import ServiceClient
 from penstock.http.errors import ServerUnreachable
@@ -31,7 +31,6 @@ class Server:
         return ServiceClient(self.url, key or self.key)
 
     def kill(self) -> None:
-        """End it at once."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
@@ -49,8 +48,7 @@ def start_server(
     port: int = 0,
     log: IO[bytes] | None = None,
 ) -> Server:
-    """Start a server on a free port and wait until it answers. `settings` are variables of its
-    environment."""
+    """Start a server and wait until it answers. `settings` are variables of its environment."""
     command = [sys.executable, "-m", "penstock", "serve", "--json", "--data", str(data)]
     process = subprocess.Popen(
         [*command, "--port", str(port), *arguments],
@@ -78,14 +76,9 @@ def start_server(
 
 
 @contextmanager
-def running_server(
-    data: Path,
-    *arguments: str,
-    settings: Mapping[str, str] | None = None,
-    log: IO[bytes] | None = None,
-) -> Iterator[Server]:
+def running_server(data: Path, *arguments: str, **options: Any) -> Iterator[Server]:
     """A server that is stopped when the block ends."""
-    server = start_server(data, *arguments, settings=settings, log=log)
+    server = start_server(data, *arguments, **options)
     try:
         yield server
     finally:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from math import ceil, floor
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Outcome = Literal["promoted", "refused", "rolled_back", "failed"]
 
@@ -88,37 +88,28 @@ ACTS = (
         LEARN, "A weak model serves", "Much of what it writes is thrown away. It learns from that."
     ),
     Act(
-        "questions.toml",
-        "A hole in the reward",
+        "questions.toml", "A hole in the reward",
         "Good agents ask, so somebody rewards questions. The trainer learns how well that pays.",
         "refused",
     ),
     Act(
-        LEARN,
-        "The hole is closed",
-        "Production never saw the hack. On with the right reward.",
+        LEARN, "The hole is closed", "Production never saw the hack. On with the right reward.",
         otherwise="On with the right reward.",
     ),
     Act(
-        LEARN,
-        "Another cycle",
-        "Users meet the new checkpoint, and it learns from them.",
+        LEARN, "Another cycle", "Users meet the new checkpoint, and it learns from them.",
         otherwise="The next checkpoint learns from what users do now.",
     ),
     Act(
-        "careless.toml",
-        "A bad day",
+        "careless.toml", "A bad day",
         "The trainer has a bug, the gate was loosened, and half of the users get the result.",
-        "rolled_back",
-        "loosened",
+        "rolled_back", "loosened",
     ),
     Act(
-        LEARN,
-        "Back to the rules",
-        "A person released the channel; the strict gate is back.",
+        LEARN, "Back to the rules", "A person released the channel; the strict gate is back.",
         otherwise="The strict gate is back.",
     ),
-)
+)  # fmt: skip
 #: What each stage is for, told when it is done for the first time.
 EXPLANATIONS = {
     "production": "users work with the model, and what both do streams in over HTTP",
@@ -145,9 +136,6 @@ class Narrator:
     tell: Callable[[str], None]
     scores: Callable[[], Mapping[str, float]]
     _explained: set[str] = field(default_factory=set)
-
-    def begin_act(self, number: int, acts: int, act: Act) -> None:
-        self.tell(f"\nCycle {number} of {acts}. {act.title}\n   {act.told}")
 
     def production(
         self, checkpoint: str, sessions: int, measured: UserReaction, known: UserReaction
@@ -197,8 +185,16 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 30
 #: The scale of a plot, in hundredths: from one number to the next, and at least so many steps.
 _STEP, _STEPS_MIN = 10, 3
 
-#: The name and the kind of a line, and its value in each column.
-_Series = tuple[str, str, Sequence[float | None]]
+
+class _Series(NamedTuple):
+    """A line's values by column, with the checkpoints that they belong to, and the outcomes of the
+    cycles that made these."""
+
+    name: str
+    kind: str
+    values: Sequence[float | None]
+    checkpoints: Sequence[str | None]
+    outcomes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -250,52 +246,38 @@ def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> 
         _TEMPLATE.read_text(encoding="utf-8")
     )
     page = template.render(
-        chapters=chapters,
-        ending=ending,
-        plots=plots(chapters, ending),
+        chapters=chapters, ending=ending, plots=plots(chapters, ending),
         bars=[bars(chapter, chapters) for chapter in chapters],
-        width=WIDTH,
-        height=HEIGHT,
-        left=_LEFT,
-        right=WIDTH - _RIGHT,
-    )
+        width=WIDTH, height=HEIGHT, left=_LEFT, right=WIDTH - _RIGHT,
+    )  # fmt: skip
     path.write_text(page, encoding="utf-8")
 
 
 def plots(chapters: Sequence[Chapter], ending: StoryEnding) -> list[Plot]:
-    names = [chapter.parent for chapter in chapters] + [ending.checkpoint]
+    served = [chapter.parent for chapter in chapters] + [ending.checkpoint]
+    made = [chapter.checkpoint for chapter in chapters]
     columns = [f"cycle {chapter.number}" for chapter in chapters] + ["after"]
+    none, outcomes = [""] * len(columns), [chapter.outcome for chapter in chapters]
 
     def compared(title: str, share: str) -> Plot:
-        series: list[_Series] = [
-            (name, kind, [getattr(getattr(part, kind), share) for part in (*chapters, ending)])
-            for name, kind in (
-                ("as Penstock measures it", "measured"),
-                ("as the simulator knows it", "known"),
-            )
-        ]
-        return _plot(title, series, columns, names)
+        lines = []
+        for name, kind in (
+            ("as Penstock measures it", "measured"), ("as the simulator knows it", "known"),
+        ):  # fmt: skip
+            shares = [getattr(getattr(part, kind), share) for part in (*chapters, ending)]
+            lines.append(_Series(name, kind, shares, served, none))
+        return _plot(title, lines, columns)
 
-    scores = _plot(
-        "Score at the benchmark",
-        [
-            ("the checkpoint that served", "known", [chapter.score_before for chapter in chapters]),
-            ("the one that the cycle made", "made", [chapter.score for chapter in chapters]),
-        ],
-        columns[:-1],
-        names[:-1],
-    )
-    # The points of checkpoints that a cycle made have their own names, and its outcome.
-    served, made = scores.lines
-    scored = [chapter for chapter in chapters if chapter.score is not None]
-    points = [
-        replace(point, title=f"{chapter.checkpoint}: {chapter.score:.1%}", outcome=chapter.outcome)
-        for point, chapter in zip(made.points, scored, strict=True)
+    before = [chapter.score_before for chapter in chapters]
+    after = [chapter.score for chapter in chapters]
+    scores = [
+        _Series("the checkpoint that served", "known", before, served[:-1], none[:-1]),
+        _Series("the one that the cycle made", "made", after, made, outcomes),
     ]
     return [
         compared("Edits that were still there ten minutes later", "kept"),
         compared("Turns that left the user dissatisfied", "dissatisfied"),
-        replace(scores, lines=[served, replace(made, points=points)]),
+        _plot("Score at the benchmark", scores, columns[:-1]),
     ]
 
 
@@ -321,28 +303,22 @@ def span(shares: Sequence[float]) -> tuple[int, int]:
     return low, high
 
 
-def _plot(
-    title: str, series: Sequence[_Series], columns: Sequence[str], names: Sequence[str]
-) -> Plot:
+def _plot(title: str, series: Sequence[_Series], columns: Sequence[str]) -> Plot:
     step = (WIDTH - _LEFT - _RIGHT) / len(columns)
     places = [_LEFT + step * (at + 0.5) for at in range(len(columns))]
-    low, high = span([value for _, _, values in series for value in values if value is not None])
+    low, high = span([value for line in series for value in line.values if value is not None])
 
     def height(hundredths: float) -> float:
         share = (hundredths - low) / (high - low)
         return _TOP + (1 - share) * (HEIGHT - _TOP - _BOTTOM)
 
-    lines = [
-        PlotLine(
-            name,
-            kind,
-            [
-                PlotPoint(x, height(100 * value), f"{checkpoint}: {value:.1%}")
-                for x, value, checkpoint in zip(places, values, names, strict=True)
-                if value is not None
-            ],
-        )
-        for name, kind, values in series
-    ]
+    lines = []
+    for name, kind, *by_column in series:
+        points = [
+            PlotPoint(x, height(100 * value), f"{checkpoint}: {value:.1%}", outcome)
+            for x, value, checkpoint, outcome in zip(places, *by_column, strict=True)
+            if value is not None
+        ]
+        lines.append(PlotLine(name, kind, points))
     rungs = [(height(value), f"{value}%") for value in range(low, high + 1, _STEP)]
     return Plot(title, lines, rungs, list(zip(places, columns, strict=True)))

@@ -4,6 +4,8 @@ from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 
+import msgspec
+
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
 from penstock.clock import SECOND_US
@@ -31,8 +33,7 @@ from penstock_jobs.shards.build import build_shard
 
 _FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
 _FRESH_VIEWS = frozenset({"outcomes", "sessions"})
-#: An answer of a trainer, and the wait for one by HTTP.
-_ANSWER_BYTES_MAX = 64 * 1024
+#: The wait for an answer of a trainer by HTTP.
 _ANSWER_SECONDS_MAX = 60.0
 #: The longest pause until it is asked again, also where it asks for more.
 _PAUSE_SECONDS_MAX = 300.0
@@ -141,7 +142,7 @@ class ShardStage(Stage):
         with context.executor() as executor:
             manifest = build_shard(context.lake, executor, recipe, tenant=context.tenant).manifest
         counted_from, counts = manifest.counted_from, manifest.counts
-        if loop.counted == "channel" and counted_from != context.parent:
+        if loop.shard.staleness == "channel" and counted_from != context.parent:
             why = (
                 f"as of the snapshot {loop.channel} was at {counted_from}, and is at"
                 f" {context.parent} since: the sessions are not the ones that this cycle is about"
@@ -195,10 +196,7 @@ class TrainStage(Stage):
             facts=facts,
         )
         trained = _open_trainer(context).train(task, context.claim.lost)
-        result = {
-            "uri": trained.uri, "digest": trained.digest, "form": trained.form,
-            "note": trained.note,
-        }  # fmt: skip
+        result = msgspec.structs.asdict(trained)
         return StageDone(result, summary=f"{trained.uri}, {trained.digest}")
 
 
@@ -212,7 +210,6 @@ def _open_trainer(context: StageContext) -> Trainer:
             directory=loop.directory,
             folder=folder.absolute() / f"cycle-{context.cycle.number:04d}",
             data=settings.data,
-            answer_bytes_max=_ANSWER_BYTES_MAX,
         )
     assert trainer.url is not None
     of_loop = settings.room(LoopSettings)
@@ -220,7 +217,6 @@ def _open_trainer(context: StageContext) -> Trainer:
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=token_of(trainer.token_env),
         seconds_max=_ANSWER_SECONDS_MAX,
-        bytes_max=_ANSWER_BYTES_MAX,
         pace=Pace(
             of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, of_loop.loop_trainer_silence_seconds
         ),

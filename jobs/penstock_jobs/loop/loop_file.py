@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from penstock.checkpoints.checkpoint import check_channel_name, check_name
 from penstock.checkpoints.digests import text_digest
@@ -16,21 +16,10 @@ from penstock.errors import InvalidInput
 from penstock.gate.policy import parse
 from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
-from penstock.toml_document import (
-    Positive,
-    Seconds,
-    duration_s,
-    parse_toml,
-    read_section,
-    read_text,
-    refuse_unknown,
-    table,
-    text,
-)
+from penstock.toml_document import Positive, Seconds, parse_toml, read_section, read_text
 from penstock_jobs.rewards.definition import DEFAULT, Definition, find_definition, shipped
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 
-StalenessSource = Literal["channel", "recipe"]
 _HOUR_S = 3_600
 #: Names of loops stand in those of checkpoints, snapshots and folders.
 _NAME_CHARS_MAX = 64
@@ -115,61 +104,24 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True)
-class LoopFile:
-    name: str
-    channel: str
-    start: CycleStart
-    trainer: TrainerSection
-    bench: tuple[BenchSection, ...]
-    #: As written: a name of those that come with Penstock, or a file.
-    definition: str
-    recipe: Path
-    counted: StalenessSource
-    #: The text of a policy that the channel is given; None: it has its own.
-    policy: str | None
-    canary: CanarySection | None
-    watch_s: int | None
-    retry: RetryPolicy
-    budget_s: int
-    #: Of its text; not of the files that it names.
-    digest: str
-    directory: Path
-
-    def load_definition(self) -> Definition:
-        """Raises InvalidInput."""
-        known = self.definition in shipped()
-        return find_definition(self.definition if known else str(self.directory / self.definition))
-
-    def load_recipe(self) -> Recipe:
-        """Raises InvalidInput where it does not fit this loop."""
-        recipe = load_recipe(self.recipe)
-        if (why := _misfit(recipe, self)) is not None:
-            raise InvalidInput(what=f"The recipe {self.recipe} in a loop", why=why)
-        return recipe
-
-    def here(self, command: str) -> str:
-        """Puts the folder of the loop file in the place of `{here}`, quoted for a shell."""
-        return command.replace("{here}", shlex.quote(str(self.directory)))
-
-
-@dataclass(frozen=True)
-class _RewardsSection:
+class RewardsSection:
+    #: A name of those that come with Penstock, or a file.
     definition: str = DEFAULT
 
 
 @dataclass(frozen=True)
-class _ShardSection:
+class ShardSection:
     recipe: Path
-    staleness: StalenessSource = "channel"
+    staleness: Literal["channel", "recipe"] = "channel"
 
 
 @dataclass(frozen=True)
-class _GateSection:
+class GateSection:
     policy: Path | None = None
 
 
 @dataclass(frozen=True)
-class _WatchSection:
+class WatchSection:
     for_s: Seconds | None = None
 
     def __post_init__(self) -> None:
@@ -177,16 +129,52 @@ class _WatchSection:
             raise ValueError('it does not say how long: for = "2h"')
 
 
-_SECTIONS = {
-    "start": CycleStart,
-    "rewards": _RewardsSection,
-    "shard": _ShardSection,
-    "trainer": TrainerSection,
-    "gate": _GateSection,
-    "canary": CanarySection,
-    "watch": _WatchSection,
-    "retry": RetryPolicy,
-}
+@dataclass(frozen=True, kw_only=True)
+class LoopSections:
+    """What stands in a loop file."""
+
+    name: str
+    channel: str
+    start: CycleStart
+    trainer: TrainerSection
+    bench: tuple[BenchSection, ...] = ()
+    rewards: RewardsSection = RewardsSection()
+    shard: ShardSection
+    gate: GateSection = GateSection()
+    canary: CanarySection | None = None
+    watch: WatchSection | None = None
+    retry: RetryPolicy = RetryPolicy()
+    budget_s: Seconds = 5 * _HOUR_S
+
+    def __post_init__(self) -> None:
+        if not self.bench:
+            raise ValueError("it has no [[bench]]: the gate would know nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopFile(LoopSections):
+    #: The text of a policy that the channel is given; None: it has its own.
+    policy: str | None
+    #: Of its text; not of the files that it names.
+    digest: str
+    directory: Path
+
+    def load_definition(self) -> Definition:
+        """Raises InvalidInput."""
+        definition = self.rewards.definition
+        known = definition in shipped()
+        return find_definition(definition if known else str(self.directory / definition))
+
+    def load_recipe(self) -> Recipe:
+        """Raises InvalidInput where it does not fit this loop."""
+        recipe = load_recipe(self.shard.recipe)
+        if (why := _misfit(recipe, self)) is not None:
+            raise InvalidInput(what=f"The recipe {self.shard.recipe} in a loop", why=why)
+        return recipe
+
+    def here(self, command: str) -> str:
+        """Puts the folder of the loop file in the place of `{here}`, quoted for a shell."""
+        return command.replace("{here}", shlex.quote(str(self.directory)))
 
 
 def load_loop(path: Path) -> LoopFile:
@@ -194,41 +182,21 @@ def load_loop(path: Path) -> LoopFile:
     in them. Raises InvalidInput, which names the key and the nearest known one."""
     where, directory = str(path), path.parent.resolve()
     content = read_text(path)
-    document = parse_toml(content, where)
-    refuse_unknown(document, ("name", "channel", "budget", "bench", *_SECTIONS), where)
-    sections: dict[str, Any] = {}
-    for name, kind in _SECTIONS.items():
-        if name in document or name not in ("canary", "watch"):
-            section = table(document, name, where)
-            sections[name] = read_section(kind, section, f"{where}, [{name}]", directory)
-    if (url := sections["trainer"].url) is not None:
+    sections = read_section(LoopSections, parse_toml(content, where), where, directory)
+    _check_name(sections.name)
+    check_channel_name(sections.channel)
+    if (url := sections.trainer.url) is not None:
         # The address is stored with each cycle, where everybody can read it.
-        here = f"{where}, [trainer], url"
+        here = f"[trainer] of {where}, url"
         if HttpAddress.of(url, here).login is not None or without_secrets(url) != url:
             why = "no users and keys belong into it: token_env names the variable that has a token"
             raise InvalidInput(what=here, why=why)
     policy = None
-    if (policy_file := sections["gate"].policy) is not None:
-        policy = read_text(policy_file)
-        parse(policy, str(policy_file))
-    budget_s = duration_s(document, "budget", where)
-    loop = LoopFile(
-        name=_name(text(document, "name", where)),
-        channel=check_channel_name(text(document, "channel", where)),
-        start=sections["start"],
-        trainer=sections["trainer"],
-        bench=_benches(document, where, directory),
-        definition=sections["rewards"].definition,
-        recipe=sections["shard"].recipe,
-        counted=sections["shard"].staleness,
-        policy=policy,
-        canary=sections.get("canary"),
-        watch_s=sections["watch"].for_s if "watch" in sections else None,
-        retry=sections["retry"],
-        budget_s=5 * _HOUR_S if budget_s is None else budget_s,
-        digest=text_digest(content),
-        directory=directory,
-    )
+    if sections.gate.policy is not None:
+        policy = read_text(sections.gate.policy)
+        parse(policy, str(sections.gate.policy))
+    digest = text_digest(content)
+    loop = LoopFile(**vars(sections), policy=policy, digest=digest, directory=directory)
     loop.load_recipe()
     return loop
 
@@ -253,25 +221,12 @@ def environment_of(variables: tuple[str, ...]) -> Mapping[str, str]:
     return {name: os.environ[name] for name in variables}
 
 
-def _name(name: str) -> str:
+def _check_name(name: str) -> None:
     check_name("The name of a loop", name)
     fit = name.replace("-", "").replace("_", "").replace(".", "")
     if not (fit.isascii() and fit.isalnum()) or name[0] == "." or len(name) > _NAME_CHARS_MAX:
         why = f"it is at most {_NAME_CHARS_MAX} letters, digits and any of - _ ."
         raise InvalidInput(what=f"The name of a loop {name!r}", why=why)
-    return name
-
-
-def _benches(document: Mapping[str, Any], where: str, directory: Path) -> tuple[BenchSection, ...]:
-    sections = document.get("bench", [])
-    if not isinstance(sections, list) or not all(isinstance(section, dict) for section in sections):
-        raise InvalidInput(what=where, why="bench is written as [[bench]]")
-    if not sections:
-        raise InvalidInput(what=where, why="it has no [[bench]]: the gate would know nothing")
-    return tuple(
-        read_section(BenchSection, section, f"{where}, [[bench]] {number}", directory)
-        for number, section in enumerate(sections, 1)
-    )
 
 
 def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
@@ -283,7 +238,7 @@ def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
             f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions; a loop says"
             " itself which moment its cycle is about"
         )
-    if loop.counted == "channel" and recipe.staleness.channel != loop.channel:
+    if loop.shard.staleness == "channel" and recipe.staleness.channel != loop.channel:
         counted = recipe.staleness.channel or recipe.staleness.checkpoint
         by = f"it counts from {counted!r}" if counted else "it names none"
         return (

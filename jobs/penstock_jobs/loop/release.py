@@ -162,7 +162,7 @@ def missing_attempts(
             if fresh[task] <= count:
                 number = next(n for n in range(len(numbers[task]) + 1) if n not in numbers[task])
                 numbers[task].add(number)
-                planned.append(PlannedAttempt(number, task))
+                planned.append(PlannedAttempt(task, number))
     return planned
 
 
@@ -353,14 +353,14 @@ class WatchStage(Stage):
     name = "watch"
 
     def is_part_of(self, loop: LoopFile) -> bool:
-        return loop.watch_s is not None
+        return loop.watch is not None
 
     def inputs(self, context: StageContext) -> StageFacts:
         before = context.results.get("canary", context.results["promote"])
         return {
             "checkpoint": context.candidate,
             "version": before["version"],
-            "for_s": context.loop.watch_s,
+            "for_s": context.loop.watch and context.loop.watch.for_s,
         }
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:

@@ -2,5 +2,5 @@
 
 A definition names measures; a run computes them for the sessions that changed or matured and stores
 rows and outcomes in the lake. `texts` follows whose text survived, `followups` what users wrote
-next. A new reward is a new file in `measures`.
+next. A new reward is a function in a module of `measures`.
 """

@@ -21,25 +21,7 @@ from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
 from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
-from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind
-
-_STATES: Mapping[str, State] = {
-    "scored": "scored",
-    "negative_by_rule": "scored",
-    "pending": "pending",
-    "censored": "censored",
-    "excluded": "censored",
-}
-
-
-class ChainPart(NamedTuple):
-    """A row of a reward of one session, as a part of what its chain is worth."""
-
-    state: State
-    value: float | None
-    reason: str | None
-    weight: float
-    due_us: int | None = None
+from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, TargetKind, row_tuples
 
 
 class ChainMember(NamedTuple):
@@ -80,8 +62,8 @@ def score_bucket(
     counted = list(zip(decided, tallies(bucket, decided), strict=True))
     waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
     first = waiting.group_by("session_id").aggregate([("due_us", "min")])
-    columns = (first[name].to_pylist() for name in ("session_id", "due_us_min"))
-    return ScoredBucket(rewards, counted, dict(zip(*columns, strict=True)))
+    due_us = dict(row_tuples(first, "session_id", "due_us_min"))
+    return ScoredBucket(rewards, counted, due_us)
 
 
 def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
@@ -104,13 +86,12 @@ def standings(
     for session in [*rows["session_id"].unique().to_pylist(), *places]:
         members[chain_of(session)].add(session)
     rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
-    names = ("session_id", "name", "horizon_s", *ChainPart._fields)
-    columns = (rows[name].to_pylist() for name in names)
-    parts: defaultdict[str, defaultdict[str, list[ChainPart]]]
+    names = ("session_id", "name", "horizon_s", *Standing._fields)
+    parts: defaultdict[str, defaultdict[str, list[Standing]]]
     parts = defaultdict(lambda: defaultdict(list))
-    for session, name, horizon_s, *part in zip(*columns, strict=True):
+    for session, name, horizon_s, *part in row_tuples(rows, *names):
         if horizon_s == horizons[name]:
-            parts[chain_of(session)][name].append(ChainPart(*part))
+            parts[chain_of(session)][name].append(Standing(*part))
     by_session: dict[str, Standing] = {}
     for chain, sessions in members.items():
         standing = combine(definition, {name: together(own) for name, own in parts[chain].items()})
@@ -118,11 +99,10 @@ def standings(
     return by_session
 
 
-def together(parts: Sequence[ChainPart]) -> Standing:
+def together(parts: Sequence[Standing]) -> Standing:
     """The weighted mean of parts, or why there is none."""
     if len(parts) == 1:
-        [part] = parts
-        return Standing(part.state, part.value, part.reason, part.due_us)
+        return parts[0]._replace(weight=1.0)
     waiting = [part for part in parts if part.state == "pending"]
     if waiting:
         return Standing("pending", due_us=latest_due(part.due_us for part in waiting))
@@ -145,7 +125,10 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
             outcome.reason == no_train.__name__
             or (outcome.kind == "negative_by_rule" and not place.subagent)
         ):
-            worst[place.chain] = min(worst.get(place.chain, outcome), outcome, key=_mildness)
+            worst[place.chain] = min(
+                (worst.get(place.chain, outcome), outcome),
+                key=lambda each: (each.kind != "excluded", each.value or 0.0),
+            )
     shared = []
     for outcome in decided:
         place = places.get(outcome.session_id)
@@ -159,10 +142,6 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
     return shared
 
 
-def _mildness(outcome: Outcome) -> tuple[bool, float]:
-    return outcome.kind != "excluded", 0.0 if outcome.value is None else outcome.value
-
-
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
     """There is a row for each session, and one for each of its model calls."""
     rows = RewardRows(NAME)
@@ -171,11 +150,10 @@ def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
         for outcome in decided
     ]
     if model_calls.num_rows:
-        names = ("session_id", "call_id", "event_id", "checkpoint")
-        columns = (model_calls[name].to_pylist() for name in names)
+        calls = row_tuples(model_calls, "session_id", "call_id", "event_id", "checkpoint")
         targets += [
             (session, ("model_call", call or event), checkpoint)
-            for session, call, event, checkpoint in zip(*columns, strict=True)
+            for session, call, event, checkpoint in calls
         ]
     by_session = {outcome.session_id: outcome for outcome in decided}
     for session, target, checkpoint in targets:
@@ -190,7 +168,7 @@ def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
             target,
             outcome.value,
             reason,
-            state=_STATES[outcome.kind],
+            state="pending" if outcome.kind == "pending" else None,
             due_us=outcome.due_us,
             checkpoint=checkpoint,
         )

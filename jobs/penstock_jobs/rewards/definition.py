@@ -17,22 +17,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from penstock import toml_document as toml
 from penstock.errors import InvalidInput
-from penstock.toml_document import (
-    choice,
-    number,
-    parse_toml,
-    read_text,
-    refuse_unknown,
-    table,
-    text,
-    texts,
-    unknown,
-)
 from penstock_jobs.rewards.reward import Reward, all_rewards
 from penstock_jobs.rewards.rows import State
 
@@ -97,15 +87,15 @@ def find_definition(text: str = DEFAULT) -> Definition:
 
 def load_definition(path: Path) -> Definition:
     """Raises InvalidInput."""
-    return parse_definition(read_text(path), str(path))
+    return parse_definition(toml.read_text(path), str(path))
 
 
 def parse_definition(content: str, where: str) -> Definition:
     """Raises InvalidInput, which names the key and the nearest known one."""
-    document = parse_toml(content, where)
-    refuse_unknown(document, _TOP, where)
-    name = text(document, "name", where)
-    shared = table(document, "parameters", where)
+    document = toml.parse_toml(content, where)
+    toml.refuse_unknown(document, _TOP, where)
+    name = toml.text(document, "name", where)
+    shared = toml.table(document, "parameters", where)
     rows = document.get("reward")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InvalidInput(what=where, why="it names no reward: [[reward]]")
@@ -114,25 +104,25 @@ def parse_definition(content: str, where: str) -> Definition:
         if count > 1:
             raise InvalidInput(what=where, why=f"the reward {reward} stands there twice")
     parameters = {each.name for term in terms for each in fields(term.reward.parameters)}
-    refuse_unknown(shared, parameters, f"{where}, parameters")
-    combine = choice(document, "combine", get_args(Combine), "mean", where)
+    toml.refuse_unknown(shared, parameters, f"{where}, parameters")
+    combine = toml.choice(document, "combine", get_args(Combine), "mean", where)
     clip = _clip(document, where)
     counted = [term.reward.name for term in terms if term.weight]
     if not counted:
         raise InvalidInput(what=where, why="no reward has a weight: nothing makes up the session's")
-    needs_any = tuple(sorted(texts(document, "needs_any", where)))
-    refuse_unknown(needs_any, counted, where)
+    needs_any = tuple(sorted(toml.texts(document, "needs_any", where)))
+    toml.refuse_unknown(needs_any, counted, where)
     version = _version(terms, combine=combine, clip=clip, needs_any=needs_any)
     return Definition(name, version, terms, combine, clip, needs_any, content)
 
 
 def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term:
-    name = text(row, "name", where)
+    name = toml.text(row, "name", where)
     known = all_rewards()
     if name not in known:
-        raise InvalidInput(what=f"The reward {name!r} in {where}", why=unknown(name, known))
+        raise InvalidInput(what=f"The reward {name!r} in {where}", why=toml.unknown(name, known))
     reward, where = known[name], f"{where}, reward {name}"
-    refuse_unknown(row, _TERM, where)
+    toml.refuse_unknown(row, _TERM, where)
     version = row.get("version", reward.version)
     if version != reward.version:
         why = f"this Penstock computes version {reward.version}, not {version}"
@@ -141,8 +131,8 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     if horizon_s is not None and (not isinstance(horizon_s, int) or horizon_s < 0):
         raise InvalidInput(what=where, why=f"horizon_s is {horizon_s!r}, not seconds")
     names = [parameter.name for parameter in fields(reward.parameters)]
-    own = table(row, "parameters", where)
-    refuse_unknown(own, names, where)
+    own = toml.table(row, "parameters", where)
+    toml.refuse_unknown(own, names, where)
     values = {name: value for name, value in shared.items() if name in names} | dict(own)
     try:
         parameters: Any = msgspec.convert(values, reward.parameters)
@@ -151,10 +141,10 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     return Term(
         reward=reward,
         parameters=parameters,
-        weight=number(row.get("weight", 0.0), "weight", where),
+        weight=toml.number(row.get("weight", 0.0), "weight", where),
         clip=_clip(row, where),
         horizon_s=horizon_s,
-        missing=choice(row, "missing", get_args(Missing), "leave_out", where),
+        missing=toml.choice(row, "missing", get_args(Missing), "leave_out", where),
     )
 
 
@@ -182,23 +172,20 @@ def _clip(row: Mapping[str, Any], where: str) -> Bounds:
         return None
     if not isinstance(value, list) or len(value) != 2:
         raise InvalidInput(what=where, why=f"clip has to be [low, high], and is {value!r}")
-    low, high = (number(bound, "clip", where) for bound in value)
+    low, high = (toml.number(bound, "clip", where) for bound in value)
     if low > high:
         raise InvalidInput(what=where, why=f"clip has its ends the wrong way round: {value!r}")
     return low, high
 
 
-# Combining
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A reward of a session, at the horizon that counts."""
+class Standing(NamedTuple):
+    """A reward of a session, at the horizon that counts. The fields are columns of REWARD_ROWS."""
 
     state: State
     value: float | None = None
     reason: str | None = None
-    #: As in REWARD_ROWS.
+    #: In the standing of its chain.
+    weight: float = 1.0
     due_us: int | None = None
 
 

@@ -16,14 +16,16 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
-from penstock.lake.buckets import Bucket, SessionId, read_changes
+from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
+from penstock.lake.segments import sessions_name
 from penstock.lake.tables import consent_change
 from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import ChainMember
 from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
+from penstock_jobs.rewards.reward_files import RewardFile, read_rows, rewards_at
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.tables import reward_definition, reward_due
 
 
@@ -115,9 +117,6 @@ def put_due(
         connection.execute(insert_of(connection)(reward_due).on_conflict_do_nothing(), rows)
 
 
-# What there is to do
-
-
 @dataclass(frozen=True)
 class SessionFilter:
     """A run leaves out all other sessions."""
@@ -127,22 +126,13 @@ class SessionFilter:
     project: str | None = None
 
 
-@dataclass(frozen=True)
-class RunPlan:
+class RunPlan(NamedTuple):
     """Chains of sessions to compute, sorted, and the places of sessions in chains of several."""
 
     chains: list[tuple[SessionId, ...]]
     places: dict[SessionId, ChainMember]
     changed: int
     matured: int
-
-    @property
-    def sessions(self) -> int:
-        return sum(map(len, self.chains))
-
-    def places_of(self, bucket: Bucket) -> dict[SessionId, ChainMember]:
-        sessions = bucket.sessions or ()
-        return {session: self.places[session] for session in sessions if session in self.places}
 
 
 def plan_run(
@@ -164,22 +154,27 @@ def plan_run(
         if backfill:
             changed -= _sessions_in(lake, rewards_at(lake.database, pin.snap, progress.version))
     else:
-        # What an interrupted run has computed, and from which commit.
         done: dict[SessionId, int] = {}
         for file in rewards_at(lake.database, pin.snap, progress.version):
             if file.lake_snap > progress.through_snap:
                 for session in _sessions_in(lake, [file]):
                     done[session] = max(done.get(session, -1), file.lake_snap)
         changes = _changed_sessions(lake, pin, progress.through_snap, only)
-        for session, snap in _consent_changes(lake, pin, progress.through_snap).items():
-            changes[session] = max(changes.get(session, -1), snap)
-        changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
-        query = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
+        added = consent_change.c.added_snap
+        consents = sa.select(consent_change.c.tenant, consent_change.c.session_id, added).where(
+            added > progress.through_snap, added <= pin.snap
+        )
+        due = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
             reward_due.c.definition_version == progress.version,
             reward_due.c.due_at <= progress.run_at,
         )
         with lake.database.read() as connection:
-            matured = {SessionId(*row) for row in connection.execute(query)} - changed
+            for tenant, session_id, snap in connection.execute(consents):
+                session = SessionId(tenant, session_id)
+                changes[session] = max(changes.get(session, -1), snap)
+            matured = {SessionId(*row) for row in connection.execute(due)}
+        changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
+        matured -= changed
     chains, places = chains_of(lake.database, changed | matured)
     return RunPlan(chains, places, len(changed), len(matured))
 
@@ -195,21 +190,14 @@ def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> d
     return dict(zip(_ids(changes), changes["changed_snap"].to_pylist(), strict=True))
 
 
-def _consent_changes(lake: Lake, pin: Pin, snap: int) -> dict[SessionId, int]:
-    added = consent_change.c.added_snap
-    query = sa.select(consent_change.c.tenant, consent_change.c.session_id, added)
-    with lake.database.read() as connection:
-        rows = connection.execute(query.where(added > snap, added <= pin.snap).order_by(added))
-        return {SessionId(tenant, session): changed for tenant, session, changed in rows}
-
-
 def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:
     columns = ["tenant", "session_id"]
     return {
-        session for file in files for session in _ids(read_outcomes(lake.store, file.name, columns))
+        session
+        for file in files
+        for session in _ids(read_rows(lake.store, sessions_name(file.name), columns))
     }
 
 
 def _ids(rows: pa.Table) -> list[SessionId]:
-    columns = (rows[name].to_pylist() for name in ("tenant", "session_id"))
-    return [SessionId(*key) for key in zip(*columns, strict=True)]
+    return [SessionId(*key) for key in row_tuples(rows, "tenant", "session_id")]

@@ -24,7 +24,6 @@ from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-#: (state, reason).
 StateReason = tuple[str, str | None]
 
 _INVALID = ("too_expensive", "nothing_written")
@@ -47,9 +46,7 @@ class EditScore(NamedTuple):
         return "invalid" if self.reason in _INVALID else "censored", self.reason
 
 
-#: The value of an edit as it was seen.
 Scorer = Callable[[TrackedEdit, Sighting], EditScore]
-#: How many characters an edit stands for.
 Sizer = Callable[[TrackedEdit], int]
 
 _scored: WeakKeyDictionary[Bucket, dict[tuple[str, EditParameters], pa.Table]]
@@ -117,9 +114,6 @@ def _reward_rows(
         "due_us": pa.array(due_us, mask=state_reason != PENDING),
     }
     return pa.Table.from_arrays([columns[each] for each in REWARD_ROWS.names], schema=REWARD_ROWS)
-
-
-# What there is to score
 
 
 class TargetGroup(NamedTuple):
@@ -224,9 +218,6 @@ def _columns(groups: Sequence[TargetGroup], horizons_s: Sequence[int]) -> dict[s
     return columns | {"horizon_s": pa.array(np.tile(np.array(horizons_s, np.int32), count))}
 
 
-# Wholes, for all parts of a bucket at once
-
-
 class StateReasons(NamedTuple):
     """States with their reasons, by number. After the first two they are in their order, so that
     of two that are as common the first is taken."""
@@ -276,9 +267,15 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
     latest = np.full(size, NOT_DUE)
     np.maximum.at(latest, place, due_us)
 
+    # The commonest of the states without a value.
+    numbers = int(state_reason.max(initial=PENDING)) + 1
+    counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
+    counts = counts.reshape(size, numbers)
+    counts[:, : PENDING + 1] = 0
+
     waits = np.bincount(place, state_reason == PENDING, size) > 0
     is_scored = (scored_parts > 0) & ~waits
-    other = np.where(waits, PENDING, _commonest(place, state_reason, size))
+    other = np.where(waits, PENDING, counts.argmax(axis=1))
     combined = (
         np.where(is_scored, np.where(scored_weight != 0, mean, plain), np.nan),
         np.where(is_scored, SCORED, other),
@@ -294,13 +291,3 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
         for part, whole in zip((value, state_reason, weight, due_us), combined, strict=True)
     ]
     return TargetScores(*columns)
-
-
-def _commonest(place: Numbers, state_reason: Numbers, size: int) -> Numbers:
-    """Only states without a value are counted."""
-    numbers = int(state_reason.max(initial=PENDING)) + 1
-    counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
-    counts = counts.reshape(size, numbers)
-    counts[:, : PENDING + 1] = 0
-    commonest: Numbers = counts.argmax(axis=1)
-    return commonest

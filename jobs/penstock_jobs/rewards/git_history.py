@@ -1,8 +1,7 @@
 """The commits of a Git repository as later states of the edits of a bucket.
 
-The commits of a branch are later states of the files that were edited. Each becomes a `vcs_commit`
-event of the session at the committer's time, but never before its parents', so that all rewards
-read it as they read commits that somebody sent.
+Each commit becomes a `vcs_commit` event of the session at the committer's time, but never before
+its parents', so that all rewards read it as they read commits that somebody sent.
 
 An edit's path is the repository's path that it ends with, the longest one, or the only one that
 ends with it. Where two paths of a session would be the same file, only the one that is spelled
@@ -27,6 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.trail import SECOND
 
 _REGULAR = ("100644", "100755", "100664")
@@ -128,7 +128,11 @@ def history_events(
     for number, (session, ts_us, commit, files) in enumerate(events, start=_SEQ_FIRST):
         known = [file for file in files if file.blob is None or file.blob in texts]
         if known:
-            entries = [_file_entry(file, texts) for file in known]
+            entries: list[dict[str, object]] = []
+            for path, blob, renamed_from in known:
+                entry = {"deleted": True} if blob is None else {"text": texts[blob]}
+                renamed = {"renamed_from": renamed_from} if blob and renamed_from else {}
+                entries.append({"path": path, **entry, **renamed})
             payload = {"commit": commit, "branch": repository.branch, "files": entries}
             rows.append(
                 {
@@ -142,15 +146,6 @@ def history_events(
             )
     return pa.Table.from_pylist(rows, schema=_EVENTS)
 
-
-def _file_entry(file: ChangedFile, texts: Mapping[str, str]) -> dict[str, object]:
-    if file.blob is None:
-        return {"path": file.path, "deleted": True}
-    renamed = {} if file.renamed_from is None else {"renamed_from": file.renamed_from}
-    return {"path": file.path, "text": texts[file.blob], **renamed}
-
-
-# Following files
 
 #: The branch shows a session some files: session, moment, commit, files.
 _CommitEvent = tuple[str, int, str, tuple[ChangedFile, ...]]
@@ -275,9 +270,6 @@ def _path_matcher(
     return match
 
 
-# Running git
-
-
 def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[str]]:
     """The commits from a moment on, parents first, and the files that there were before them. No
     commit is earlier than its parents."""
@@ -390,6 +382,5 @@ def _rows(table: pa.Table) -> list[tuple[str, int, str]]:
     """Session, moment in microseconds and path, without rows that name no path."""
     if not table.num_rows:
         return []
-    columns = (table["session_id"], table["ts"].cast(pa.int64()), table["path"])
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    rows = row_tuples(table, "session_id", "ts", "path")
     return [(session, ts, path) for session, ts, path in rows if path]

@@ -80,6 +80,12 @@ class Rate:
     of: int
     values: Values
 
+    @classmethod
+    def of_sessions(cls, shares: Iterable[Share]) -> "Rate":
+        known = [(hits, of) for hits, of in shares if of]
+        values = np.array([hits / of for hits, of in known], np.float64)
+        return cls(sum(hits for hits, _ in known), sum(of for _, of in known), values)
+
     @property
     def value(self) -> float | None:
         return float(self.values.mean()) if self.values.size else None
@@ -193,19 +199,10 @@ def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRa
             checkpoint,
             sessions=len(own),
             outcomes=Counter((tally.outcome, tally.reason) for tally in own),
-            rates={name: _rate(map(share, own)) for name, share in RATES.items()},
+            rates={name: Rate.of_sessions(map(share, own)) for name, share in RATES.items()},
         )
         for checkpoint, own in by_checkpoint.items()
     }
-
-
-def _rate(shares: Iterable[Share]) -> Rate:
-    known = [(hits, of) for hits, of in shares if of]
-    values = np.array([hits / of for hits, of in known], np.float64)
-    return Rate(sum(hits for hits, _ in known), sum(of for _, of in known), values)
-
-
-# The test
 
 
 def rate_changes(

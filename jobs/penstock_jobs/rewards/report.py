@@ -30,9 +30,6 @@ _LINE_CHARS_MAX = 100
 Row = dict[str, Any]
 
 
-# A run
-
-
 def report_document(report: RewardRunReport) -> dict[str, Any]:
     def counts(items: Iterable[tuple[RowKind | OutcomeKind, int]]) -> list[Row]:
         ordered = sorted(items, key=lambda item: tuple(map(str, item[0])))
@@ -97,9 +94,6 @@ def _reasons(counts: Counter[str | None]) -> str:
     return ", ".join(shown)
 
 
-# Checkpoints
-
-
 def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
     columns = ["checkpoint", "sessions", *(checkpoints[0].rates if checkpoints else ())]
     named = [(each.checkpoint or "(several, or none)", each) for each in checkpoints]
@@ -136,9 +130,6 @@ def short(value: object) -> object:
     return f"{value:.3f}" if isinstance(value, float) else value
 
 
-# A session
-
-
 def compute(
     bucket: Bucket, definition: Definition | None, places: Mapping[str, ChainMember] | None = None
 ) -> pa.Table:
@@ -155,7 +146,14 @@ def show_session(session: str, bucket: Bucket, rows: Sequence[Row]) -> None:
     texts = dict(named(edits.get(session, ())))
     for edit in _targets(rows, "edit"):
         if edit in texts:
-            _show_text(edit, texts[edit])
+            row = texts[edit]
+            _say(f"edit {edit}: {row['path']}")
+            before, after = (row["before"] or "").splitlines(), (row["after"] or "").splitlines()
+            lines = list(unified_diff(before, after, lineterm="", n=1))[2:]
+            for line in lines[:_DIFF_LINES_MAX]:
+                _say("  " + line[:_LINE_CHARS_MAX])
+            if len(lines) > _DIFF_LINES_MAX:
+                _say(f"  … {len(lines) - _DIFF_LINES_MAX} lines more")
         _show_rewards([row for row in rows if row["target_id"] == edit], "edit")
     for turn in _targets(rows, "turn"):
         _say(f"turn {turn}")
@@ -166,16 +164,6 @@ def show_session(session: str, bucket: Bucket, rows: Sequence[Row]) -> None:
 
 def _targets(rows: Iterable[Row], kind: str) -> list[str]:
     return list(dict.fromkeys(row["target_id"] for row in rows if row["target_kind"] == kind))
-
-
-def _show_text(edit: str, row: Row) -> None:
-    _say(f"edit {edit}: {row['path']}")
-    before, after = row["before"] or "", row["after"] or ""
-    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
-    for line in lines[:_DIFF_LINES_MAX]:
-        _say("  " + line[:_LINE_CHARS_MAX])
-    if len(lines) > _DIFF_LINES_MAX:
-        _say(f"  … {len(lines) - _DIFF_LINES_MAX} lines more")
 
 
 def _show_rewards(rows: Iterable[Row], kind: str) -> None:
@@ -209,9 +197,6 @@ def _say(text: str) -> None:
     sys.stdout.write("".join(char if char.isprintable() else " " for char in text) + "\n")
 
 
-# A judge
-
-
 def show_evaluation(name: str, evaluation: Evaluation) -> None:
     _say(
         f"{name}: {evaluation.examples} examples, {evaluation.accuracy:.0%} of the labels found; "
@@ -225,11 +210,14 @@ def show_evaluation(name: str, evaluation: Evaluation) -> None:
     show_table(["label", "precision", "recall", "F1", "examples"], shares)
     _say("")
     bins = [
-        [f"{each.low:.1f} to {each.high:.1f}", _share(each.predicted), _share(each.observed),
-         each.count]
+        [
+            f"{each.low:.1f} to {each.high:.1f}",
+            f"{each.predicted:.2f}",
+            f"{each.observed:.2f}",
+            each.count,
+        ]
         for each in evaluation.dissatisfied_reliability
-        if each.count
-    ]  # fmt: skip
+    ]
     show_table(["dissatisfied, as the judge sees it", "on average", "it was", "examples"], bins)
     _say("")
 

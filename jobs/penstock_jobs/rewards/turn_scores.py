@@ -20,7 +20,6 @@ TERMINAL_TOOLS = (
     "bash", "shell", "terminal", "run_terminal_cmd", "run_terminal_command", "execute_bash",
     "run_command", "exec", "exec_command", "local_shell", "powershell",
 )  # fmt: skip
-#: A row of turn_facts.sql.
 Turn = dict[str, Any]
 
 _facts: WeakKeyDictionary[Bucket, list[Turn]] = WeakKeyDictionary()

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from penstock.errors import InvalidInput
@@ -109,8 +111,8 @@ def build_shard(
             if file is not None
         ]
         _publish(lake, manifest, owner, staged)
-        ids = sorted({session for made in results for session in made.sessions})
-        new = register(lake.database, manifest, tenant, ids)
+        ids = pa.concat_tables([made.samples for made in results])["session_id"].unique()
+        new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()))
         # Collection deletes later what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)
@@ -132,16 +134,14 @@ def _manifest(
     results: Sequence[SliceResult],
     left_out: Sequence[LeftOutSession],
 ) -> Manifest:
-    tokenizers = sorted({name for made in results for name in made.tokenizers})
-    templates = sorted({name for made in results for name in made.templates})
+    samples = pa.concat_tables([made.samples for made in results])
+    tokenizers = sorted(samples["tokenizer_sha256"].unique().drop_null().to_pylist())
+    templates = samples["template_sha256"].unique().drop_null().to_pylist()
     if len(tokenizers) > 1:
         why = f"its sessions have tokens of {len(tokenizers)} tokenizers: {', '.join(tokenizers)}"
         raise InvalidInput(what=f"The recipe {recipe.name}", why=why)
-    versions = [made.versions for made in results if made.versions is not None]
-    policy = None
-    if versions:
-        lows, highs = zip(*versions, strict=True)
-        policy = PolicyRange(min=min(lows), max=max(highs))
+    low, high = pc.min(samples["min_policy_version"]), pc.max(samples["max_policy_version"])
+    policy = PolicyRange(min=low.as_py(), max=high.as_py()) if low.is_valid else None
     rewards = []
     if recipe.target is not None:
         definition = recipe.target.definition
@@ -151,14 +151,14 @@ def _manifest(
         name = part_name(len(files))
         routes = part.routes and replace(part.routes, name=routes_name(name))
         files.append(replace(part, name=name, routes=routes))
-    lengths = [length for made in results for length in made.lengths]
+    lengths = samples["n_tokens"].to_pylist()
     packed = pack(lengths, recipe.tokens.max_length).tokens if recipe.tokens.pack else ()
     excluded = Counter(session.reason for session in left_out)
     counts = Counts(
-        status=dict(sorted(sum((made.statuses for made in results), Counter()).items())),
+        status=dict(sorted(Counter(samples["status"].to_pylist()).items())),
         excluded=dict(sorted(excluded.items())),
         pending=excluded["pending"],
-        sessions=sum(len(made.sessions) for made in results),
+        sessions=len(samples["session_id"].unique()),
         samples=sum(part.rows for part in files),
         tokens=sum(part.tokens for part in files),
         trainable=sum(part.trainable for part in files),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,14 +32,12 @@ SLICE_EVENTS = 20_000
 STAGING = "shards/staging"
 _ORDER = [(name, "ascending") for name in SORTED_BY]
 #: The columns of a sample that the plan decides, by their names there.
-_PLANNED = {
-    "group_id": "group_id",
-    "reward": "reward",
-    "reward_components": "components",
-    "advantage": "advantage",
-    "loss_weight": "weight",
-    "split": "split",
-}
+_PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
+_PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
+_COUNTED = (
+    "session_id", "status", "n_tokens", "min_policy_version", "max_policy_version",
+    "tokenizer_sha256", "template_sha256",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,18 +66,13 @@ class SliceResult:
 
     folder: str
     files: list[PartFile]
-    statuses: Counter[str]
+    #: The columns of the samples that the manifest is made of.
+    samples: pa.Table
     #: Sessions that have no rows; and branches, by reason.
     left_out: list[LeftOutSession]
     branches_left_out: Counter[str]
     #: Problems with events, by kind. Their sessions may have rows all the same.
     problems: Counter[str]
-    sessions: tuple[str, ...]
-    #: The tokens of each sample.
-    lengths: list[int]
-    versions: tuple[int, int] | None
-    tokenizers: frozenset[str]
-    templates: frozenset[str]
 
 
 def slice_tasks(
@@ -195,21 +187,11 @@ def _result(
     branches: Counter[str] = Counter()
     for each in samples.left_out:
         branches[each.reason] += each.branches
-    low, high = pc.min(table["min_policy_version"]), pc.max(table["max_policy_version"])
     return SliceResult(
         folder=task.folder,
         files=files,
-        statuses=Counter(table["status"].to_pylist()),
+        samples=table.select(_COUNTED),
         left_out=[without_rows[session] for session in sorted(without_rows)],
         branches_left_out=+branches,
         problems=Counter(problem.kind for _, problem in samples.problems),
-        sessions=tuple(sorted(held)),
-        lengths=table["n_tokens"].to_pylist(),
-        versions=(low.as_py(), high.as_py()) if low.is_valid else None,
-        tokenizers=_distinct(table, "tokenizer_sha256"),
-        templates=_distinct(table, "template_sha256"),
     )
-
-
-def _distinct(table: pa.Table, name: str) -> frozenset[Any]:
-    return frozenset(table[name].unique().drop_null().to_pylist())

@@ -139,8 +139,8 @@ class ChatTemplate:
 
     def render_marked(self, messages: Messages, tools: Any) -> tuple[str, Extents]:
         """With what stands in its `generation` blocks. Raises TEMPLATE_FAILURES."""
-        said = json.dumps([messages, tools], ensure_ascii=False)
-        unused = (pair for pair in _MARK_PAIRS if pair[0] not in said and pair[1] not in said)
+        content = json.dumps([messages, tools], ensure_ascii=False)
+        unused = (pair for pair in _MARK_PAIRS if pair[0] not in content and pair[1] not in content)
         marks = next(unused, None)
         if marks is None:
             raise ValueError("the messages hold all characters that never stand in text")
@@ -197,11 +197,7 @@ def _to_json(
     if isinstance(value, RawObject) and indent is None and separators is None and not sort_keys:
         return value.text
     return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 

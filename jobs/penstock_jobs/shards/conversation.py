@@ -4,10 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from msgspec import Raw
-
 from penstock.shards.schema import Status
-from penstock_jobs.shards.session_events import EventProblem, ToolCall
+from penstock_jobs.shards.session_events import (
+    Event,
+    EventProblem,
+    ModelCallPayload,
+    SessionStartPayload,
+    ToolCall,
+)
 
 Ending = Literal["interrupt", "error"]
 Role = Literal["system", "user", "assistant", "tool"]
@@ -46,26 +50,17 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
+    event: Event
+    payload: ModelCallPayload
     #: Among the session's calls, in order.
     number: int
     turn: int
-    ts_us: int
-    seq: int | None
-    event_id: str | None
-    call_id: str | None
     #: The context that it belongs to; that which it summed up, where it wrote a summary.
     context: int
     #: What it answered: the role and event of the message before it.
     after: Role
     after_seq: int | None
-    model: str | None
-    checkpoint: str | None
-    source: str | None
-    finish_reason: str | None
-    temperature: float | None
     flags: frozenset[Flag]
-    #: JSON, which is decoded one call at a time.
-    tokens: Raw | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +79,8 @@ class Conversation:
     calls: tuple[ModelCall, ...]
     #: JSON as it was sent.
     tools: str | None
-    parent_session: str | None
-    link: str | None
-    task_id: str | None
-    group_id: str | None
+    #: The latest `session_start`.
+    start: SessionStartPayload
     #: Of the `session_end`.
     end_reason: str | None
     #: What came after all that was said, if it was not the end.
@@ -137,7 +130,7 @@ def sequence_end(conversation: Conversation, last_call: int) -> SequenceEnd:
     """How a sequence ended whose last call this is. What the engine says of its end comes first,
     then what happened to it; how the session ended is how its last call did."""
     call = conversation.calls[last_call]
-    finish = (call.finish_reason or "").lower()
+    finish = (call.payload.finish_reason or "").lower()
     if finish in _UNUSUAL_FINISHES:
         return _UNUSUAL_FINISHES[finish]
     if "interrupted" in call.flags:
@@ -162,8 +155,9 @@ def order_chain(conversations: Iterable[Conversation]) -> list[ChainPlace]:
     waiting = sorted(conversations, key=lambda each: (each.first_us, each.session_id))
     parents: dict[str, str | None] = dict.fromkeys(each.session_id for each in waiting)
     for each in waiting:
-        if each.parent_session in parents and each.parent_session != each.session_id:
-            parents[each.session_id] = each.parent_session
+        parent = each.start.parent_session
+        if parent in parents and parent != each.session_id:
+            parents[each.session_id] = parent
     placed: dict[str, ChainPlace] = {}
     while waiting:
         ready = (each for each in waiting if parents[each.session_id] in (None, *placed))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from penstock_jobs.shards.conversation import (
     ChatContext,
@@ -38,7 +38,6 @@ from penstock_jobs.shards.session_events import (
     ToolResultPayload,
     UserMessagePayload,
     decode_events,
-    temperature_of,
     text_of,
     tool_calls_of,
     tools_of,
@@ -58,16 +57,12 @@ def read_conversation(
     for at, (event, payload) in enumerate(decoded):
         reader.add(at, event, payload)
     moments = [event.ts_us for event, _ in decoded]
-    start = reader.start
     return Conversation(
         session_id=session_id,
         contexts=tuple(reader.contexts()),
         calls=tuple(reader.calls),
         tools=reader.tools,
-        parent_session=start.parent_session,
-        link=start.link,
-        task_id=start.task_id,
-        group_id=start.group_id,
+        start=reader.start,
         end_reason=reader.end_reason,
         ending=reader.ending,
         first_us=min(moments, default=0),
@@ -232,26 +227,8 @@ class _ConversationReader:
         # A summary belongs to the context that it sums up, even if it comes after the compaction.
         context = self._late_summaries.get(at, len(self._drafts) - 1)
         flags = self._flags_of(at, event, payload)
-        after, after_seq = self._last
         self.calls.append(
-            ModelCall(
-                number=number,
-                turn=self._turn,
-                ts_us=event.ts_us,
-                seq=event.seq,
-                event_id=event.event_id,
-                call_id=payload.call_id,
-                context=context,
-                after=after,
-                after_seq=after_seq,
-                model=payload.model,
-                checkpoint=event.checkpoint,
-                source=event.source,
-                finish_reason=payload.finish_reason,
-                temperature=temperature_of(payload),
-                flags=flags,
-                tokens=None if payload.tokens is UNSET else payload.tokens,
-            )
+            ModelCall(event, payload, number, self._turn, context, *self._last, flags=flags)
         )
         message = self._message(
             "assistant",
@@ -332,7 +309,7 @@ class _ConversationReader:
         if nothing was asked since."""
         if call_id is not None:
             for call in reversed(self.calls):
-                if call.call_id == call_id:
+                if call.payload.call_id == call_id:
                     return call.number
             for draft in reversed(self._drafts):
                 for _, message in reversed(draft.messages):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.shards.schema import ROLES, TokenSource
 from penstock_jobs.shards.conversation import Conversation, ModelCall
-from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.session_events import EventProblem, temperature_of
 from penstock_jobs.shards.token_payload import (
     ANY,
     EngineTokens,
@@ -104,7 +104,7 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
     for call in conversation.calls:
         if call.flags & {"copied", "synthetic"}:
             continue
-        tokens = read_tokens(call.tokens, expected, memory)
+        tokens = read_tokens(call.payload.tokens, expected, memory)
         if tokens is None:
             text_only += 1
         elif isinstance(tokens, str):
@@ -131,7 +131,7 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
 
 
 def _problem(kind: str, call: ModelCall) -> EventProblem:
-    return EventProblem(kind, call.seq, call.event_id, call.call_id)
+    return EventProblem(kind, call.event.seq, call.event.event_id, call.payload.call_id)
 
 
 def cut(branch: Branch, max_length: int) -> Branch | None:
@@ -173,14 +173,15 @@ class _BranchDraft:
     template: str | None
     parent: int | None = None
     link: BranchLink | None = None
-    #: The last that are known.
+    #: Of the last call.
     context: int = 0
-    version: int | None = None
     ids: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     spans: list[TokenSpan] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
     logprobs: list[tuple[int, Floats]] = field(default_factory=list)
-    runs: list[Runs | None] = field(default_factory=list)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    #: Whether all calls say which versions wrote them.
+    runs_known: bool = True
     temperatures: set[float | None] = field(default_factory=set)
     routes: list[ExpertRoutes | None] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -191,7 +192,7 @@ class _BranchDraft:
         length = len(self.ids)
         if length > len(tokens.prompt) or tokens.tokenizer != self.tokenizer:
             return False
-        if self.version is not None and tokens.runs and tokens.runs[0][1] < self.version:
+        if self.runs and tokens.runs and tokens.runs[0][1] < self.runs[-1][1]:
             return False
         # The last token alone tells most that do not.
         same_end = tokens.prompt[length - 1] == self.ids[-1]
@@ -203,17 +204,18 @@ class _BranchDraft:
         if read > known:
             role = ROLES.index(call.after)
             self.spans.append(TokenSpan(known, read, call.turn, role, False, call.after_seq))
-        self.spans.append(TokenSpan(read, end, call.turn, ASSISTANT, True, call.seq))
+        self.spans.append(TokenSpan(read, end, call.turn, ASSISTANT, True, call.event.seq))
         self.ids = np.concatenate([tokens.prompt, tokens.completion])
         self.calls.append(call.number)
         if tokens.logprobs is None:
             self.bare.append((call, len(self.spans) - 1))
         else:
             self.logprobs.append((read, tokens.logprobs))
-        runs = tokens.runs
-        self.version = runs[-1][1] if runs else self.version
-        self.runs.append(runs and tuple((read + start, version) for start, version in runs))
-        self.temperatures.add(call.temperature)
+        self.runs_known &= tokens.runs is not None
+        for start, version in tokens.runs or ():
+            if not self.runs or self.runs[-1][1] != version:
+                self.runs.append((read + start, version))
+        self.temperatures.add(temperature_of(call.payload))
         self.routes.append(_own_rows(tokens.routes, self.routes))
         self.problems += tokens.lacks
         self.context = call.context
@@ -237,7 +239,7 @@ class _BranchDraft:
             spans=tuple(self.spans),
             calls=tuple(self.calls),
             rollout_logprobs=logprobs,
-            version_runs=_merged(self.runs),
+            version_runs=tuple(self.runs) if self.runs_known else None,
             temperature=next(iter(self.temperatures)) if len(self.temperatures) == 1 else None,
             routes=routes,
             parent=self.parent,
@@ -248,17 +250,6 @@ class _BranchDraft:
         )
 
 
-def _merged(runs_of_calls: Sequence[Runs | None]) -> Runs | None:
-    merged: list[tuple[int, int]] = []
-    for runs in runs_of_calls:
-        if runs is None:
-            return None
-        for start, version in runs:
-            if not merged or merged[-1][1] != version:
-                merged.append((start, version))
-    return tuple(merged)
-
-
 def _own_rows(
     routes: ExpertRoutes | None, earlier: Iterable[ExpertRoutes | None]
 ) -> ExpertRoutes | None:
@@ -266,10 +257,10 @@ def _own_rows(
     a long session would hold its beginning once for each call."""
     if routes is None:
         return None
+    end = routes.start + routes.rows
     covered = max((part.start + part.rows for part in earlier if part), default=routes.start)
-    start = min(max(covered, routes.start), routes.start + routes.rows)
-    rows = routes.start + routes.rows - start
-    return replace(routes, start=start, rows=rows, data=routes.part(start, start + rows))
+    start = min(max(covered, routes.start), end)
+    return replace(routes, start=start, rows=end - start, data=routes.part(start, end))
 
 
 def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:

@@ -89,6 +89,10 @@ class ExportOutput:
         else:
             self._open.close()
 
+    def leave_out(self, reason: str, rows: int = 1) -> None:
+        if rows:
+            self.left_out[reason] += rows
+
     def table(self, name: str, rows: pa.Table) -> None:
         """Add rows to a Parquet file."""
         if not rows.num_rows:
@@ -132,7 +136,6 @@ class ShardSource:
     manifest: Manifest
 
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Raises ShardDamaged."""
         path = f"{folder_of(self.manifest.id)}/{part.name}"
         return read_part(self.store, path, part, columns)
 
@@ -168,19 +171,18 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
 }
 
 
-def kept(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
+def kept_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
     """A mask of the rows for which no reason holds. Each row is counted for its first reason."""
     mask = np.ones(table.num_rows, bool)
     for reason in reasons:
         holds = REASONS[reason](table).to_numpy()
-        if count := int((mask & holds).sum()):
-            output.left_out[reason] += count
+        output.leave_out(reason, int((mask & holds).sum()))
         mask &= ~holds
     return mask
 
 
 def kept_rows(table: pa.Table, output: ExportOutput, *reasons: str) -> pa.Table:
-    mask = kept(table, output, *reasons)
+    mask = kept_mask(table, output, *reasons)
     return table if mask.all() else table.filter(pa.array(mask))
 
 
@@ -259,21 +261,16 @@ def all_exporters() -> dict[str, Exporter]:
     return dict(sorted(exporters.items()))
 
 
-def find_exporter(target: str) -> Exporter:
-    """Raises InvalidInput."""
-    known = all_exporters()
-    if target in known:
-        return known[target]
-    near = get_close_matches(target, known, 1)
-    why = f"the nearest is {near[0]}" if near else f"there are {', '.join(known)}"
-    raise InvalidInput(what=f"The target {target!r}", why=f"nothing is exported to it; {why}")
-
-
 def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path) -> ExportReport:
     """Write the shard into a directory, which appears when it is complete. Raises InvalidInput
     for an unknown target and for a directory that is not empty; ShardDamaged, what the store
     raises."""
-    exporter = find_exporter(target)
+    known = all_exporters()
+    if target not in known:
+        near = get_close_matches(target, known, 1)
+        why = f"the nearest is {near[0]}" if near else f"there are {', '.join(known)}"
+        raise InvalidInput(what=f"The target {target!r}", why=f"nothing is exported to it; {why}")
+    exporter = known[target]
     out = out.absolute()
     _refuse_used(out)
     make_directory(out.parent)

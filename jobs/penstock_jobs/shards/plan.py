@@ -7,7 +7,7 @@ on the recipe and the snap alone.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +26,7 @@ from penstock_jobs.shards.exclusion.contamination import (
 )
 from penstock_jobs.shards.exclusion.copies import find_copies
 from penstock_jobs.shards.exclusion.eligibility import (
-    Caps,
     ChannelCheckpoints,
-    StalenessBounds,
     behind_checkpoint,
     channel_checkpoints,
     over_caps,
@@ -74,37 +72,32 @@ class ShardPlan:
     counted_from: str | None
 
 
-class _ExclusionSources(NamedTuple):
-    """What the exclusions read beside the facts of sessions."""
-
-    sessions: PinnedSessions
-    suites: tuple[SuiteVersion, ...]
-    #: Of the channel that the recipe names.
-    served: ChannelCheckpoints | None
-
-
 def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     """Raises InvalidInput, RewardsPending, NothingToBuild, and what the query raises."""
-    channel = recipe.staleness.channel
-    sources = _ExclusionSources(
-        sessions,
-        suites=find_suites(sessions.lake.database, sessions.tenant, recipe.exclude.suites),
-        served=channel_checkpoints(channel, sessions.channel_changes(channel)) if channel else None,
-    )
+    suites = find_suites(sessions.lake.database, sessions.tenant, recipe.exclude.suites)
+    served = None
+    if channel := recipe.staleness.channel:
+        served = channel_checkpoints(channel, sessions.read("served", channel=channel))
     answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
     links = sessions.links()
-    facts = sessions.facts(links.with_origins(answer["session_id"].to_pylist()), links)
+    involved = links.with_origins(answer["session_id"].to_pylist())
+    facts = SessionFacts(sessions.read("facts", sessions=sorted(involved)), links)
     chains = {"session_id": list(facts.chains), "chain": list(facts.chains.values())}
     known = KnownSessions(pa.table(chains, pa.schema(dict.fromkeys(chains, pa.string()))))
     if recipe.target is not None:
         version = recipe.target.definition.version
-        outcomes = sessions.outcomes(facts.chains, version)
-        known = replace(known, outcomes=outcomes, rewards=sessions.rewards(facts.chains, version))
+        known = KnownSessions(
+            known.sessions,
+            outcomes=sessions.read("outcomes", sessions=sorted(facts.chains), version=version),
+            rewards=sessions.read("rewards", sessions=sorted(facts.chains), version=version),
+        )
     selection = select(answer, known, recipe.target)
     chosen = selection.chosen
     copies = find_copies(sessions, chosen["session_id"].to_pylist(), links)
     only_copies = spread_over_chains(copies.exclusions, facts.chains)
-    exclusions = _exclude(recipe, chosen, facts, only_copies, sources)
+    exclusions = _exclude(
+        recipe, chosen, facts, only_copies, sessions=sessions, suites=suites, served=served
+    )
     left_out = [LeftOutSession(**row) for row in selection.left_out.to_pylist()]
     left_out += [LeftOutSession(session, *why) for session, why in exclusions.items()]
     excluded = pc.is_in(chosen["session_id"], pa.array(exclusions, pa.string()))
@@ -124,8 +117,8 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
         copies=copies.by_session,
         left_out=left_out,
         asked=answer.num_rows,
-        suites=dict(sorted((suite.suite, suite.version) for suite in sources.suites)),
-        counted_from=sources.served.current if sources.served else None,
+        suites=dict(sorted((suite.suite, suite.version) for suite in suites)),
+        counted_from=served.current if served else None,
     )
 
 
@@ -142,7 +135,10 @@ def _exclude(
     chosen: pa.Table,
     facts: SessionFacts,
     copies: Exclusions,
-    sources: _ExclusionSources,
+    *,
+    sessions: PinnedSessions,
+    suites: tuple[SuiteVersion, ...],
+    served: ChannelCheckpoints | None,
 ) -> Exclusions:
     """Each session with its first reason. `copies` are the sessions that hold only copies."""
     exclude, chains, profiles = recipe.exclude, facts.chains, facts.profiles
@@ -150,37 +146,45 @@ def _exclude(
     parents = {session: repeats[session] for session in profiles if session in repeats}
     consents = with_repeats(facts.consents, chains, parents)
     exclusions = first_reasons([without_consent(consents, chains, exclude.consent), copies])
-    if sources.suites:
+    if suites:
         others = {name: profile for name, profile in profiles.items() if name not in exclusions}
         bounds = OverlapBounds(exclude.overlap_words, exclude.overlap_min)
-        contaminated = find_contaminated(sources.sessions, others, sources.suites, bounds)
+        contaminated = find_contaminated(sessions, others, suites, bounds)
         exclusions = first_reasons([exclusions, spread_over_chains(contaminated, chains)])
-    exclusions = first_reasons([exclusions, _stale(recipe, facts, sources)])
+    staleness = recipe.staleness
+    behind: Mapping[str, int] | None = None
+    if served is not None:
+        behind = versions_behind(served.order, served.current)
+    elif staleness.checkpoint is not None:
+        behind = behind_checkpoint(profiles.values(), staleness.checkpoint)
+    old = stale(
+        profiles.values(),
+        chains,
+        sessions.snapshot_us(),
+        behind=behind,
+        max_versions=staleness.max_versions or 0,
+        max_age_s=staleness.max_age_s,
+    )
+    exclusions = first_reasons([exclusions, old])
     columns = (chosen["session_id"].to_pylist(), chosen["group_id"].to_pylist())
     groups = dict(zip(*columns, strict=True))
     if exclude.near_duplicates:
         alike = find_near_duplicates(
-            sources.sessions,
+            sessions,
             {session: group for session, group in groups.items() if session not in exclusions},
             seed=recipe.seed,
             similarity_min=exclude.similarity_min,
         )
         exclusions = first_reasons([exclusions, spread_over_chains(alike, chains)])
-    caps = Caps(exclude.max_per_user, exclude.max_per_repo, recipe.output.max_sessions)
     remaining = (profiles[session] for session in groups if session not in exclusions)
-    exclusions |= over_caps(remaining, caps, recipe.seed)
+    exclusions |= over_caps(
+        remaining,
+        recipe.seed,
+        per_user=exclude.max_per_user,
+        per_repo=exclude.max_per_repo,
+        sessions=recipe.output.max_sessions,
+    )
     return {session: exclusions[session] for session in groups if session in exclusions}
-
-
-def _stale(recipe: Recipe, facts: SessionFacts, sources: _ExclusionSources) -> Exclusions:
-    staleness, profiles = recipe.staleness, facts.profiles.values()
-    behind: Mapping[str, int] | None = None
-    if sources.served is not None:
-        behind = versions_behind(sources.served.order, sources.served.current)
-    elif staleness.checkpoint is not None:
-        behind = behind_checkpoint(profiles, staleness.checkpoint)
-    bounds = StalenessBounds(behind, staleness.max_versions or 0, staleness.max_age_s)
-    return stale(profiles, facts.chains, bounds, sources.sessions.snapshot_us())
 
 
 # The evaluation split

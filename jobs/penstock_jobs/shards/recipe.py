@@ -120,14 +120,9 @@ class OutputSizes:
 
 #: The sections of a recipe, which are fields of `Recipe` too.
 _SECTIONS: Mapping[str, type[Any]] = {
-    "tokens": Tokens,
-    "reward": RewardChoice,
-    "advantage": Advantage,
-    "staleness": Staleness,
-    "exclude": Exclude,
-    "split": EvaluationSplit,
-    "output": OutputSizes,
-}
+    "tokens": Tokens, "reward": RewardChoice, "advantage": Advantage, "staleness": Staleness,
+    "exclude": Exclude, "split": EvaluationSplit, "output": OutputSizes,
+}  # fmt: skip
 _KEYS = ("name", "query", "as_of", "seed")
 #: Fields of `Recipe` that the canonical form leaves out. The manifest has the query beside it.
 _NOT_CANONICAL = ("query", "as_of", "target", "directory")
@@ -216,16 +211,16 @@ def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
     if horizon_s is None:
         return definition
     counted = [term for term in definition.counted() if term.horizon_s is not None]
-    what = f"horizon_s = {horizon_s}"
+    setting = f"horizon_s = {horizon_s}"
     if not counted:
         why = f"no reward that counts in the definition {definition.name} has a horizon"
-        raise InvalidInput(what=what, why=why)
+        raise InvalidInput(what=setting, why=why)
     for term in counted:
         computed = getattr(term.parameters, "horizons_s", ())
         if horizon_s not in computed:
             known = ", ".join(map(str, computed))
             why = f"{definition.name} computes {term.reward.name} at {known} seconds"
-            raise InvalidInput(what=what, why=why)
+            raise InvalidInput(what=setting, why=why)
     terms = tuple(
         term if term.horizon_s is None else replace(term, horizon_s=horizon_s)
         for term in definition.terms

@@ -21,11 +21,7 @@ import numpy as np
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
-from penstock_jobs.shards.chat_templates import (
-    TEMPLATE_FAILURES,
-    ChatTemplate,
-    template_message,
-)
+from penstock_jobs.shards.chat_templates import TEMPLATE_FAILURES, ChatTemplate, template_message
 from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
 from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
 from penstock_jobs.shards.session_events import EventProblem
@@ -78,11 +74,11 @@ def open_renderer(
     return Renderer(chat, content, str(tokenizer))
 
 
-def _read(path: Path, what: str) -> bytes:
+def _read(path: Path, role: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidInput(what=f"{what} {path}", why=str(error)) from error
+        raise InvalidInput(what=f"{role} {path}", why=str(error)) from error
 
 
 class Renderer:

@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock_jobs.shards.chat_templates import encode_message
-from penstock_jobs.shards.conversation import (
-    Conversation,
-    SequenceEnd,
-    order_chain,
-    sequence_end,
-)
+from penstock_jobs.shards.conversation import Conversation, SequenceEnd, order_chain, sequence_end
 from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
 from penstock_jobs.shards.recipe import Source
 from penstock_jobs.shards.rendered_branches import Renderer
@@ -106,12 +101,12 @@ class SampleRows:
         places = order_chain(conversations)
         if not places:
             return
-        sessions = [place.conversation for place in places]
-        rollout = rollout_id or sessions[0].session_id
+        starts = [place.conversation.start for place in places]
+        rollout = rollout_id or places[0].conversation.session_id
         shared: dict[str, Any] = {
             "rollout_id": rollout,
-            "group_id": next((each.group_id for each in sessions if each.group_id), rollout),
-            "task_id": next((each.task_id for each in sessions if each.task_id), None),
+            "group_id": next((start.group_id for start in starts if start.group_id), rollout),
+            "task_id": next((start.task_id for start in starts if start.task_id), None),
         }
         before, last_sample = len(self._rows), dict[str, str]()
         for conversation, chain_pos, parent in places:
@@ -184,7 +179,7 @@ class SampleRows:
                     "n_branches": len(fitting),
                     "trajectory_id": f"{session}#{index}" if index else session,
                     "parent_sample_id": parent if origin is None else sample_ids[origin],
-                    "link_kind": branch.link if number else conversation.link,
+                    "link_kind": branch.link if number else conversation.start.link,
                     "messages": texts.of(branch) if self._options.messages else "[]",
                     "tools": conversation.tools if self._options.messages else None,
                 }
@@ -262,11 +257,11 @@ class SampleRows:
             "token_source": branch.token_source,
             "tokenizer_sha256": tokenizer,
             "template_sha256": branch.template,
-            "model_name": call.model,
-            "checkpoint_id": call.checkpoint,
-            "source_system": call.source,
+            "model_name": call.payload.model,
+            "checkpoint_id": call.event.checkpoint,
+            "source_system": call.event.source,
             "split": "train",
-            "created_at": call.ts_us,
+            "created_at": call.event.ts_us,
         }
 
 

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.credit import ChainMember, ChainPart, standings, together
-from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.credit import ChainMember, standings, together
+from penstock_jobs.rewards.definition import Definition, Standing
 from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
@@ -31,7 +31,7 @@ def _needed(name: str, kind: pa.DataType) -> pa.Field:
 
 
 #: The answer of a recipe's query.
-ASKED_ROWS = pa.schema(
+ANSWER_ROWS = pa.schema(
     [
         _needed("session_id", pa.string()),
         _needed("weight", pa.float64()),
@@ -94,11 +94,11 @@ class KnownSessions:
 
 
 def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
-    """The answer as ASKED_ROWS. Raises InvalidInput, which names the column or the row."""
+    """The answer as ANSWER_ROWS. Raises InvalidInput, which names the column or the row."""
     names = answer.column_names
     if "session_id" not in names:
         raise _unusable(f"it selects no session_id; its columns are {', '.join(names)}")
-    refuse_unknown(names, ASKED_ROWS.names, "the columns of the recipe's query")
+    refuse_unknown(names, ANSWER_ROWS.names, "the columns of the recipe's query")
     if len(set(names)) < len(names):
         raise _unusable("it selects a column twice")
     for needed_by, column in (("group", "group_id"), ("stratum", "stratum")):
@@ -115,7 +115,7 @@ def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
         raise _unusable(f"it names the session {session} {count} times; once is enough")
     return pa.table(
         [sessions, _weights(answer), _texts(answer, "group_id"), _texts(answer, "stratum")],
-        schema=ASKED_ROWS,
+        schema=ANSWER_ROWS,
     )
 
 
@@ -156,43 +156,43 @@ def _weights(answer: pa.Table) -> pa.ChunkedArray:
 # Selection
 
 
-def select(asked: pa.Table, known: KnownSessions, target: RewardTarget | None) -> Selection:
-    """`asked` is ASKED_ROWS, as `read_answer` gives it. Raises RewardsPending where the recipe
+def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) -> Selection:
+    """`answer` is ANSWER_ROWS, as `read_answer` gives it. Raises RewardsPending where the recipe
     waits, and InvalidInput where a chain is in two groups."""
-    chains = _looked_up(known.sessions, "chain", asked["session_id"])
+    chains = _looked_up(known.sessions, "chain", answer["session_id"])
     in_lake = chains.is_valid()
-    missing = asked["session_id"].filter(pc.invert(in_lake))
+    missing = answer["session_id"].filter(pc.invert(in_lake))
     reasons = pa.repeat("not_in_lake", len(missing))
     left_out = pa.table([missing, reasons, pa.nulls(len(missing), pa.string())], LEFT_OUT_ROWS)
-    asked = asked.filter(in_lake).append_column("chain", chains.filter(in_lake))
-    asked = _with_groups(_with_strata(asked))
-    count = asked.num_rows
+    answer = answer.filter(in_lake).append_column("chain", chains.filter(in_lake))
+    answer = _with_groups(_with_strata(answer))
+    count = answer.num_rows
     if target is None:
         empty = pa.ListArray.from_arrays(np.zeros(count + 1, np.int32), pa.array([], _COMPONENT))
         rewards = [pa.nulls(count, pa.float64()), pa.nulls(count, pa.string()), empty]
     else:
-        judged = _judged(asked, known, target)
+        judged = _judged(answer, known, target)
         waiting = judged.filter(pc.equal(judged["reason"], "pending"))
         if waiting.num_rows and target.pending == "wait":
             raise _pending(waiting, count, target.definition)
         refused = judged.filter(judged["reason"].is_valid()).select(LEFT_OUT_ROWS.names)
         left_out = pa.concat_tables([left_out, refused.cast(LEFT_OUT_ROWS)])
         is_chosen = judged["reason"].is_null()
-        asked, judged = asked.filter(is_chosen), judged.filter(is_chosen)
-        components = _components(asked, known, target.definition)
+        answer, judged = answer.filter(is_chosen), judged.filter(is_chosen)
+        components = _components(answer, known, target.definition)
         rewards = [judged["value"], judged["outcome"], components]
     for name, column in zip(("reward", "outcome", "components"), rewards, strict=True):
-        asked = asked.append_column(name, column)
+        answer = answer.append_column(name, column)
     order = [(name, "ascending") for name in ("group_id", "chain", "session_id")]
     return Selection(
-        asked.select(CHOSEN_ROWS.names).cast(CHOSEN_ROWS).sort_by(order).combine_chunks(),
+        answer.select(CHOSEN_ROWS.names).cast(CHOSEN_ROWS).sort_by(order).combine_chunks(),
         left_out.sort_by("session_id").combine_chunks(),
     )
 
 
-def _with_groups(asked: pa.Table) -> pa.Table:
+def _with_groups(answer: pa.Table) -> pa.Table:
     """Sessions of a chain that name no group are in that of the others; else the chain is one."""
-    named = asked.filter(asked["group_id"].is_valid()).select(["chain", "group_id", "session_id"])
+    named = answer.filter(answer["group_id"].is_valid()).select(["chain", "group_id", "session_id"])
     per_chain = named.group_by("chain").aggregate([("group_id", "min"), ("group_id", "max")])
     apart = per_chain.filter(pc.not_equal(per_chain["group_id_min"], per_chain["group_id_max"]))
     if apart.num_rows:
@@ -201,35 +201,35 @@ def _with_groups(asked: pa.Table) -> pa.Table:
         raise _unusable(
             f"the sessions of the chain of {first['chain']} are in two groups, {groups}"
         )
-    groups = _looked_up(per_chain, "group_id_min", asked["chain"], key="chain")
-    place = asked.column_names.index("group_id")
-    return asked.set_column(place, "group_id", pc.coalesce(groups, asked["chain"]))
+    groups = _looked_up(per_chain, "group_id_min", answer["chain"], key="chain")
+    place = answer.column_names.index("group_id")
+    return answer.set_column(place, "group_id", pc.coalesce(groups, answer["chain"]))
 
 
-def _with_strata(asked: pa.Table) -> pa.Table:
+def _with_strata(answer: pa.Table) -> pa.Table:
     """A chain is in the stratum of its first session, else of the least that names one."""
-    is_first = pc.equal(asked["session_id"], asked["chain"])
-    rows = asked.select(["chain", "stratum", "session_id"])
+    is_first = pc.equal(answer["session_id"], answer["chain"])
+    rows = answer.select(["chain", "stratum", "session_id"])
     rows = rows.append_column("later", pc.invert(is_first))
     rows = rows.sort_by([(name, "ascending") for name in ("chain", "later", "session_id")])
     per_chain = rows.group_by("chain", use_threads=False).aggregate([("stratum", "first")])
-    strata = _looked_up(per_chain, "stratum_first", asked["chain"], key="chain")
-    return asked.set_column(asked.column_names.index("stratum"), "stratum", strata)
+    strata = _looked_up(per_chain, "stratum_first", answer["chain"], key="chain")
+    return answer.set_column(answer.column_names.index("stratum"), "stratum", strata)
 
 
 # Rewards
 
 
-def _judged(asked: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.Table:
+def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.Table:
     """For each session asked for: reason and detail, or a value; outcome; due_at."""
-    sessions = asked["session_id"]
+    sessions = answer["session_id"]
     outcomes = _current(known.outcomes, target.definition)
     at = pc.index_in(sessions, value_set=outcomes["session_id"].combine_chunks())
     outcomes = outcomes.select(["outcome", "reason", "value", "due_at"]).take(at)
     kinds, details = outcomes["outcome"], outcomes["reason"]
     values, due_at = outcomes["value"].cast(pa.float64()), outcomes["due_at"]
     if target.recombined:
-        kinds, details, values, due_at = _recombined(asked, known, target.definition, outcomes)
+        kinds, details, values, due_at = _recombined(answer, known, target.definition, outcomes)
     worth = pc.is_in(kinds, pa.array(["scored", "negative_by_rule"]))
     good = pc.and_(worth, pc.fill_null(pc.is_finite(values), False))
     reasons = pc.if_else(worth, pa.scalar("censored"), pc.fill_null(kinds, "no_reward"))
@@ -248,7 +248,7 @@ def _judged(asked: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.T
 
 
 def _recombined(
-    asked: pa.Table, known: KnownSessions, definition: Definition, outcomes: pa.Table
+    answer: pa.Table, known: KnownSessions, definition: Definition, outcomes: pa.Table
 ) -> tuple[pa.ChunkedArray, ...]:
     """outcome, reason, value and due_at by the rewards at other horizons. What the rules say
     stands: negative, excluded, still open."""
@@ -258,7 +258,9 @@ def _recombined(
     places = {session: ChainMember(chain) for session, chain in members}
     by_session = standings(definition, _rewards_of_sessions(known, definition), places)
     rows = []
-    for session, outcome in zip(asked["session_id"].to_pylist(), outcomes.to_pylist(), strict=True):
+    for session, outcome in zip(
+        answer["session_id"].to_pylist(), outcomes.to_pylist(), strict=True
+    ):
         kind, reason, due_at = outcome["outcome"], outcome["reason"], outcome["due_at"]
         ruled = kind in (None, "negative_by_rule", "excluded") or reason == STILL_OPEN
         standing = None if ruled else by_session.get(session)
@@ -320,7 +322,7 @@ def _of_chains(rows: pa.Table) -> pa.Table:
     counts = np.diff(np.append(starts, rows.num_rows))
     values = rows["value"].take(starts).to_pylist()
     shared = rows.filter(pa.array(np.repeat(counts > 1, counts)))
-    parts = map(ChainPart, *(shared[name].to_pylist() for name in ChainPart._fields))
+    parts = map(Standing, *(shared[name].to_pylist() for name in Standing._fields))
     for place in np.flatnonzero(counts > 1):
         values[place] = together(list(islice(parts, int(counts[place])))).value
     heads = rows.select(["chain", "name"]).take(starts)
@@ -337,14 +339,14 @@ def _starts(*columns: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.flatnonzero(is_start)
 
 
-def _pending(waiting: pa.Table, asked: int, definition: Definition) -> RewardsPending:
+def _pending(waiting: pa.Table, count: int, definition: Definition) -> RewardsPending:
     """The error names a time only where every one of them has one."""
     until = "nobody can say when: some of them wait for new events"
     if not waiting["due_at"].null_count:
         last: datetime = pc.max(waiting["due_at"]).as_py()
         until = f"the last is due at {last.astimezone(UTC).isoformat()}"
     return RewardsPending(
-        count=waiting.num_rows, asked=asked, definition=definition.name, until=until
+        count=waiting.num_rows, asked=count, definition=definition.name, until=until
     )
 
 

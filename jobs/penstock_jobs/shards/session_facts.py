@@ -1,6 +1,6 @@
 """What the lake knows about sessions as of one snap: links, profiles, rewards, and their events."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TypeVar
@@ -18,6 +18,11 @@ from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")
+#: The view that each of the room's own queries reads.
+_VIEWS = {
+    "facts": "sessions", "links": "sessions", "outcomes": "outcomes", "rewards": "rewards",
+    "histories": "events", "same_keys": "events", "served": "promotions",
+}  # fmt: skip
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
@@ -122,35 +127,15 @@ class SnapshotQueries:
         """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
         return self.lake.query(sql, as_of=self._snap, tenant=self.tenant).arrow()
 
+    def read(self, name: str, **parameters: object) -> pa.Table:
+        """What one of this room's own queries answers: a file of the folder `sql`."""
+        sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
+        query = OwnQuery(sql, frozenset({_VIEWS[name]}), parameters)
+        return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
+
     def links(self) -> SessionLinks:
         """Of all sessions of the tenant: there are few, and chains have to be whole."""
-        return SessionLinks(self.tenant, self._run("links", "sessions").to_pylist())
-
-    def facts(self, sessions: Iterable[str], links: SessionLinks) -> SessionFacts:
-        rows = self._run("facts", "sessions", sessions=sorted(sessions))
-        return SessionFacts(rows, links)
-
-    def outcomes(self, sessions: Iterable[str], version: str) -> pa.Table:
-        return self._run("outcomes", "outcomes", sessions=sorted(sessions), version=version)
-
-    def rewards(self, sessions: Iterable[str], version: str) -> pa.Table:
-        return self._run("rewards", "rewards", sessions=sorted(sessions), version=version)
-
-    def possible_copies(self, sessions: Iterable[str], repeating: Iterable[str]) -> pa.Table:
-        """Events that may be copies: several sessions have their source's key, or their session
-        is `repeating`, which means that it resumes or forks another or is itself repeated."""
-        parameters = {"sessions": sorted(sessions), "repeating": sorted(repeating)}
-        names = ["same_keys", "histories"] if parameters["repeating"] else ["same_keys"]
-        tables = [self._run(name, "events", **parameters) for name in names]
-        return pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
-
-    def channel_changes(self, channel: str) -> pa.Table:
-        return self._run("served", "promotions", channel=channel)
-
-    def _run(self, name: str, view: str, **parameters: object) -> pa.Table:
-        sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
-        query = OwnQuery(sql, frozenset({view}), parameters)
-        return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
+        return SessionLinks(self.tenant, self.read("links").to_pylist())
 
 
 class PinnedSessions(SnapshotQueries):
@@ -170,13 +155,15 @@ class PinnedSessions(SnapshotQueries):
 
     def on_workers(
         self,
-        function: Callable[[TaskT], ResultT],
+        function: Callable[[TaskT], dict[str, ResultT]],
         sessions: Iterable[str],
         make_task: Callable[[Bucket], TaskT],
-    ) -> Iterator[ResultT]:
-        """The result for each bucket of these sessions, in the order in which workers finish."""
+    ) -> dict[str, ResultT]:
+        """What the function says of each session, from all buckets of these sessions."""
         bytes_target = reward_bucket_bytes(self.lake.settings)
         groups = [(SessionId(self.tenant, session),) for session in sorted(sessions)]
         buckets = plan_sessions(self.lake, self.pin, groups, bytes_target)
+        merged: dict[str, ResultT] = {}
         for done in self.executor.run(function, (make_task(bucket) for bucket in buckets)):
-            yield done.result
+            merged |= done.result
+        return merged

@@ -133,11 +133,11 @@ def _decoded(text: bytes) -> Wide:
 
 
 def read_tokens(
-    raw: Raw | None, expected: ExpectedTokens, memory: PromptMemory | None = None
+    raw: Raw | UnsetType, expected: ExpectedTokens, memory: PromptMemory | None = None
 ) -> EngineTokens | str | None:
     """None: the call is text alone, as it is where keys are there and their arrays are empty. A
     text names what is wrong with it. `memory` is that of the calls of one session."""
-    if raw is None:
+    if raw is UNSET:
         return None
     try:
         payload = _decoder.decode(raw)

@@ -4,7 +4,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
@@ -66,14 +66,6 @@ def deliver(
         yield session_id, line
 
 
-class Sink(Protocol):
-    def send(self, lines: Sequence[EventLine]) -> int:
-        """Returns when all lines are stored or refused, with the number of refused ones."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class FileSink:
     """NDJSON. The file belongs to the caller and stays open."""
 
@@ -101,9 +93,8 @@ class HttpSink:
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         if url.startswith("https:"):
-            raise InvalidInput(
-                what=f"The address {without_secrets(url)}", why="it is not http://HOST:PORT"
-            )
+            what = f"The address {without_secrets(url)}"
+            raise InvalidInput(what=what, why="it is not http://HOST:PORT")
         self._client = ServiceClient(url, key)
         self._patience_s = patience_s
         self._tell = tell
@@ -136,10 +127,7 @@ class KafkaSink:
             self._address = parse_address(url)
         except SettingInvalid as error:
             raise InvalidInput(what=what, why=str(error.facts["why"])) from error
-        self._headers = [
-            (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION),
-            (TENANT_HEADER, tenant.encode()),
-        ]
+        self._headers = [(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION), (TENANT_HEADER, tenant.encode())]
         self._failure = KafkaError
         milliseconds = round(_KAFKA_SECONDS * 1000)
         try:
@@ -179,6 +167,10 @@ class KafkaSink:
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)
+
+
+#: `send` returns when all lines are stored or refused, with the number of refused ones.
+Sink = FileSink | HttpSink | KafkaSink
 
 
 def batches(

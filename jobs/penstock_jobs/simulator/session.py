@@ -135,8 +135,6 @@ class SessionSimulation:
         self._say(ids.ANSWER, ids.CLOSING, self._answer())
         self.journal.record("session_end", {"reason": "completed"})
 
-    # A turn
-
     def _turn(self, message: str) -> str:
         """The message that the user writes next."""
         dice = self.dice
@@ -246,8 +244,6 @@ class SessionSimulation:
         lines[at : at + len(took)] = wrote
         return FileChange(edit_id, file, took, wrote, anchor)
 
-    # What becomes of it
-
     def _plan_fate(self, change: FileChange, style: Style, quality: float) -> None:
         """What the user will do to the edit, and who observes it when."""
         dice, journal = self.dice, self.journal
@@ -336,8 +332,6 @@ class SessionSimulation:
             truth.outcome, truth.reason = "negative_by_rule", "abandoned"
         elif not (self._heard or any(HORIZONS_S[0] in edit.looked for edit in truth.edits)):
             truth.outcome = "censored"
-
-    # What the agent says
 
     def _call(self, token: int, prompt_end: int, tool: str, arguments: Mapping[str, str]) -> str:
         """A model call with one tool call; the id of the tool call."""

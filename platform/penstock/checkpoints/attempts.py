@@ -1,19 +1,27 @@
 """Attempts: the results of checkpoints at the tasks of suites, and the runs that made them."""
 
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict
+from dataclasses import dataclass
+from dataclasses import fields
 from operator import attrgetter
-from typing import Any, Literal
-
+from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.tables import benchmark_attempt
+from penstock.checkpoints.tables import benchmark_run
+from penstock.database.engine import Database
+from penstock.database.engine import insert_of
+from penstock.database.engine import now_us
+from penstock.errors import InvalidInput
+from sqlalchemy import Connection
+from typing import Any
+from typing import Literal
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy import Connection
+import uuid
 
-from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
-from penstock.database.engine import Database, insert_of, now_us
-from penstock.errors import InvalidInput
 
 #: How many rows one statement inserts: databases bound a statement's parameters.
 _ROWS_A_STATEMENT = 500
@@ -98,9 +106,8 @@ def check_attempt(attempt: Attempt) -> None:
 def record_attempts(
     connection: Connection, scope: AttemptScope, run: str, attempts: Iterable[Attempt]
 ) -> list[Attempt]:
-    """Keep results, and return the new ones. An error says nothing about the model: a score
-    replaces it, and it never replaces a score. Raises InvalidInput, and AttemptConflict where
-    another score is there."""
+    """Keep results, and return the new ones. A score replaces an error, an error no score. Raises
+    InvalidInput, and AttemptConflict where another score is there."""
     by_place = {attempt.place: attempt for attempt in attempts}
     for attempt in by_place.values():
         check_attempt(attempt)
@@ -127,8 +134,7 @@ def record_attempts(
 def new_attempts(
     connection: Connection, scope: AttemptScope, attempts: Sequence[Attempt]
 ) -> list[Attempt]:
-    """The results that `record_attempts` would keep, of which no two have the same place. Raises
-    AttemptConflict as it does."""
+    """What `record_attempts` would keep; no two have the same place. Raises AttemptConflict."""
     recorded = {each.result.place: each for each in read_attempts(connection, scope)}
     new = []
     for attempt in attempts:
@@ -182,7 +188,6 @@ def versions_tried(database: Database, tenant: str, suite: str, checkpoint: str)
 
 
 def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
-    """The checkpoints that were tried at a suite, by name."""
     columns = benchmark_attempt.c
     query = sa.select(columns.checkpoint).where(columns.tenant == tenant, columns.suite == suite)
     with database.read() as connection:
@@ -204,7 +209,6 @@ class BenchmarkRun:
 def begin_run(
     database: Database, scope: AttemptScope, *, source: str, conditions: Mapping[str, Any]
 ) -> str:
-    """The id of a new run."""
     run = uuid.uuid4().hex
     row = asdict(scope) | {"id": run, "kind": "run", "source": source, "started_at": now_us()}
     row |= {"conditions": _json(conditions), "problems": "[]"}

@@ -1,12 +1,13 @@
 """What a checkpoint is: a model version, its state, and the states that may follow. And the checks
 of what people write of checkpoints and channels: names, digests, reasons."""
 
-import re
 from dataclasses import dataclass
-from typing import Literal, get_args
-
 from penstock.checkpoints.errors import StateRefused
 from penstock.errors import InvalidInput
+from typing import Literal
+from typing import get_args
+import re
+
 
 Form = Literal["whole", "delta"]
 #: Whether somebody compared the files of a checkpoint with its digest.
@@ -34,8 +35,7 @@ _REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A model version. `form` says whether its files are all of it, or what differs from its
-    parent."""
+    """`form` says whether its files are all of it, or what differs from its parent."""
 
     tenant: str
     name: str
@@ -54,7 +54,6 @@ class Checkpoint:
 
 
 def check_edge(name: str, state: State, next_state: State) -> None:
-    """Raises StateRefused where a checkpoint cannot move from one state to the other."""
     if next_state not in EDGES[state]:
         why = _REASONS.get(state, f"from there it becomes {' or '.join(sorted(EDGES[state]))}")
         raise StateRefused(name=name, state=state, wanted=next_state, why=why)
@@ -91,7 +90,6 @@ def check_text(what: str, text: str) -> str:
 
 
 def check_reason(text: str) -> str:
-    """Raises InvalidInput."""
     if reason := check_text("The reason", text):
         return reason
     why = "it is empty, and is kept with the change: say why, with --reason"

@@ -1,20 +1,22 @@
 """What a checkpoint came from, what was trained from it, and which marked sessions it learned."""
 
-from dataclasses import dataclass, fields
-
-import sqlalchemy as sa
-
+from dataclasses import dataclass
+from dataclasses import fields
 from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.registration import ancestors, find_in
-from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
+from penstock.checkpoints.registration import ancestors
+from penstock.checkpoints.registration import find_in
+from penstock.checkpoints.tables import checkpoint
+from penstock.checkpoints.tables import checkpoint_move
+from penstock.checkpoints.tables import checkpoint_shard
 from penstock.database.engine import Database
-from penstock.shards.tables import shard, shard_mark
+from penstock.shards.tables import shard
+from penstock.shards.tables import shard_mark
+import sqlalchemy as sa
 
 
 @dataclass(frozen=True)
 class TrainingShard:
-    """A shard, and the checkpoint that was trained on it. `name` is None where the shard is no
-    longer registered."""
+    """`name` is None where the shard is no longer registered."""
 
     checkpoint: str
     shard: str
@@ -97,8 +99,7 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
 
 @dataclass(frozen=True)
 class Learner:
-    """A checkpoint that was trained on a shard, or whose parent was. `through` is the parent that
-    it inherited the shard from, None where it was trained on the shard itself."""
+    """A checkpoint that was trained on a shard, or inherited it `through` its parent."""
 
     checkpoint: str
     state: str

@@ -2,32 +2,36 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
-from typing import get_args
-
-import sqlalchemy as sa
-from sqlalchemy import Connection
-
-from penstock.checkpoints import digests, errors
-from penstock.checkpoints.checkpoint import (
-    DIGEST_PREFIX,
-    Checkpoint,
-    FilesCheck,
-    Form,
-    State,
-    check_digest,
-    check_edge,
-    check_name,
-    check_reason,
-    check_text,
-)
+from dataclasses import asdict
+from dataclasses import fields
+from dataclasses import replace
+from penstock.checkpoints import digests
+from penstock.checkpoints import errors
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.checkpoints.checkpoint import DIGEST_PREFIX
+from penstock.checkpoints.checkpoint import FilesCheck
+from penstock.checkpoints.checkpoint import Form
+from penstock.checkpoints.checkpoint import State
+from penstock.checkpoints.checkpoint import check_digest
+from penstock.checkpoints.checkpoint import check_edge
+from penstock.checkpoints.checkpoint import check_name
+from penstock.checkpoints.checkpoint import check_reason
+from penstock.checkpoints.checkpoint import check_text
 from penstock.checkpoints.digests import ReadProgress
-from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
-from penstock.database.engine import Database, insert_new, now_us
+from penstock.checkpoints.tables import checkpoint
+from penstock.checkpoints.tables import checkpoint_move
+from penstock.checkpoints.tables import checkpoint_shard
+from penstock.database.engine import Database
+from penstock.database.engine import insert_new
+from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard
+from sqlalchemy import Connection
+from typing import get_args
+import sqlalchemy as sa
+
 
 _COLUMNS = [checkpoint.c[field.name] for field in fields(Checkpoint) if field.name != "shards"]
 #: Two registrations with the same values are the same; the rest is who, when, and a note.
@@ -66,10 +70,19 @@ def register(
     if form == "delta" and parent is None:
         raise InvalidInput(what="A delta", why="it needs the parent that it is a delta on")
     candidate = Checkpoint(
-        tenant=tenant, name=name, digest=check_digest(digest), uri=uri, form=form, parent=parent,
-        state="registered", checked="not_looked", bytes=None, note=check_text("The note", note),
-        registered_by=check_name("Who registers it", actor), registered_at=0,
-    )  # fmt: skip
+        tenant=tenant,
+        name=name,
+        digest=check_digest(digest),
+        uri=uri,
+        form=form,
+        parent=parent,
+        state="registered",
+        checked="not_looked",
+        bytes=None,
+        note=check_text("The note", note),
+        registered_by=check_name("Who registers it", actor),
+        registered_at=0,
+    )
     if parent is not None and parent in (name, candidate.digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
     with database.read() as connection:
@@ -153,8 +166,7 @@ def find(database: Database, tenant: str, text: str) -> Checkpoint:
 
 
 def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = False) -> Checkpoint:
-    """The same within a transaction; with `lock` nobody else changes it until that ends. Raises
-    CheckpointUnknown."""
+    """The same within a transaction; `lock` keeps others out. Raises CheckpointUnknown."""
     digest = text.lower() if text.lower().startswith(DIGEST_PREFIX) else text
     own = (checkpoint.c.name == text) | (checkpoint.c.digest == digest)
     # Some databases do not even take a text that cannot be printed; no checkpoint has such a name.
@@ -242,8 +254,7 @@ def _record_move(
 
 
 def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
-    """Its parent, the parent of that, and so on. Raises LineageBroken where one is missing, or
-    where they form a circle, which nobody can register."""
+    """From its parent on. Raises LineageBroken where one is missing, or in a circle."""
     chain: list[Checkpoint] = []
     names, child = {known.name}, known
     while child.parent is not None:
@@ -260,8 +271,7 @@ def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
 
 
 def check_chain(connection: Connection, known: Checkpoint) -> None:
-    """A delta needs each parent down to a whole one, none of them withdrawn. Raises
-    LineageBroken."""
+    """A delta needs each parent down to a whole one, none withdrawn. Raises LineageBroken."""
     if known.form == "whole":
         return
     for parent in ancestors(connection, known):

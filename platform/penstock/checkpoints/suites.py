@@ -1,13 +1,13 @@
 """Versions of suites: which tasks they have, and by what these are known in sessions."""
 
 from dataclasses import dataclass
-
+from penstock.checkpoints.tables import suite_version
+from penstock.database.engine import Database
+from penstock.database.engine import insert_new
+from penstock.database.engine import now_us
+from sqlalchemy import Connection
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy import Connection
-
-from penstock.checkpoints.tables import suite_version
-from penstock.database.engine import Database, insert_new, now_us
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class SuiteTask:
 
 @dataclass(frozen=True)
 class SuiteContent:
-    """What identifies a suite's tasks: shards leave out sessions that hold them."""
+    """What identifies tasks in sessions: shards leave out those that hold them."""
 
     #: By task: what it asks, and what answers it.
     texts: tuple[tuple[str, str], ...] = ()
@@ -30,8 +30,8 @@ class SuiteContent:
 
 @dataclass(frozen=True)
 class SuiteVersion:
-    """`version` is the digest of the suite's content, or the name that an import gave. The tasks
-    and the content of an import may be unknown."""
+    """`version` is the digest of the content, or the name that an import gave. The tasks and the
+    content of an import may be unknown."""
 
     suite: str
     version: str

@@ -136,38 +136,32 @@ def murmur2(data: bytes) -> int:
 # From lines to frames
 
 
-@dataclass(frozen=True)
-class FramePacker:
-    """Packs lines of one tenant that arrived together, for a log of so many partitions."""
-
-    tenant: str
-    received_us: int
-    partitions: int
-    rejected_line_bytes_max: int
-
-    def pack(self, validated: ValidatedLines) -> Iterator[PlacedFrame]:
-        header = FrameHeader(
-            kind="events",
-            tenant=self.tenant,
-            received_us=self.received_us,
-            counts={},
-            partitions=self.partitions,
-        )
-        yield from _pack(header, validated.lines, validated.sessions, validated.sources)
-        if validated.rejections:
-            rejected = [
-                RejectedLine(
-                    line=rejection.line,
-                    reason=rejection.reason,
-                    raw=rejection.raw[: self.rejected_line_bytes_max],
-                    source=rejection.source or "",
-                    truncated=len(rejection.raw) > self.rejected_line_bytes_max,
-                )
-                for rejection in validated.rejections
-            ]
-            counts = _count(line.source for line in rejected)
-            header = msgspec.structs.replace(header, kind="rejected", counts=counts)
-            yield REJECTED_PARTITION, Frame(header, encode_rejected(rejected))
+def pack(
+    validated: ValidatedLines,
+    tenant: str,
+    received_us: int,
+    partitions: int,
+    rejected_line_bytes_max: int,
+) -> Iterator[PlacedFrame]:
+    """Frames of lines that arrived together, for a log of so many partitions."""
+    header = FrameHeader(
+        kind="events", tenant=tenant, received_us=received_us, counts={}, partitions=partitions
+    )
+    yield from _pack(header, validated.lines, validated.sessions, validated.sources)
+    if validated.rejections:
+        rejected = [
+            RejectedLine(
+                line=rejection.line,
+                reason=rejection.reason,
+                raw=rejection.raw[:rejected_line_bytes_max],
+                source=rejection.source or "",
+                truncated=len(rejection.raw) > rejected_line_bytes_max,
+            )
+            for rejection in validated.rejections
+        ]
+        counts = _count(line.source for line in rejected)
+        header = msgspec.structs.replace(header, kind="rejected", counts=counts)
+        yield REJECTED_PARTITION, Frame(header, encode_rejected(rejected))
 
 
 def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
@@ -279,15 +273,13 @@ class FrameDecoder:
         elif header.schema_version > SCHEMA_VERSION:
             known = f"this Penstock knows those up to {SCHEMA_VERSION}"
             reason = f"its schema version is {header.schema_version}, {known}"
-        packer = FramePacker(
-            tenant, header.received_us, self.partitions, self.rejected_line_bytes_max
-        )
+        place = (tenant, header.received_us, self.partitions, self.rejected_line_bytes_max)
         if reason:
             rejection = Rejection(1, reason, frame.body, None)
-            yield from packer.pack(ValidatedLines([], [], [], [rejection]))
+            yield from pack(ValidatedLines([], [], [], [rejection]), *place)
             return
         for number, lines in split_body(frame.body, _CHUNK_BYTES):
-            yield from packer.pack(validate_lines(lines, number, self.event_bytes_max))
+            yield from pack(validate_lines(lines, number, self.event_bytes_max), *place)
 
 
 def _decode(value: bytes) -> Frame:

@@ -134,7 +134,9 @@ def _prove_all_valid(lines: Sequence[bytes], event_bytes_max: int) -> ValidatedL
         return None
     certain = (
         len(values) == len(lines)
-        and _one_object_each(lines)
+        # Each line is one value; the decoder only counts values. Inside a value, no line that ends
+        # with a brace is followed by one that begins with a brace.
+        and all(line.startswith(b"{") and line.endswith((b"}", b"}\r")) for line in lines)
         and all(map(FIELDS.issuperset, values))
         and _nested_flat(chunk, lines)
         and _count(chunk, b":") == _count(_encoder.encode(values), b":")
@@ -148,24 +150,14 @@ def _prove_all_valid(lines: Sequence[bytes], event_bytes_max: int) -> ValidatedL
 def _convert_all(values: list[Any]) -> list[Any]:
     """The values as structures, in their order. Custom types are converted apart from the known
     ones, because all of a kind at once is much faster than one by one."""
-    known = [_type_of(value) in PAYLOADS for value in values]
+    names = [value.get("type") if isinstance(value, dict) else None for value in values]
+    known = [isinstance(name, str) and name in PAYLOADS for name in names]
     events = iter(msgspec.convert(list(compress(values, known)), list[_AnyEvent]))
     if all(known):
         return list(events)
     others = [value for value, is_known in zip(values, known, strict=True) if not is_known]
     custom = iter(msgspec.convert(others, list[_CustomEvent]))
     return [next(events) if is_known else next(custom) for is_known in known]
-
-
-def _type_of(value: Any) -> str:
-    name = value.get("type") if isinstance(value, dict) else None
-    return name if isinstance(name, str) else ""
-
-
-def _one_object_each(lines: Sequence[bytes]) -> bool:
-    """Whether each line is one value; the decoder only counts values. Inside a value, no line
-    that ends with a brace is followed by one that begins with a brace."""
-    return all(line.startswith(b"{") and line.endswith((b"}", b"}\r")) for line in lines)
 
 
 def _count(data: bytes, mark: bytes) -> int:

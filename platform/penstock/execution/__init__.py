@@ -8,10 +8,8 @@ from penstock.errors import SettingInvalid
 from penstock.execution.settings import ExecutionSettings
 from penstock.settings import Settings
 
-#: How often a task whose worker is lost is tried.
-_ATTEMPTS_MAX = 3
-#: How many tasks of a run Ray has at a time.
-_INFLIGHT_MAX = 64
+#: Tries of a task whose worker is lost, and tasks of a run that Ray has at a time.
+_ATTEMPTS_MAX, _INFLIGHT_MAX = 3, 64
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -19,24 +17,18 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TaskResult(Generic[Task, Result]):
-    """A task that succeeded."""
-
     task: Task
     result: Result
 
 
 class Executor(Protocol):
-    """Where heavy work is done. Use it as a context manager: afterwards nothing of it runs on.
-
-    The function stands at the top of a module, so that a worker anywhere can import it; tasks
-    and results are plain values that can be pickled. All executors refuse everything else.
-    """
+    """Use it as a context manager: afterwards nothing of it runs on. Functions stand at the top of
+    a module, so that workers can import them; tasks and results can be pickled."""
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[TaskResult[Task, Result]]:
-        """Each task as it ends, in no order. Tasks are taken as there is room for them, so that
-        there may be any number.
+        """Each task as it ends, in no order. Tasks are taken as there is room for them.
 
         A task whose worker is lost (killed, out of memory, its machine gone) is done again, so
         it may run more than once, even at the same time; it is yielded once. The first error
@@ -77,13 +69,8 @@ def open_executor(settings: Settings) -> Executor:
         from penstock.execution.ray import RayExecutor
 
         return RayExecutor(
-            address,
-            attempts_max=_ATTEMPTS_MAX,
-            inflight_max=_INFLIGHT_MAX,
+            address, attempts_max=_ATTEMPTS_MAX, inflight_max=_INFLIGHT_MAX,
             task_memory_bytes=limits.executor_task_memory_bytes,
-        )
-    raise SettingInvalid(
-        name="executor",
-        origin="the settings",
-        why=f"{name!r} is not inline, processes, ray://HOST:PORT or ray:auto",
-    )
+        )  # fmt: skip
+    why = f"{name!r} is not inline, processes, ray://HOST:PORT or ray:auto"
+    raise SettingInvalid(name="executor", origin="the settings", why=why)

@@ -29,16 +29,12 @@ class Workers(Protocol):
     """The workers of one run. Calls are numbered."""
 
     def has_room(self) -> bool: ...
-
     def give(self, number: int, call: bytes) -> None: ...
-
     def wait(self) -> Iterable[tuple[int, bytes | WorkerLoss]]:
         """The outcomes of at least one of the calls under way."""
-        ...
 
     def drop(self) -> None:
         """Give up the calls under way, and let the workers go. May be called again."""
-        ...
 
 
 @dataclass
@@ -52,7 +48,7 @@ class _PackedCall:
 def run_on(
     workers: Workers, function: Callable[[Task], Result], tasks: Iterable[Task], attempts_max: int
 ) -> Iterator[TaskResult[Task, Result]]:
-    """See Executor.run; the function is checked at once, not at the first task."""
+    """See Executor.run. The function is checked at once."""
     return _run(workers, function_name(function), tasks, attempts_max)
 
 
@@ -93,11 +89,9 @@ def _run(
                     repeated.append(call)
                 else:
                     failure = failure or WorkerLost(
-                        task=_show(call.task),
-                        function=name,
-                        attempts=call.attempts,
+                        task=_show(call.task), function=name, attempts=call.attempts,
                         why=outcome.why,
-                    )
+                    )  # fmt: skip
         if failure:
             raise failure
     finally:
@@ -110,16 +104,16 @@ def function_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", None)
     full_name = f"{module}:{name}"
     if module in (None, "__main__") or name is None or _import(full_name) is not function:
-        raise InvalidInput(
-            what=f"The function {name or function!r} of {module}",
-            why="workers import it by its name, so it has to stand at the top of a module that "
-            "they can import, not in a script, in another function or in a lambda",
+        why = (
+            "workers import it by its name, so it has to stand at the top of a module that they can"
+            " import, not in a script, in another function or in a lambda"
         )
+        raise InvalidInput(what=f"The function {name or function!r} of {module}", why=why)
     return full_name
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """The function that `function_name` named. Raises InvalidInput where it is not there."""
+    """Raises InvalidInput where it is not there."""
     if (function := _import(name)) is None:
         why = "there is none of this name here; workers need the same packages as their caller"
         raise InvalidInput(what=f"The function {name}", why=why)
@@ -136,8 +130,8 @@ def _import(name: str) -> Callable[..., Any] | None:
 
 
 def perform(call: bytes) -> bytes:
-    """Perform a call, on a worker. Returns the pickled result and error, one of them None."""
-    name = "a function"
+    """On a worker. Returns the pickled result and error, one of them None."""
+    name: str = "a function"
     task: object = None
     try:
         name, task = pickle.loads(call)
@@ -159,7 +153,6 @@ def perform(call: bytes) -> bytes:
 
 
 def _show(task: object) -> str:
-    """A task in a message."""
     text = repr(task)
     return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 1] + "…"
 

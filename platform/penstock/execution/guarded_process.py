@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -45,8 +45,6 @@ os._exit(status if status >= 0 else 128 - status)
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """How a command ended."""
-
     #: None where it was stopped: it ran too long, or its caller did not want it any more.
     status: int | None
     #: The end of its output, for an error message.
@@ -69,10 +67,8 @@ def run_guarded(
     """Run a command by `sh` until it ends, its time is over, or `cancelled` says so.
 
     Its output is appended to `log`, or goes to standard error. A command that is stopped gets
-    SIGTERM first where there are `grace_seconds`. `leaves_processes` says that what the command
-    started may go on after it has ended by itself. The guard holds `open_files`, such as locks,
-    until the command has ended.
-    """
+    SIGTERM first where there are `grace_seconds`. With `leaves_processes` what it started may
+    outlive it. The guard holds `open_files`, such as locks, until the command has ended."""
     with ExitStack() as stack:
         process = subprocess.Popen(
             [sys.executable, "-ISc", _GUARD, command, "" if leaves_processes else "alone"],
@@ -86,7 +82,10 @@ def run_guarded(
             start_new_session=True,  # Ctrl-C is for the caller, which then stops the command
         )
     assert process.stdin is not None
-    output = _PassedOutput(process.stdout) if process.stdout is not None else None
+    output: deque[int] = deque(maxlen=_OUTPUT_BYTES_MAX)
+    # A process that the command leaves behind may hold its output open for ever.
+    passing = threading.Thread(target=_pass_on, args=[process.stdout, output], daemon=True)
+    passing.start()
     deadline = time.monotonic() + seconds_max
     status: int | None = None
     unwanted = late = False
@@ -104,34 +103,21 @@ def run_guarded(
                     process.wait(grace_seconds)
     finally:
         process.wait()
-    if output is not None:
-        text = output.end()
-    else:
-        assert log is not None
+    passing.join(1.0)
+    last = bytes(output.copy())
+    if log is not None:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES_MAX))
-            text = file.read().decode(errors="replace").strip()
+            last = file.read()
+    text = last.decode(errors="replace").strip()
     return CommandEnd(status, text or "nothing", cancelled=status is None and unwanted)
 
 
-class _PassedOutput:
-    """Passes a command's output on to standard error, and keeps the end of it."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        self._source = source
-        self._last: deque[int] = deque(maxlen=_OUTPUT_BYTES_MAX)
-        # A process that the command leaves behind may hold its output open for ever.
-        self._thread = threading.Thread(target=self._pass_on, name="output", daemon=True)
-        self._thread.start()
-
-    def end(self) -> str:
-        self._thread.join(1.0)
-        return bytes(self._last.copy()).decode(errors="replace").strip()
-
-    def _pass_on(self) -> None:
-        with self._source as source:
-            while block := os.read(source.fileno(), _BLOCK_BYTES):
-                self._last.extend(block)
-                with suppress(OSError, ValueError):
-                    sys.stderr.buffer.write(block)
-                    sys.stderr.flush()
+def _pass_on(source: IO[bytes] | None, last: deque[int]) -> None:
+    """Pass a command's output on to standard error, and keep the end of it."""
+    with source or nullcontext() as output:
+        while output and (block := os.read(output.fileno(), _BLOCK_BYTES)):
+            last.extend(block)
+            with suppress(OSError, ValueError):
+                sys.stderr.buffer.write(block)
+                sys.stderr.flush()

@@ -1,9 +1,7 @@
 """The executor of one machine with several cores: worker processes with one task at a time.
 
-The standard library's pool would not do: the loss of one worker breaks it, and nobody knows
-which task was lost; and its workers outlive a caller that is killed. Here each worker has a
-socket of its own, whose end tells both sides.
-"""
+In the standard library's pool the loss of one worker breaks all, nobody knows which task was lost,
+and workers outlive a caller that is killed. Here each worker has a socket of its own."""
 
 import os
 import pickle
@@ -25,8 +23,6 @@ _END_SECONDS_MAX = 5.0
 
 
 class ProcessExecutor(Executor):
-    """An Executor with worker processes for each run."""
-
     def __init__(self, *, workers: int, attempts_max: int) -> None:
         self._workers_max = workers or len(os.sched_getaffinity(0))
         self._attempts_max = attempts_max

@@ -37,11 +37,9 @@ class RayExecutor(Executor):
                 if host and port.isdigit():  # Ray itself would try for minutes
                     socket.create_connection((host, int(port)), _CONNECT_SECONDS_MAX).close()
                 ray.init(
-                    address=address,
-                    namespace="penstock",
-                    configure_logging=False,
+                    address=address, namespace="penstock", configure_logging=False,
                     log_to_driver=False,
-                )
+                )  # fmt: skip
             except (OSError, RuntimeError, ValueError) as error:  # Ray has no error for this
                 why = (
                     f"{one_line(error)}; it is the address of the cluster's head,"
@@ -97,6 +95,6 @@ class _ClusterWorkers:
             yield number, outcome
 
     def drop(self) -> None:
-        """The tasks run to their end, for nobody. Cancelling one in the moment in which it ends
-        would end this whole process (seen with Ray 2.60)."""
+        # The tasks run to their end. Cancelling one in the moment in which it ends would end this
+        # whole process (seen with Ray 2.60).
         self._numbers.clear()

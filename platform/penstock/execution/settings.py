@@ -10,9 +10,7 @@ from penstock.settings import GIB, RoomSettings, setting
 class ExecutionSettings(RoomSettings):
     """See docs/settings.md."""
 
-    RETIRED: ClassVar = frozenset({
-        "executor_inflight_max", "executor_attempts_max",
-    })  # fmt: skip
+    RETIRED: ClassVar = frozenset({"executor_inflight_max", "executor_attempts_max"})
 
     executor: str = setting(
         "inline",

@@ -238,21 +238,17 @@ def locked(directory: Path) -> Iterator[int]:
         raise InvalidInput(what=f"The directory {directory}", why=why) from error
     try:
         until = time.monotonic() + _LOCK_SECONDS_MAX
-        while not _try_lock(lock):
-            if time.monotonic() >= until:
-                raise FolderTaken(folder=directory)
-            time.sleep(_LOOK_SECONDS)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise FolderTaken(folder=directory) from None
+                time.sleep(_LOOK_SECONDS)
         yield lock
     finally:
         os.close(lock)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _remove(path: Path) -> None:

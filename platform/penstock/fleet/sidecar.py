@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -15,7 +16,6 @@ from msgspec.structs import replace
 from penstock.errors import PenstockError
 from penstock.fleet.copies import Copies
 from penstock.fleet.engine import (
-    CommandEnd,
     LoadedCheckpoint,
     SidecarMemory,
     read_memory,
@@ -81,8 +81,13 @@ class Sidecar:
     ) -> None:
         self._plan = plan
         self._source = source
-        self._command_s = settings.room(FleetSettings).follow_command_seconds_max
-        self._lock = lock
+        self._ended = False
+        self._run = partial(
+            run_command,
+            seconds_max=settings.room(FleetSettings).follow_command_seconds_max,
+            lock=lock,
+            given_up=lambda: self._ended,
+        )
         self._tell = tell
         self._copies = Copies(plan.directory, settings)
         self._memory = read_memory(plan.directory)
@@ -94,7 +99,6 @@ class Sidecar:
         self._failures = 0
         self._retry_s = 0.0
         self._check_s = time.monotonic()
-        self._ended = False
         self._trouble: BaseException | None = None
         #: A queue, since a signal may put into one whatever the thread does.
         self._news: SimpleQueue[None] = SimpleQueue()
@@ -334,15 +338,6 @@ class Sidecar:
             "loaded": loaded.checkpoint if loaded is not None else "",
         }
         return {f"{ENVIRONMENT_PREFIX}{name.upper()}": value for name, value in facts.items()}
-
-    def _run(self, command: str, facts: dict[str, str]) -> CommandEnd:
-        return run_command(
-            command,
-            facts,
-            seconds_max=self._command_s,
-            lock=self._lock,
-            given_up=lambda: self._ended,
-        )
 
     def _forget(self) -> None:
         """From here on nobody knows what the engine has."""

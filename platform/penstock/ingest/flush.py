@@ -59,7 +59,12 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
     for frame in frames:
         header, counts = frame.header, frame.header.counts
         if header.kind == "rejected":
-            flush.rejected.extend(_rejected_rows(frame, _rejected_lines(frame)))
+            try:
+                lines = decode_rejected(frame.body)
+            except ValueError as error:
+                reason = f"unreadable in the event log: {error}"
+                lines = [RejectedLine(line=1, reason=reason, raw=frame.body)]
+            flush.rejected.extend(_rejected_rows(frame, lines))
             continue
         before = len(flush.decoded.events)
         fit, unfit = (frame, []) if sifted_by is None else _sift(frame, sifted_by)
@@ -107,14 +112,6 @@ def _count(decoded: DecodedEvents, chosen: Sequence[int]) -> Counter[LedgerKey]:
     for (tenant, source, received_us), count in exact.items():
         counts[LedgerKey(tenant, source, hour_of(received_us))] += count
     return counts
-
-
-def _rejected_lines(frame: Frame) -> list[RejectedLine]:
-    try:
-        return decode_rejected(frame.body)
-    except ValueError as error:
-        reason = f"unreadable in the event log: {error}"
-        return [RejectedLine(line=1, reason=reason, raw=frame.body)]
 
 
 def _rejected_rows(frame: Frame, lines: Iterable[RejectedLine]) -> list[RejectedRow]:

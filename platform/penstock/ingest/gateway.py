@@ -18,8 +18,8 @@ from penstock.events.bodies import split_body
 from penstock.events.frames import (
     HEADER_BYTES_MAX,
     REJECTED_LINE_BYTES_MAX,
-    FramePacker,
     encode_values,
+    pack,
 )
 from penstock.events.validation import Rejection, validate_lines
 from penstock.http.errors import BodyTooLarge
@@ -103,9 +103,7 @@ class Acceptor:
     def accept(self, body: bytes, received_us: int, first_line: int = 1) -> Iterator[Acceptance]:
         """A piece at a time, so that the caller may do something else in between.
         Raises BodyUnreadable when hardly any line of the body is an event."""
-        packer = FramePacker(
-            self.tenant, received_us, self.partitions, self.rejected_line_bytes_max
-        )
+        place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
         for number, lines in split_body(body, CHUNK_BYTES, first_line):
             validated = validate_lines(lines, number, self.event_bytes_max)
@@ -117,7 +115,7 @@ class Acceptor:
                     f"line {last.line}: {last.reason}"
                 )
             piece = Acceptance(len(validated.lines), validated.rejections)
-            for partition, frame in packer.pack(validated):
+            for partition, frame in pack(validated, *place):
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
             yield piece
 

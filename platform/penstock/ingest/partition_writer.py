@@ -160,8 +160,6 @@ class PartitionWriter:
             lag = self._parts.lake.log.bytes_beyond(self._partition, self._covered)
             self._parts.metrics.set("log_lag_bytes", lag, partition=str(self._partition))
 
-    # Claims
-
     def _try_claim(self) -> PartitionClaim | None:
         now_s = self._parts.clock.elapsed_s()
         if now_s < self._try_again_s:
@@ -210,8 +208,6 @@ class PartitionWriter:
         if log.expires and (first := log.bounds(self._partition).first) > position:
             raise LogExpired(partition=self._partition, first=first, covered=position)
 
-    # Reading
-
     def _read(self, end: int | None) -> bool:
         buffer, log = self._buffer, self._parts.lake.log
         if end is not None and buffer.position >= end:
@@ -247,8 +243,6 @@ class PartitionWriter:
             self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
         buffer.position = entries[-1].next_offset
         return True
-
-    # Storing
 
     def _flush(self, claim: PartitionClaim) -> None:
         frames = self._buffer.frames

@@ -11,24 +11,18 @@ from penstock.errors import InvalidInput
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.validation import EventInvalid, validate_line
 from penstock.ingest.gateway import Acceptor
+from penstock.lake.commits import RejectedRow
 from penstock.lake.lake import Lake
 from penstock.lake.tables import rejected
 
 _BATCH = 500
 
 
-@dataclass(frozen=True)
-class RejectedEntry:
+@dataclass(frozen=True, kw_only=True)
+class RejectedEntry(RejectedRow):
     """A rejected line. `line` is its position in the request that brought it."""
 
     id: int
-    tenant: str
-    source: str
-    received_at: int
-    line: int
-    reason: str
-    raw: bytes
-    truncated: bool
     replayed_at: int | None
 
 

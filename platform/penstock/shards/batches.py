@@ -4,19 +4,27 @@ Arrays are views of what Arrow decoded wherever numpy allows it. A missing text 
 number NaN or -1, and a missing list is an empty one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple, Self
-
+from penstock.errors import InvalidInput
+from penstock.shards.balance import BatchBudget
+from penstock.shards.balance import PackedRows
+from penstock.shards.balance import divide
+from penstock.shards.balance import pack
+from penstock.shards.schema import ROUTE_ROWS
+from penstock.shards.schema import SHARD_ROWS
+from typing import Any
+from typing import NamedTuple
+from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidInput
-from penstock.shards.balance import BatchBudget, PackedRows, divide, pack
-from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
 #: The columns that a trainer gets when it names none.
 TRAINING_COLUMNS = (
@@ -131,13 +139,11 @@ class Batch:
         return self.rows
 
     def pack(self, length: int) -> PackedRows:
-        """Its rows put together in rows of at most so many tokens. Raises InvalidInput where one
-        alone is longer."""
+        """Its rows put together in rows of at most so many tokens. Raises InvalidInput."""
         return pack(np.diff(self["input_ids"].offsets), length)
 
 
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns to read. Raises InvalidInput."""
     if names is None:
         return TRAINING_COLUMNS
     known = (*SHARD_ROWS.names, *ROUTE_COLUMNS)
@@ -212,8 +218,7 @@ class Window:
 
 
 class DrawnGroups(NamedTuple):
-    """Groups of a window that are drawn after each other: where each begins among its rows, and
-    how many samples it has."""
+    """Groups of a window drawn in a row: where each begins, and how many samples it has."""
 
     window: Window
     firsts: np.ndarray
@@ -227,7 +232,6 @@ def make_batch(
     world: int,
     state: Mapping[str, Any],
 ) -> Batch:
-    """The part of a global batch for this rank."""
     # One piece of rows for each stretch of groups from the same window.
     pieces: list[tuple[Window, np.ndarray]] = []
     for _, stretch in groupby(groups, lambda drawn: id(drawn.window)):

@@ -1,25 +1,35 @@
 """The files of a shard: names, checksums, copying, reading them again and again, local copies."""
 
-import fcntl
-import hashlib
-import os
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections import OrderedDict
+from collections import defaultdict
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
-from typing import NamedTuple, TypeVar
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from penstock.directories import make_directory
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of, write_manifest
-from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock.storage import FileStore, ObjectStore
+from penstock.shards.manifest import Manifest
+from penstock.shards.manifest import PartFile
+from penstock.shards.manifest import ShardFile
+from penstock.shards.manifest import folder_of
+from penstock.shards.manifest import write_manifest
+from penstock.shards.schema import ROUTE_ROWS
+from penstock.shards.schema import SHARD_ROWS
+from penstock.storage import FileStore
+from penstock.storage import ObjectStore
+from threading import Lock
+from typing import NamedTuple
+from typing import TypeVar
+import fcntl
+import hashlib
+import os
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 
 _COPY_BYTES = 8 * MIB
 #: Files that are kept open, and whose indexes are remembered.
@@ -56,9 +66,8 @@ def reporting_damage(path: str) -> Iterator[None]:
 def open_part(
     store: ObjectStore, path: str, part: ShardFile, index: pq.FileMetaData | None = None
 ) -> Iterator[pq.ParquetFile]:
-    """A file of a shard, to be read with the checksums of its pages. Raises ShardDamaged, also
-    while the block reads, and what the store raises. `index` is that of the file, if it was read
-    before."""
+    """A file of a shard, read with the checksums of its pages. Raises ShardDamaged, also while the
+    block reads, and what the store raises. `index` is that of the file, if it was read before."""
     with reporting_damage(path), store.open(path) as source:
         if source.size() != part.bytes:
             why = f"it has {source.size()} bytes, and the manifest says {part.bytes}"
@@ -144,8 +153,7 @@ class LocalCopies:
         self._copies = FileStore(directory)
 
     def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
-        """Where the copy is; it is made when there is none. Raises ShardDamaged, and what the
-        store raises."""
+        """Made where there is none. Raises ShardDamaged, and what the store raises."""
         name = f"{part.sha256}.parquet"
         if not self._is_there(name, part):
             make_directory(self._directory)
@@ -193,8 +201,6 @@ class LocalCopies:
 
 
 class _OpenFile(NamedTuple):
-    """A file, and what closes it."""
-
     file: pq.ParquetFile
     closing: ExitStack
 

@@ -1,39 +1,44 @@
 """The sources of a reader: the order of their epochs, open shards, cursors, and their mixture.
 
-The order of an epoch is a pure function of manifest, seed and epoch, with access at any place. It
-has two levels, so that each row group is decoded once in an epoch and few are in memory. A chunk is
-a row group, or several where a group goes on from one into the next. The chunks are permuted. Each
-`WINDOW_CHUNKS` of them are a window, and the groups of a window are permuted among themselves.
+The order of an epoch is a pure function of manifest, seed and epoch. A chunk is a row group, or
+several where a group goes on from one into the next. The chunks are permuted. Each `WINDOW_CHUNKS`
+of them are a window, and the groups of a window are permuted among themselves: so each row group is
+decoded once in an epoch, and few are in memory.
 
 A mixture draws samples in proportion to weights, to within a group: the next group comes from the
 shard that is furthest behind its share. So the positions alone decide which is next.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from concurrent.futures import Future
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property
+from functools import partial
 from itertools import accumulate
-from typing import Literal, get_args
-
-import numpy as np
-
 from penstock.errors import InvalidInput
 from penstock.shards.balance import BatchBudget
-from penstock.shards.batches import (
-    ROUTE_COLUMNS,
-    DecodedChunk,
-    DrawnGroups,
-    Ragged,
-    Window,
-    to_numpy,
-)
+from penstock.shards.batches import DecodedChunk
+from penstock.shards.batches import DrawnGroups
+from penstock.shards.batches import ROUTE_COLUMNS
+from penstock.shards.batches import Ragged
+from penstock.shards.batches import Window
+from penstock.shards.batches import to_numpy
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.files import LocalCopies, OpenFiles
-from penstock.shards.manifest import Manifest, folder_of
+from penstock.shards.files import LocalCopies
+from penstock.shards.files import OpenFiles
+from penstock.shards.manifest import Manifest
+from penstock.shards.manifest import folder_of
 from penstock.shards.schema import group_starts
 from penstock.storage import ObjectStore
+from typing import Literal
+from typing import get_args
+import hashlib
+import numpy as np
+
 
 #: How many chunks a window mixes. A part of the order: another number is another order.
 WINDOW_CHUNKS = 4
@@ -72,8 +77,7 @@ def _scatter(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Row groups of a file that are decoded together: `first_row` is the first row's number in
-    its file."""
+    """Row groups of a file that are decoded together. `first_row` counts within the file."""
 
     file: int
     row_groups: tuple[int, ...]
@@ -82,7 +86,6 @@ class Chunk:
 
 
 def chunks_of(manifest: Manifest) -> list[Chunk]:
-    """The chunks of a shard as they lie in its files."""
     chunks = []
     for number, part in enumerate(manifest.files):
         continued = set(part.continued)
@@ -122,8 +125,7 @@ class Order:
 
     def units(self, window: int, count: int) -> np.ndarray:
         """The order of a window's groups, of which the files hold `count`."""
-        places = np.arange(count)
-        return permute(count, self._key(f"window {window}"), places) if self.shuffled else places
+        return self._permutation(f"window {window}", count)
 
     def find(self, sample: int) -> tuple[int, int]:
         """The window with this sample of the epoch, and how many samples of it stand before."""
@@ -132,8 +134,7 @@ class Order:
 
     @cached_property
     def _permuted(self) -> np.ndarray:
-        places = np.arange(len(self.chunks))
-        return permute(len(places), self._key("chunks"), places) if self.shuffled else places
+        return self._permutation("chunks", len(self.chunks))
 
     @cached_property
     def _rows_before(self) -> np.ndarray:
@@ -143,8 +144,10 @@ class Order:
         begins = np.append(np.arange(0, len(rows), WINDOW_CHUNKS), len(rows))
         return np.asarray(before[begins])
 
-    def _key(self, subject: str) -> bytes:
-        return f"{self.shard_id} {self.seed} {self.epoch} {subject}".encode()
+    def _permutation(self, subject: str, count: int) -> np.ndarray:
+        places = np.arange(count)
+        key = f"{self.shard_id} {self.seed} {self.epoch} {subject}"
+        return permute(count, key.encode(), places) if self.shuffled else places
 
 
 #: What happens when a source ends: the mixture ends too (`stop`), goes on without it until all have
@@ -153,7 +156,7 @@ Exhausted = Literal["stop", "drop", "repeat"]
 
 
 def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequence[bool]) -> int:
-    """The number of the source that goes next, of those that are `left`; of equals the first."""
+    """The source that goes next, of those that are `left`; of equals the first."""
     return min(
         (number for number in range(len(drawn)) if left[number]),
         key=lambda number: drawn[number] / weights[number],
@@ -162,8 +165,6 @@ def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequen
 
 @dataclass(frozen=True)
 class Mixture:
-    """How much of each shard a mixture has, and what happens at the end of one."""
-
     weights: tuple[float, ...]
     exhausted: Exhausted
 
@@ -272,12 +273,11 @@ class ShardCursor:
         return False
 
     def fitting(self, room: int) -> int:
-        """How many of the next groups of the window fit together."""
         end = int(np.searchsorted(self._ends, self._ends[self._next] + room, side="right")) - 1
         return max(0, end - self._next)
 
     def take(self, count: int) -> tuple[DrawnGroups, int]:
-        """Draw the next groups of the window; and how much of the budget they take."""
+        """The next groups of the window, and how much of the budget they take."""
         own = slice(self._next, self._next + count)
         groups = DrawnGroups(self._window, self._firsts[own], self._samples[own])
         samples = int(groups.samples.sum())
@@ -337,7 +337,6 @@ class ShardCursor:
 def global_batches(
     cursors: Sequence[ShardCursor], mixture: Mixture, room_max: int
 ) -> Iterator[list[DrawnGroups]]:
-    """Groups in order, as many at a time as fit."""
     taken: list[DrawnGroups] = []
     room = room_max
     while (cursor := _next_cursor(cursors, mixture)) is not None:

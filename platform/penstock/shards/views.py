@@ -1,11 +1,13 @@
 """The views `shards` and `samples`: what a reader at the snap of a query sees of them."""
 
+from penstock.lake.view_sources import ViewSources
+from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.tables import shard
+from penstock.shards.tables import shard_file
+from penstock.shards.tables import shard_mark
 import pyarrow as pa
 import sqlalchemy as sa
 
-from penstock.lake.view_sources import ViewSources
-from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.tables import shard, shard_file, shard_mark
 
 _COLUMNS = [
     *("id", "name", "snapshot", "snap", "samples", "tokens", "trainable", "bytes", "created_at")
@@ -25,7 +27,6 @@ _SAMPLE_ROWS = pa.schema(
 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
-    """What they read: tables of the metadata database, and the shards' files."""
     visible = (shard.c.tenant == sources.tenant) & (shard.c.added_snap <= sources.snap)
     if "shards" in views:
         marks = (

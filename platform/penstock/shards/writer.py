@@ -5,22 +5,30 @@ tables in which callers pass the rows change nothing. The version of Arrow does:
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, BinaryIO, Protocol, Self
-
+from penstock.errors import InvalidInput
+from penstock.lake.segments import DigestingFile
+from penstock.settings import MIB
+from penstock.shards.files import part_name
+from penstock.shards.files import routes_name
+from penstock.shards.manifest import PartFile
+from penstock.shards.manifest import RoutesFile
+from penstock.shards.schema import ROUTE_ROWS
+from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.schema import SORTED_BY
+from penstock.shards.schema import group_starts
+from typing import Any
+from typing import BinaryIO
+from typing import Protocol
+from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.errors import InvalidInput
-from penstock.lake.segments import DigestingFile
-from penstock.settings import MIB
-from penstock.shards.files import part_name, routes_name
-from penstock.shards.manifest import PartFile, RoutesFile
-from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, group_starts
 
 ZSTD_LEVEL = 3
 #: What a row takes beside its tokens and texts, about.
@@ -51,8 +59,7 @@ _COMPARED = [
 
 @dataclass(frozen=True)
 class PartLimits:
-    """Bytes are those before compression. A part is closed by the first group that begins once
-    it has as much as its target."""
+    """In bytes before compression. The first group that begins over a target begins a new part."""
 
     part_bytes_target: int = 512 * MIB
     part_rows_target: int = 200_000
@@ -84,19 +91,13 @@ class PartWriter:
     """
 
     def __init__(
-        self,
-        store: FileCreator,
-        folder: str,
-        limits: PartLimits,
-        *,
-        first_number: int = 0,
-        routed: bool = False,
+        self, store: FileCreator, folder: str, limits: PartLimits, *, routed: bool = False
     ) -> None:
         self.files: list[PartFile] = []
         self._store = store
         self._folder = folder
         self._limits = limits
-        self._number = first_number
+        self._number = 0
         self._routed = routed
         self._part: _OpenPart | None = None
         self._group: str | None = None

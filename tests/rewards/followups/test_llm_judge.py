@@ -3,7 +3,6 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,16 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.followups.judge import Judgement, Message
+from penstock_jobs.rewards.followups import llm_judge
+from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.followups.llm_judge import (
     AnswerCache,
-    Endpoint,
     LlmJudge,
-    ModelAnswer,
     RunBudget,
     answer_in,
     shown_message,
 )
+from penstock_jobs.rewards.settings import RewardSettings
 from tests.rewards.followups.completions import (
     Completions,
     Fault,
@@ -62,19 +61,19 @@ def judge_at(
     tokens_max: int = 1_000_000,
     **more: Any,
 ) -> LlmJudge:
-    """With the limits and endpoint that are named."""
-    usual: dict[str, Any] = {"url": server.url, "model": "m", "key": "secret", "inflight_max": 1}
-    endpoint = Endpoint(**usual | more)
+    """With the settings that are named."""
+    usual = {"url": server.url, "model": "m", "key": "secret", "inflight_max": 1}
+    settings: dict[str, Any] = {f"judge_{name}": value for name, value in (usual | more).items()}
     return LlmJudge(
-        endpoint,
+        RewardSettings(**settings),
         AnswerCache(database),
         RunBudget(database, RUN, requests_max, tokens_max),
         Pauses() if pauses is None else pauses,
     )
 
 
-def labels(judgements: list[Judgement]) -> list[str | None]:
-    return [one.label or one.unjudged for one in judgements]
+def labels(judgements: list[Judgement | Unjudged]) -> list[str]:
+    return [one if isinstance(one, str) else one.label for one in judgements]
 
 
 def messages(*texts: str) -> list[Message]:
@@ -85,8 +84,7 @@ def test_labels_in_the_order_of_the_messages(server: Completions, database: Data
     texts = [f"{label} {number}" for number in range(10) for label in ("asks", "reverts")]
     found = judge_at(server, database, inflight_max=4).judge(messages(*texts))
     assert labels(found) == ["asks", "reverts"] * 10
-    assert (found[0].confidence, found[0].dissatisfied) == (0.9, 0.2)
-    assert found[0].judge.startswith("llm@")
+    assert found[0] == Judgement("asks", 0.9, 0.2)
     assert {one["path"] for one in server.requests} == {"/v1/chat/completions"}
     assert {one["authorization"] for one in server.headers} == {"Bearer secret"}
 
@@ -148,7 +146,7 @@ def test_pauses_grow(server: Completions, database: Database) -> None:
 
 def test_a_server_that_hangs_is_tried_again(server: Completions, database: Database) -> None:
     server.faults.append("hang")
-    judge = judge_at(server, database, timeout_seconds=0.2)
+    judge = judge_at(server, database, seconds_max=0.2)
     assert labels(judge.judge(messages("asks"))) == ["asks"]
     # What was sent and never answered may have been paid for: it stays set aside.
     assert spent(database, RUN).requests == 2
@@ -157,9 +155,9 @@ def test_a_server_that_hangs_is_tried_again(server: Completions, database: Datab
 
 def test_a_server_that_is_gone_is_given_up(server: Completions, database: Database) -> None:
     server.faults.extend([BAD_GATEWAY] * 100)
-    found = judge_at(server, database, failures_max=2).judge(
-        messages(*(f"asks {n}" for n in range(20)))
-    )
+    judge = judge_at(server, database)
+    judge.failures_max = 2
+    found = judge.judge(messages(*(f"asks {n}" for n in range(20))))
     assert labels(found) == ["unreachable"] * 20
     assert len(server.requests) == 2 * 4
 
@@ -216,7 +214,7 @@ def test_a_reply_that_is_no_completion(
 
 def test_a_fenced_answer_is_read() -> None:
     answer = '{"label": "asks", "confidence": 1, "dissatisfied": 0.25}'
-    assert answer_in(f"```json\n{answer}\n```\n") == ModelAnswer("asks", 1.0, 0.25)
+    assert answer_in(f"```json\n{answer}\n```\n") == Judgement("asks", 1.0, 0.25)
     assert answer_in(None) is None
 
 
@@ -278,19 +276,20 @@ def test_long_messages_lose_their_middle() -> None:
     assert len(shown["agent_message"]) < 300
 
 
-def test_the_version_tells_what_answers_depend_on() -> None:
-    endpoint = Endpoint(url="http://127.0.0.1/v1", model="m")
+def test_the_version_tells_what_answers_depend_on(
+    server: Completions, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = judge_at(server, database).version
+    assert judge_at(server, database, key="k", seconds_max=1.0).version == first
     versions = {
-        one.judge_version()
-        for one in (
-            endpoint,
-            replace(endpoint, url="http://127.0.0.1:1/v1", key="k", attempts_max=1),
-            replace(endpoint, model="n"),
-            replace(endpoint, parameters=(("seed", 3),)),
-            replace(endpoint, message_chars_max=100),
-        )
+        first,
+        judge_at(server, database, model="n").version,
+        judge_at(server, database, message_chars_max=100).version,
     }
-    assert len(versions) == 4
+    server.url = "http://127.0.0.1:1/v1"
+    assert judge_at(server, database).version == first
+    monkeypatch.setattr(llm_judge, "_PARAMETERS", (("seed", 3),))
+    assert len(versions | {judge_at(server, database).version}) == 4
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "http://", "http://[::1/v1", "https://h:port/"])
@@ -310,7 +309,7 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
 
 
 def test_a_key_is_never_shown() -> None:
-    assert "secret" not in repr(Endpoint(url="http://127.0.0.1", model="m", key="secret"))
+    assert "secret" not in repr(RewardSettings(judge_key="secret"))
 
 
 def test_who_cannot_be_reached_is_paid_nothing(database: Database) -> None:

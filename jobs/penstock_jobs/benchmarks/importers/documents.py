@@ -1,7 +1,5 @@
-"""Reads files of others with bounds on their size, their depth and their encoding.
-
-Entries of a zip archive are read one at a time into memory, and never written to disk.
-"""
+"""Reads files of others with bounds on their size, their depth and their encoding; what cannot be
+read raises Unfit. Entries of a zip archive are read one at a time, and never written to disk."""
 
 import mmap
 import os
@@ -38,9 +36,9 @@ _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 def files(
     path: Path, *names: str, suffix: str = "", ends: Callable[[Path], bool] = lambda _folder: False
 ) -> Iterator[Path]:
-    """Regular files with these names or this suffix, in order; not below a folder that `ends`
-    stops at, and not through links to folders. Raises OSError where a folder cannot be read: its
-    results would be missing unnoticed."""
+    """Regular files with these names or this suffix, in order; not below a folder where the walk
+    `ends`, and not through links to folders. A single file counts whatever its name. Raises
+    OSError where a folder cannot be read: its results would be missing unnoticed."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -60,7 +58,6 @@ def files(
 
 
 def read(path: Path, bytes_max: int) -> bytes:
-    """Raises Unfit."""
     try:
         with path.open("rb") as file:
             data = file.read(bytes_max + 1)
@@ -72,23 +69,19 @@ def read(path: Path, bytes_max: int) -> bytes:
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Raises Unfit."""
     if encoding := _BOMS.get(data[:2]):
         raise Unfit(f"it is {encoding}, and not UTF-8")
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         if b"NaN" in data or b"Infinity" in data:
-            data = _NO_NUMBER.sub(_quoted, data)
+            data = _NO_NUMBER.sub(
+                lambda text: text[0] if text[0][:1] == b'"' else b'"%b"' % text[0], data
+            )
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unfit(str(error)) from error
     except RecursionError as error:
         raise Unfit("it is nested too deeply") from error
-
-
-def _quoted(match: re.Match[bytes]) -> bytes:
-    text = match[0]
-    return text if text.startswith(b'"') else b'"' + text + b'"'
 
 
 def try_decode(path: Path, kind: type[T]) -> T | None:
@@ -112,19 +105,15 @@ def mapped(path: Path) -> Iterator[mmap.mmap]:
 def members(data: mmap.mmap) -> Iterator[tuple[str, int, int]]:
     """The names of an object's members, and where the value of each begins and ends. Raises
     Unfit where the object ends too early."""
-    for start, end in _values(data, 0, b"{"):
+    for start, end in items(data, 0, b"{"):
         name = _NAME.match(data, start)
         if name is None:
             raise Unfit("a member of it has no name")
         yield decode(name[1], str), name.end(), end
 
 
-def items(data: mmap.mmap, start: int) -> Iterator[tuple[int, int]]:
+def items(data: mmap.mmap, start: int, opening: bytes = b"[") -> Iterator[tuple[int, int]]:
     """Where each item of the array there begins and ends. Raises Unfit."""
-    return _values(data, start, b"[")
-
-
-def _values(data: mmap.mmap, start: int, opening: bytes) -> Iterator[tuple[int, int]]:
     depth, at = 0, start
     for token in _TOKEN.finditer(data, start):
         kind, end = token[1], token.start(1)
@@ -164,12 +153,11 @@ _ZSTANDARD = 93
 _CHUNK_BYTES = 1024 * 1024
 _HEADER_BYTES = 30
 _ENCRYPTED = 1
-#: The directory at the end is read whole.
 _DIRECTORY_BYTES_MAX = 256 * 1024 * 1024
 
 
 class UnfitArchive(Unfit):
-    """The whole is larger than allowed: there is no use in going on."""
+    """The whole is larger than allowed."""
 
 
 class Archive:
@@ -236,7 +224,7 @@ def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Refuse a huge directory before the library reads it into memory. Raises Unfit."""
+    """Refuse a huge directory before the library reads it into memory."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 65_557))
     tail = file.read()

@@ -13,15 +13,7 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.trials import (
-    ImportedTrial,
-    ReadOptions,
-    ReadResults,
-    TrialCollection,
-    choose,
-    scored,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored, short
 
 NAME = "harbor"
 
@@ -31,14 +23,10 @@ _WRITTEN_BY_OTHERS = {"agent", "user-agent", "artifacts", "verifier", "steps"}
 #: Endings by the model and its agent themselves: they used up a limit, or refused. After any other
 #: exception a reward measures nothing; Harbor sees it so too.
 _ITS_OWN = {
-    "AgentTimeoutError",
-    "ContextWindowExceededError",
-    "OutputTokenExceededError",
-    "ContextLengthExceededError",
-    "OutputLengthExceededError",
-    "AgentSafetyRefusalError",
+    "AgentTimeoutError", "ContextWindowExceededError", "OutputTokenExceededError",
+    "ContextLengthExceededError", "OutputLengthExceededError", "AgentSafetyRefusalError",
     "ContentPolicyViolationError",
-}
+}  # fmt: skip
 #: A trial's name holds so much of its task's name.
 _TASK_CHARS = 32
 
@@ -102,16 +90,15 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(path: Path, options: ReadOptions) -> ReadResults:
-    """Raises InvalidInput."""
-    reader = _JobReader(options)
-    for file in _files(path, _RESULT):
-        reader.take(file, alone=path.is_file())
-    if path.is_dir():
-        for file in _files(path, _CONFIG):
+def collect(trials: TrialCollection) -> None:
+    reader = _JobReader(trials)
+    for file in _files(trials.path, _RESULT):
+        reader.take(file)
+    if trials.path.is_dir():
+        for file in _files(trials.path, _CONFIG):
             if not file.with_name(_RESULT).exists():
-                reader.take_config(file.with_name(_RESULT), "it left no result")
-    return reader.finish()
+                reader.take_config(file.parent, "it left no result")
+    reader.add_trials()
 
 
 def _files(path: Path, name: str) -> Iterator[Path]:
@@ -127,69 +114,58 @@ def _files(path: Path, name: str) -> Iterator[Path]:
 
 
 class _JobReader:
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-        self._trials = TrialCollection(options)
-        #: With the file of each, and whether it is repeated in the result of its job.
+    def __init__(self, trials: TrialCollection) -> None:
+        self._trials = trials
+        #: With the folder of each, and whether it is repeated in the result of its job.
         self._results: list[tuple[_TrialResult, Path, bool]] = []
         self._jobs: list[tuple[_Job, Path]] = []
         self._without_result: list[ImportedTrial] = []
 
-    def take(self, file: Path, *, alone: bool) -> None:
+    def take(self, file: Path) -> None:
         try:
-            data = documents.read(file, self._options.document_bytes_max)
+            data = documents.read(file, self._trials.options.document_bytes_max)
             keys = documents.decode(data, dict[str, msgspec.Raw]).keys()
             if "n_total_trials" in keys:
                 job = documents.decode(data, _Job)
                 self._jobs.append((job, file))
                 for result in job.trial_results:
-                    place = file.parent / result.trial_name / _RESULT
-                    self._results.append((result, place, True))
+                    self._results.append((result, file.parent / result.trial_name, True))
             elif "trial_name" in keys:
-                self._results.append((documents.decode(data, _TrialResult), file, False))
+                self._results.append((documents.decode(data, _TrialResult), file.parent, False))
             else:
                 self._trials.note("a file of another form was passed over", file)
         except Unfit as error:
-            kind = "a result that cannot be read is an error"
-            self._trials.leave_out(kind, file, error, alone=alone)
-            self.take_config(file, f"its result cannot be read: {error}")
+            self._trials.leave_out("a result that cannot be read is an error", file, error)
+            self.take_config(file.parent, f"its result cannot be read: {error}")
 
-    def take_config(self, result: Path, error: str) -> None:
-        """Take a trial of which only the configuration can be read, beside its missing result. It
-        lacks the task's whole name, and a part of the label."""
-        config = documents.try_decode(result.with_name(_CONFIG), _TrialConfig)
+    def take_config(self, folder: Path, error: str) -> None:
+        """Take a trial of which only the configuration can be read. It lacks the task's whole
+        name, and a part of the label."""
+        config = documents.try_decode(folder / _CONFIG, _TrialConfig)
         if config is None:
             return
-        task = str(config.task.get("name") or Path(str(config.task.get("path") or "")).name)
-        model = str(config.agent.get("model_name") or "")
-        label = (
-            str(config.agent.get("name") or ""),
-            model.partition("/")[2] or model,
-            str(config.task.get("source") or ""),
-        )
-        job = str(_job_of(result))
-        self._without_result.append(
-            ImportedTrial(
-                task=task or _task_part(config.trial_name),
-                outcome=short(error),
-                identity=(job, config.trial_name),
-                where=str(result.parent),
-                label=label,
-                run=job,
-                name=config.trial_name,
-            )
-        )
+        task, agent = config.task, config.agent
+        task_name = str(task.get("name") or Path(str(task.get("path") or "")).name)
+        model = str(agent.get("model_name") or "")
+        label = str(agent.get("name") or ""), model.partition("/")[2] or model
+        trial = ImportedTrial(
+            task=task_name or _task_part(config.trial_name), outcome=short(error),
+            identity=(str(folder.parent), config.trial_name), where=str(folder),
+            label=(*label, str(task.get("source") or "")), run=str(folder.parent),
+            name=config.trial_name,
+        )  # fmt: skip
+        self._without_result.append(trial)
 
-    def finish(self) -> ReadResults:
-        names = {name for result, _file, _summary in self._results for name in _rewards(result)}
-        metric = choose("reward", "--metric", names, self._options.metric)
+    def add_trials(self) -> None:
+        names = {name for result, _folder, _summary in self._results for name in _rewards(result)}
+        metric = self._trials.metric("reward", names)
         checksums: dict[str, str] = {}
-        for result, file, summary in self._results:
-            self._trials.add(_trial(result, file, metric), _job_of(file), summary=summary)
+        for result, folder, summary in self._results:
+            self._trials.add(_trial(result, folder, metric), folder.parent, summary=summary)
             checksum = result.task_checksum
             if checksum and checksums.setdefault(result.task_name, checksum) != checksum:
-                self._trials.note("a task was not the same in all trials", file.parent)
-        known = {(str(_job_of(file)), result.trial_name) for result, file, _ in self._results}
+                self._trials.note("a task was not the same in all trials", folder)
+        known = {(str(folder.parent), result.trial_name) for result, folder, _ in self._results}
         self._without_result = [
             trial for trial in self._without_result if trial.identity not in known
         ]
@@ -198,7 +174,6 @@ class _JobReader:
             self._trials.add(self._completed(trial))
         for job, file in self._jobs:
             self._add_missing(job, file)
-        return self._trials.finish()
 
     def _completed(self, trial: ImportedTrial) -> ImportedTrial:
         """The trial with the name of its task and the label that the results of others have."""
@@ -213,7 +188,9 @@ class _JobReader:
 
     def _add_missing(self, job: _Job, file: Path) -> None:
         run = str(file.parent)
-        known = {result.trial_name for result, at, _ in self._results if str(_job_of(at)) == run}
+        known = {
+            result.trial_name for result, folder, _ in self._results if str(folder.parent) == run
+        }
         left = job.n_total_trials - len(known)
         known |= {trial.name for trial in self._without_result if trial.run == run}
         named = {name: label for name, label in _trials_named_in(job) if name not in known}
@@ -228,14 +205,9 @@ class _JobReader:
                 self._trials.note(f"{kind}, and whose task cannot be told, was left out", where)
                 continue
             self._trials.add_missing(
-                f"{kind} is an error",
-                task,
-                identity=(run, name),
-                where=where,
-                label=label,
-                run=run,
-                name=name,
-            )
+                f"{kind} is an error", task, identity=(run, name), where=where, label=label,
+                run=run, name=name,
+            )  # fmt: skip
         unnamed = job.n_total_trials - len(known) - len(named)
         if unnamed > 0:
             self._trials.note("a result is missing, and nothing names it", file, unnamed)
@@ -260,10 +232,6 @@ def _task_part(trial: str) -> str:
     return trial.rpartition("__")[0]
 
 
-def _job_of(result: Path) -> Path:
-    return result.parent.parent
-
-
 def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The trials that a job's statistics name, and whose they were."""
     for key, evaluation in job.stats.evals.items():
@@ -285,12 +253,12 @@ def _rewards(result: _TrialResult) -> dict[str, Any]:
     return {"reward": verified["reward"]} if verified.get("reward") is not None else {}
 
 
-def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTrial:
+def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTrial:
     notes: list[str] = []
     outcome = _outcome(result, metric, notes)
     usages = _parts(result, "agent_result")
     timings = _parts(result, "agent_execution")
-    info = result.agent_info or {}
+    info, job = result.agent_info or {}, str(folder.parent)
     model = (info.get("model_info") or {}).get("name") or ""
     return ImportedTrial(
         task=result.task_name,
@@ -303,14 +271,11 @@ def _trial(result: _TrialResult, file: Path, metric: str | None) -> ImportedTria
                 seconds_between(timing.started_at, timing.finished_at) for timing in timings
             ),
         },
-        identity=result.id or (str(_job_of(file)), result.trial_name),
-        where=f"{_job_of(file).name}/{result.trial_name}",
+        identity=result.id or (job, result.trial_name),
+        where=f"{folder.parent.name}/{result.trial_name}",
         label=(str(info.get("name") or ""), str(model), result.source or "adhoc"),
-        run=str(_job_of(file)),
-        started=result.started_at or "",
-        name=result.trial_name,
-        notes=notes,
-    )
+        run=job, started=result.started_at or "", name=result.trial_name, notes=notes,
+    )  # fmt: skip
 
 
 def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> float | str:

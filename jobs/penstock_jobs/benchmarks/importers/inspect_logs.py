@@ -6,7 +6,6 @@ which the later goes on where the earlier ended; others are further attempts.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,10 +18,7 @@ from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
 from penstock_jobs.benchmarks.importers.trials import (
     ONLY_SUMMARY,
     ImportedTrial,
-    ReadOptions,
-    ReadResults,
     TrialCollection,
-    choose,
     scored,
     short,
 )
@@ -98,10 +94,9 @@ class _Log:
     header: _Header
     samples: dict[tuple[str, int], _EvalSample] = field(default_factory=dict)
 
-    @property
-    def run(self) -> str:
+    def __post_init__(self) -> None:
         spec = self.header.eval
-        return spec.task_id or spec.run_id or str(self.path)
+        self.run = spec.task_id or spec.run_id or str(self.path)
 
     def add(self, sample: _EvalSample, samples_max: int) -> None:
         if len(self.samples) == samples_max:
@@ -110,25 +105,22 @@ class _Log:
 
 
 def recognises(path: Path) -> bool:
-    if path.is_file():
-        return _is_archive(path) or _is_json_log(path)
     archives = documents.files(path, suffix=".eval")
     logs = documents.files(path, suffix=".json")
     return any(map(_is_archive, archives)) or any(map(_is_json_log, logs))
 
 
-def read(path: Path, options: ReadOptions) -> ReadResults:
-    """Raises InvalidInput."""
-    trials = TrialCollection(options)
+def collect(trials: TrialCollection) -> None:
     evals: defaultdict[str, list[_Log]] = defaultdict(list)
-    for file in _files(path):
+    archives = documents.files(trials.path, suffix=".eval")  # whatever the name of a single file
+    logs = () if trials.path.is_file() else documents.files(trials.path, suffix=".json")
+    for file in (*archives, *filter(_is_json_log, logs)):
         try:
             with file.open("rb") as stream:
                 zipped = stream.read(4) == b"PK\x03\x04"
             log = _read_archive(file, trials) if zipped else _read_json(file, trials)
         except Unfit as error:
-            kind = "a log that cannot be read was left out"
-            trials.leave_out(kind, file, error, alone=path.is_file())
+            trials.leave_out("a log that cannot be read was left out", file, error)
             continue
         evals[log.run].append(log)
     names = {
@@ -138,19 +130,10 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
         for sample in log.samples.values()
         for name in _values(sample)
     }
-    metric = choose("score", "--metric", names, options.metric)
-    for logs in evals.values():
-        tries = sorted(logs, key=lambda log: (log.header.eval.created, log.path))
+    metric = trials.metric("score", names)
+    for tries in evals.values():
+        tries.sort(key=lambda log: (log.header.eval.created, log.path))
         _add_eval(tries, metric, trials)
-    return trials.finish()
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-        return
-    yield from documents.files(path, suffix=".eval")
-    yield from filter(_is_json_log, documents.files(path, suffix=".json"))
 
 
 def _is_archive(path: Path) -> bool:
@@ -171,7 +154,7 @@ def _is_json_log(path: Path) -> bool:
                 if number == _MEMBERS_BEFORE:
                     break
     except Unfit:
-        pass
+        return False
     return False
 
 
@@ -295,14 +278,9 @@ def _trial(
         },
         identity=(log.run, *key),
         where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
-        label=(spec.task, spec.model),
-        run=log.run,
-        index=key[1] - 1,
-        size=spec.config.epochs or 1,
-        started=spec.created,
-        name=str(log.path),
-        notes=notes,
-    )
+        label=(spec.task, spec.model), run=log.run, index=key[1] - 1,
+        size=spec.config.epochs or 1, started=spec.created, name=str(log.path), notes=notes,
+    )  # fmt: skip
 
 
 def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float | str:
@@ -332,7 +310,6 @@ def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float
 
 
 def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
-    """Scores by name. The parts of a score with parts have the names of both."""
     values: dict[str, tuple[Any, Any]] = {}
     for name, score in (sample.scores or {}).items():
         if isinstance(score.value, dict):

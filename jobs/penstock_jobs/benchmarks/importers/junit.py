@@ -7,14 +7,7 @@ from xml.parsers import expat
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import (
-    ImportedTrial,
-    ReadOptions,
-    ReadResults,
-    TrialCollection,
-    distinct,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, short
 
 NAME = "junit"
 
@@ -31,40 +24,31 @@ def recognises(path: Path) -> bool:
     return any(_is_report(file) for file in documents.files(path, suffix=".xml"))
 
 
-def read(path: Path, options: ReadOptions) -> ReadResults:
-    """Raises InvalidInput."""
-    trials = TrialCollection(options)
-    for file in distinct(documents.files(path, suffix=".xml"), trials):
-        if path.is_dir() and not _is_report(file):
+def collect(trials: TrialCollection) -> None:
+    for file in trials.distinct(documents.files(trials.path, suffix=".xml")):
+        if trials.path.is_dir() and not _is_report(file):
             trials.note("a file of another form was passed over", file)
             continue
+        limit, reader = trials.options.document_bytes_max, _XmlReader(trials.options.attempts_max)
         try:
-            tests = _tests(file, options)
+            if file.stat().st_size > limit:
+                raise Unfit(f"it is longer than {limit} bytes")
+            with file.open("rb") as stream:
+                while chunk := stream.read(_CHUNK_BYTES):
+                    reader.feed(chunk)
+                reader.feed(b"", last=True)
         except Unfit as error:
-            kind = "a report that cannot be read was left out"
-            trials.leave_out(kind, file, error, alone=path.is_file())
+            trials.leave_out("a report that cannot be read was left out", file, error)
             continue
-        for count, test in enumerate(tests):
+        for count, test in enumerate(reader.tests):
             trials.add(_trial(test, file, count))
-    return trials.finish()
 
 
 def _is_report(file: Path) -> bool:
     reader = _XmlReader(tests_max=0)
     with suppress(OSError, Unfit), file.open("rb") as stream:
-        reader.feed(stream.read(_CHUNK_BYTES), last=False)
+        reader.feed(stream.read(_CHUNK_BYTES))
     return reader.root in ("testsuites", "testsuite")
-
-
-def _tests(file: Path, options: ReadOptions) -> list["_Test"]:
-    if file.stat().st_size > options.document_bytes_max:
-        raise Unfit(f"it is longer than {options.document_bytes_max} bytes")
-    reader = _XmlReader(options.attempts_max)
-    with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            reader.feed(chunk, last=False)
-        reader.feed(b"", last=True)
-    return reader.tests
 
 
 @dataclass
@@ -90,8 +74,7 @@ class _XmlReader:
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
 
-    def feed(self, data: bytes, *, last: bool) -> None:
-        """Raises Unfit."""
+    def feed(self, data: bytes, *, last: bool = False) -> None:
         try:
             self._parser.Parse(data, last)
         except expat.ExpatError as error:
@@ -132,15 +115,9 @@ def _trial(test: _Test, file: Path, count: int) -> ImportedTrial:
     with suppress(KeyError, ValueError):
         seconds = float(test.attributes["time"].replace(",", ""))
     return ImportedTrial(
-        task=task,
-        outcome=outcome,
-        measures={"latency_s": seconds},
-        identity=(str(file), count),
-        where=f"{file.name}, {task}",
-        run=str(file),
-        name=f"{count:012}",
-        notes=notes,
-    )
+        task=task, outcome=outcome, measures={"latency_s": seconds}, identity=(str(file), count),
+        where=f"{file.name}, {task}", run=str(file), name=f"{count:012}", notes=notes,
+    )  # fmt: skip
 
 
 def _outcome(test: _Test, notes: list[str]) -> float | str:

@@ -6,38 +6,28 @@ from typing import Any
 
 import msgspec
 
+from penstock.checkpoints.attempts import RESULT_FIELDS
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import (
-    MEASURES,
-    ImportedTrial,
-    ReadOptions,
-    ReadResults,
-    TrialCollection,
-    distinct,
-    scored,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored, short
 
 NAME = "penstock"
 
 _LINE_BYTES_MAX = 1024 * 1024
-_KNOWN = {"task", "attempt", "score", "error", *MEASURES}
+_KNOWN = frozenset(RESULT_FIELDS)
+_MEASURES = _KNOWN - {"task", "attempt", "score", "error"}
 
 
 def recognises(path: Path) -> bool:
     return any(map(_is_ours, _files(path)))
 
 
-def read(path: Path, options: ReadOptions) -> ReadResults:
-    """Raises InvalidInput."""
-    trials = TrialCollection(options)
-    for file in distinct(_files(path), trials):
-        if path.is_dir() and not _is_ours(file):
+def collect(trials: TrialCollection) -> None:
+    for file in trials.distinct(_files(trials.path)):
+        if trials.path.is_dir() and not _is_ours(file):
             trials.note("a file of another form was passed over", file)
         else:
             _take(file, trials)
-    return trials.finish()
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -117,7 +107,7 @@ def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") 
     return ImportedTrial(
         task=line["task"],
         outcome=outcome,
-        measures={name: line[name] for name in MEASURES if line.get(name) is not None},
+        measures={name: line[name] for name in _MEASURES if line.get(name) is not None},
         identity=identity,
         where=where,
         run=run,

@@ -15,8 +15,6 @@ from penstock_jobs.benchmarks.importers.trials import (
     DIFFERENT_RESULTS,
     ONLY_SUMMARY,
     ImportedTrial,
-    ReadOptions,
-    ReadResults,
     TrialCollection,
     short,
 )
@@ -82,9 +80,8 @@ def recognises(path: Path) -> bool:
     return any(_summary(file) is not None or _instances(file) is not None for file in reports)
 
 
-def read(path: Path, options: ReadOptions) -> ReadResults:
-    """Raises InvalidInput."""
-    trials = TrialCollection(options)
+def collect(trials: TrialCollection) -> None:
+    path = trials.path
     runs: dict[str, _RunReports] = {}
     summaries: list[tuple[Path, _Summary]] = []
     for file in documents.files(path, suffix=".json"):
@@ -101,18 +98,23 @@ def read(path: Path, options: ReadOptions) -> ReadResults:
                 kind = "a report that does not lie in its instance's folder was left out"
                 trials.note(kind, file)
         elif file.name == _REPORT or path.is_file():
-            _take_unreadable(_run_of(file, path, runs), file, path, trials)
-    if path.is_dir():
-        for log in documents.files(path, _LOG):
-            if not log.with_name(_REPORT).exists():
-                trials.note("an instance without a report is an error", log.parent)
-                result: _Result = "it left no report", None
-                _run_of(log, path, runs).instances.setdefault(log.parent.name, (result, log))
+            error = Unfit("it is no report of SWE-bench")
+            try:
+                documents.decode(documents.read(file, trials.options.document_bytes_max), _Summary)
+            except Unfit as unfit:
+                error = unfit
+            trials.leave_out("a report that cannot be read is an error", file, error)
+            result: _Result = f"its report cannot be read: {error}", None
+            _run_of(file, path, runs).instances[file.parent.name] = result, file
+    for log in documents.files(path, _LOG) if path.is_dir() else ():
+        if not log.with_name(_REPORT).exists():
+            trials.note("an instance without a report is an error", log.parent)
+            result = "it left no report", None
+            _run_of(log, path, runs).instances.setdefault(log.parent.name, (result, log))
     for file, summary in summaries:
         _take_summary(_run_named(file, runs), summary, file, trials)
     for run in runs.values():
         _add(run, trials)
-    return trials.finish()
 
 
 def _summary(file: Path) -> _Summary | None:
@@ -157,17 +159,6 @@ def _result(task: str, report: _Instance, file: Path, trials: TrialCollection) -
     if report.patch_successfully_applied is False:
         trials.note("a patch that was not applied, or left no test results, counts 0", where)
     return float(report.resolved), None
-
-
-def _take_unreadable(run: _RunReports, file: Path, root: Path, trials: TrialCollection) -> None:
-    error = Unfit("it is no report of SWE-bench")
-    try:
-        documents.decode(documents.read(file, trials.options.document_bytes_max), _Summary)
-    except Unfit as unfit:
-        error = unfit
-    kind = "a report that cannot be read is an error"
-    trials.leave_out(kind, file, error, alone=root.is_file())
-    run.instances[file.parent.name] = (f"its report cannot be read: {error}", None), file
 
 
 def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: TrialCollection) -> None:
@@ -219,24 +210,16 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
                 outcome, edited = ONLY_SUMMARY, None
         elif listed is not None and str(listed[0]).startswith(_ENVIRONMENT):
             outcome, edited = listed  # it looked into the logs as well
-        elif listed is not None and not _agree(listed[0], outcome):
+        elif (  # the summary has other words for errors
+            listed is not None
+            and listed[0] != outcome
+            and not (isinstance(listed[0], str) and isinstance(outcome, str))
+        ):
             trials.note(DIFFERENT_RESULTS, where)
             outcome, edited = "its report and the summary differ", None
         trials.add(
             ImportedTrial(
-                task=task,
-                outcome=outcome,
-                measures={"edited": edited},
-                identity=(run.name, task),
-                where=where,
-                label=run.label,
-                run=run.name,
-                index=0,
-                size=1,
+                task=task, outcome=outcome, measures={"edited": edited}, where=where,
+                identity=(run.name, task), label=run.label, run=run.name, index=0, size=1,
             )
-        )
-
-
-def _agree(listed: float | str, reported: float | str) -> bool:
-    """The summary has other words for errors."""
-    return listed == reported or (isinstance(listed, str) and isinstance(reported, str))
+        )  # fmt: skip

@@ -12,13 +12,7 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.trials import (
-    ImportedTrial,
-    ReadOptions,
-    ReadResults,
-    TrialCollection,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, short
 
 NAME = "terminal-bench"
 
@@ -26,15 +20,10 @@ _RESULTS = "results.json"
 _METADATA = "run_metadata.json"
 _TRIAL = re.compile(r"(?P<task>.+?)\.(?P<number>\d+)-of-(?P<size>\d+)\.(?P<run>.+)")
 #: It ran to its end, or the model and its agent made it end: the tests say what came of it.
-_ITS_OWN = {
-    "unset",
-    "none",
-    "agent_timeout",
-    "fatal_llm_parse_error",
-    "context_length_exceeded",
-    "output_length_exceeded",
-}
 _ENDED_WELL = {"unset", "none"}
+_ITS_OWN = _ENDED_WELL | {
+    "agent_timeout", "fatal_llm_parse_error", "context_length_exceeded", "output_length_exceeded",
+}  # fmt: skip
 
 
 class _TerminalResult(msgspec.Struct):
@@ -73,13 +62,11 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(path: Path, options: ReadOptions) -> ReadResults:
-    """Raises InvalidInput."""
-    reader = _RunReader(path, options)
-    for file in documents.files(path, _RESULTS, ends=_is_trial):
+def collect(trials: TrialCollection) -> None:
+    reader = _RunReader(trials)
+    for file in documents.files(trials.path, _RESULTS, ends=_is_trial):
         reader.take(file)
     reader.add_missing()
-    return reader.trials.finish()
 
 
 def _is_trial(folder: Path) -> bool:
@@ -91,26 +78,24 @@ def _is_trial(folder: Path) -> bool:
 
 
 class _RunReader:
-    def __init__(self, path: Path, options: ReadOptions) -> None:
-        self._path = path
-        self._options = options
-        self.trials = TrialCollection(options)
+    def __init__(self, trials: TrialCollection) -> None:
+        self._trials = trials
         #: The task, the run and the number of each attempt that has a result.
         self._places: set[tuple[str, str, int]] = set()
         #: By the folder in which it lies.
         self._runs: dict[Path, _RunMetadata] = {}
-        folder = path.parent if path.is_file() else path
+        folder = trials.path.parent if trials.path.is_file() else trials.path
         for file in documents.files(folder, _METADATA, ends=_is_trial):
-            if path.is_dir() or file.parent == folder:
+            if trials.path.is_dir() or file.parent == folder:
                 try:
-                    data = documents.read(file, options.document_bytes_max)
+                    data = documents.read(file, trials.options.document_bytes_max)
                     self._runs[file.parent] = documents.decode(data, _RunMetadata)
                 except Unfit as error:
-                    self.trials.note("a run's metadata cannot be read", f"{file}: {error}")
+                    trials.note("a run's metadata cannot be read", f"{file}: {error}")
 
     def take(self, file: Path) -> None:
         try:
-            data = documents.read(file, self._options.document_bytes_max)
+            data = documents.read(file, self._trials.options.document_bytes_max)
             keys = documents.decode(data, dict[str, msgspec.Raw]).keys()
             if "is_resolved" in keys:
                 self._add(documents.decode(data, _TerminalResult), file, summary=False)
@@ -118,10 +103,9 @@ class _RunReader:
                 for result in documents.decode(data, _RunResults).results:
                     self._add(result, file, summary=True)
             else:
-                self.trials.note("a file of another form was passed over", file)
+                self._trials.note("a file of another form was passed over", file)
         except Unfit as error:
-            kind = "results that cannot be read were left out"
-            self.trials.leave_out(kind, file, error, alone=self._path.is_file())
+            self._trials.leave_out("results that cannot be read were left out", file, error)
 
     def _add(self, result: _TerminalResult, file: Path, *, summary: bool) -> None:
         folder = next((folder for folder in file.parents if folder in self._runs), file.parent)
@@ -133,28 +117,21 @@ class _RunReader:
         notes: list[str] = []
         named = {metadata.run_id: metadata for metadata in self._runs.values()}
         metadata = named.get(run, metadata)
-        self.trials.add(
-            ImportedTrial(
-                task=result.task_id,
-                outcome=_outcome(result, notes),
-                measures={
-                    "completion_tokens": result.total_output_tokens,
-                    "prompt_tokens": result.total_input_tokens,
-                    "latency_s": seconds_between(result.agent_started_at, result.agent_ended_at),
-                },
-                identity=result.id or result.trial_name or (str(file), len(self.trials)),
-                where=f"{file}: {result.trial_name or result.task_id}",
-                label=(metadata.agent_name, metadata.model_name or "") if metadata else (),
-                run=run,
-                index=index,
-                size=size,
-                started=result.trial_started_at or "",
-                name=result.trial_name,
-                notes=notes,
-            ),
-            folder,
-            summary=summary,
-        )
+        trial = ImportedTrial(
+            task=result.task_id,
+            outcome=_outcome(result, notes),
+            measures={
+                "completion_tokens": result.total_output_tokens,
+                "prompt_tokens": result.total_input_tokens,
+                "latency_s": seconds_between(result.agent_started_at, result.agent_ended_at),
+            },
+            identity=result.id or result.trial_name or (str(file), len(self._trials)),
+            where=f"{file}: {result.trial_name or result.task_id}",
+            label=(metadata.agent_name, metadata.model_name or "") if metadata else (),
+            run=run, index=index, size=size, started=result.trial_started_at or "",
+            name=result.trial_name, notes=notes,
+        )  # fmt: skip
+        self._trials.add(trial, folder, summary=summary)
 
     def add_missing(self) -> None:
         """Add errors for attempts that only a run's metadata names."""
@@ -172,21 +149,17 @@ class _RunReader:
                 unnamed = max(0, (run.dataset_size or 0) * size - known)
             left = len(missing) + unnamed
             if left and run.start_time and not run.end_time:
-                self.trials.refuse_unfinished(f"The run {folder}", f"{left} trials")
+                self._trials.refuse_unfinished(f"The run {folder}", f"{left} trials")
             if unnamed:
-                self.trials.note("a result is missing, and nothing names it", folder, unnamed)
+                self._trials.note("a result is missing, and nothing names it", folder, unnamed)
             for task, index in missing:
-                self.trials.add_missing(
-                    "a trial that only the run's metadata names is an error",
-                    task,
-                    identity=(run.run_id, task, index),
+                self._trials.add_missing(
+                    "a trial that only the run's metadata names is an error", task,
+                    identity=(run.run_id, task, index), index=index, size=size,
                     where=f"{folder}: {task}, {index + 1} of {size}",
                     label=(run.agent_name, run.model_name or ""),
-                    run=run.run_id,
-                    index=index,
-                    size=size,
-                    started=run.start_time or "",
-                )
+                    run=run.run_id, started=run.start_time or "",
+                )  # fmt: skip
 
 
 def _outcome(result: _TerminalResult, notes: list[str]) -> float | str:

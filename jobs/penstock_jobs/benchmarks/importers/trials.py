@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from penstock.checkpoints.attempts import Attempt, check_attempt
 from penstock.errors import InvalidInput
 from penstock.settings import GIB, MIB
 
-#: So many examples of each kind of problem are kept.
 _EXAMPLES_MAX = 5
 _TEXT_CHARS_MAX = 500
 #: The texts that `documents.decode` makes of numbers that JSON does not have.
@@ -24,26 +23,22 @@ DIFFERENT_RESULTS = "of two results that differ neither was taken"
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    #: Which of several scores counts.
+    #: Which of several scores counts, and whose results.
     metric: str | None = None
-    #: Whose results, where there are those of several.
     only: str | None = None
     #: Whether runs that have not ended are taken too. Missing results are errors then.
     unfinished: bool = False
-    #: The sizes of one document, and of a whole archive, when they are unpacked.
     document_bytes_max: int = 512 * MIB
     unpacked_bytes_max: int = 64 * GIB
     attempts_max: int = 1_000_000
 
 
 class ProblemCounts:
-    """Problems that people should know of, by kind: how many there are, and where."""
-
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.examples: defaultdict[str, list[str]] = defaultdict(list)
 
-    def note(self, kind: str, where: str, count: int = 1) -> None:
+    def note(self, kind: str, where: object, count: int = 1) -> None:
         self.counts[kind] += count
         if len(self.examples[kind]) < _EXAMPLES_MAX:
             self.examples[kind].append(short(where))
@@ -69,7 +64,7 @@ class ImportedTrial:
     #: Two trials with one identity are copies, whatever their files.
     identity: Hashable
     where: str
-    #: Whose it is: for example the agent and the model.
+    #: For example the agent and the model.
     label: tuple[str, ...] = ()
     #: Attempts are numbered run by run, by the time at which runs began.
     run: str = ""
@@ -87,14 +82,16 @@ class ImportedTrial:
         return self.task, self.outcome, self.measures
 
 
-@dataclass
 class TrialCollection:
     """The trials of one import, each once."""
 
-    options: ReadOptions
-    problems: ProblemCounts = field(default_factory=ProblemCounts)
-    _trials: dict[Hashable, ImportedTrial] = field(default_factory=dict)
-    _places: set[tuple[Hashable, Hashable, bool]] = field(default_factory=set)
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        #: The file or the folder that is imported.
+        self.path, self.options = path, options
+        self.problems = ProblemCounts()
+        self.note = self.problems.note
+        self._trials: dict[Hashable, ImportedTrial] = {}
+        self._places: set[tuple[Hashable, Hashable, bool]] = set()
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -102,18 +99,36 @@ class TrialCollection:
     def __iter__(self) -> Iterator[ImportedTrial]:
         return iter(self._trials.values())
 
-    def note(self, kind: str, where: object, count: int = 1) -> None:
-        self.problems.note(kind, str(where), count)
-
-    def leave_out(self, kind: str, file: Path, error: Exception, *, alone: bool) -> None:
-        """Note a file that cannot be read. Raises InvalidInput where it is `alone`: nothing else
-        was to be imported."""
-        if alone:
+    def leave_out(self, kind: str, file: Path, error: Exception) -> None:
+        """Note a file that cannot be read. Raises InvalidInput if it is all that is imported."""
+        if self.path.is_file():
             raise InvalidInput(what=f"The file {file}", why=str(error)) from error
         self.note(kind, f"{file}: {error}")
 
+    def distinct(self, files: Iterable[Path]) -> Iterator[Path]:
+        """Files without copies. Results without ids show copies in no other way."""
+        digests: set[bytes] = set()
+        for path in files:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").digest()
+            if digest in digests:
+                self.note("a copy of another file was passed over", path)
+            else:
+                yield path
+            digests.add(digest)
+
+    def metric(self, what: str, names: Collection[str]) -> str | None:
+        """The metric of the options, else the only one; None where there is none. Raises
+        InvalidInput rather than guess."""
+        name, known = self.options.metric, ", ".join(sorted(names))
+        if name is not None and names and name not in names:
+            raise InvalidInput(what=f"The {what} {name!r}", why=f"there are: {known}")
+        if name is None and len(names) > 1:
+            why = f"there are several: {known}; name one with --metric"
+            raise InvalidInput(what=f"The {what}", why=why)
+        return name if name is not None else next(iter(names), None)
+
     def refuse_unfinished(self, what: str, missing: str) -> None:
-        """Raises InvalidInput, unless unfinished runs may be taken."""
         if not self.options.unfinished:
             why = f"it has not ended: {missing} are missing; wait for it, or take it as it is with"
             raise InvalidInput(what=what, why=f"{why} --unfinished")
@@ -151,24 +166,22 @@ class TrialCollection:
         for trial in trials:
             for kind in trial.notes:
                 self.note(kind, trial.where)
-        fitted = [self._attempt(trial, number) for trial, number in _numbered(trials)]
-        attempts = [attempt for attempt in fitted if attempt is not None]
-        attempts.sort(key=lambda attempt: (attempt.task, attempt.attempt))
-        return ReadResults(attempts, self.problems)
+        attempts = filter(None, (self._attempt(*numbered) for numbered in _numbered(trials)))
+        by_number = sorted(attempts, key=lambda attempt: (attempt.task, attempt.attempt))
+        return ReadResults(by_number, self.problems)
 
     def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
-        measures: dict[str, Any] = {}
+        facts: dict[str, Any] = {
+            "error" if isinstance(trial.outcome, str) else "score": trial.outcome
+        }
         for name, value in trial.measures.items():
-            if value is None:
-                continue
-            if (measure := _measure(value, _NOT_WHOLE.get(name, int))) is not None:
-                measures[name] = measure
-            else:
-                kind = f"a {name} that nothing can have was left out"
-                self.note(kind, f"{trial.where}: {value!r}")
-        key = "error" if isinstance(trial.outcome, str) else "score"
-        measures[key] = trial.outcome
-        attempt = Attempt(task=trial.task, attempt=number, **measures)
+            facts[name] = _measure(value, _NOT_WHOLE.get(name, int))
+            if facts[name] is None:
+                del facts[name]
+                if value is not None:
+                    kind = f"a {name} that nothing can have was left out"
+                    self.note(kind, f"{trial.where}: {value!r}")
+        attempt = Attempt(task=trial.task, attempt=number, **facts)
         try:
             check_attempt(attempt)
         except InvalidInput as error:
@@ -177,11 +190,6 @@ class TrialCollection:
         return attempt
 
 
-MEASURES = [
-    column.name
-    for column in fields(Attempt)
-    if column.name not in ("task", "attempt", "score", "error")
-]
 _NOT_WHOLE = {"cost_usd": float, "latency_s": float, "edited": bool, "asked": bool}
 
 
@@ -192,33 +200,6 @@ def _measure(value: Any, kind: type) -> Any:
     if not isinstance(value, (int, float)) or not 0 <= value < 2**63:  # NaN neither
         return None
     return kind(value) if kind is float or value == int(value) else None
-
-
-def distinct(files: Iterable[Path], trials: TrialCollection) -> Iterator[Path]:
-    """Files without copies. Results without ids show copies in no other way."""
-    digests: set[bytes] = set()
-    for path in files:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").digest()
-        if digest in digests:
-            trials.note("a copy of another file was passed over", path)
-        else:
-            yield path
-        digests.add(digest)
-
-
-def choose(what: str, option: str, names: Collection[str], name: str | None) -> str | None:
-    """The name that was given, else the only one; None where there is none. Raises InvalidInput
-    rather than guess."""
-    if name is not None:
-        if names and name not in names:
-            why = f"there are: {', '.join(sorted(names))}"
-            raise InvalidInput(what=f"The {what} {name!r}", why=why)
-        return name
-    if len(names) > 1:
-        why = f"there are several: {', '.join(sorted(names))}; name one with {option}"
-        raise InvalidInput(what=f"The {what}", why=why)
-    return next(iter(names), None)
 
 
 def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[ImportedTrial]:

@@ -25,11 +25,6 @@ class File(NamedTuple):
     content: bytes
     kind: str = "file"  # file | program | link
 
-    @property
-    def digest(self) -> str:
-        """The digest of its kind and content, whatever its path."""
-        return f"{self.kind}:{sha256(self.content).hexdigest()}"
-
 
 def read_folder(folder: str) -> list[File]:
     """All files below, by path. Links are not followed; what is neither file nor link has no
@@ -74,11 +69,12 @@ class FilePrint:
 
     @classmethod
     def of(cls, file: File) -> Self:
-        return cls(file.kind, len(file.content), file.digest)
+        digest = f"{file.kind}:{sha256(file.content).hexdigest()}"
+        return cls(file.kind, len(file.content), digest)
 
 
 def prints_in(folder: str) -> dict[str, FilePrint]:
-    """The prints of all files below, by path. Raises OSError."""
+    """By path. Raises OSError."""
     return {path: FilePrint.of(_read(folder, path)) for path in _paths(folder)}
 
 
@@ -89,16 +85,13 @@ def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
     except OSError as error:  # so deep that no path leads there: nobody put that
         return [str(error.filename)]
     differ = before.keys() ^ after
-    differ |= {path for path in before.keys() & after if not _same(folder, path, before[path])}
+    for path in before.keys() & after:
+        facts = os.lstat(os.path.join(folder, path))
+        # A file of another size may be huge: it is not read.
+        resized = stat.S_ISREG(facts.st_mode) and facts.st_size != before[path].size
+        if resized or FilePrint.of(_read(folder, path)) != before[path]:
+            differ.add(path)
     return sorted(differ)
-
-
-def _same(folder: str, path: str, before: FilePrint) -> bool:
-    """Reads no more than there was before, whatever a program made of it."""
-    facts = os.lstat(os.path.join(folder, path))
-    if stat.S_ISREG(facts.st_mode) and facts.st_size != before.size:
-        return False
-    return FilePrint.of(_read(folder, path)) == before
 
 
 def write_folder(folder: str, files: Sequence[File]) -> None:

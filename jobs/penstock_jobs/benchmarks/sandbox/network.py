@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
@@ -23,22 +23,16 @@ _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
 _NAMES_MAX = 250
 
 
-@dataclass(frozen=True)
-class Forward:
-    #: The address of the listener in the sandbox.
+class Forward(NamedTuple):
+    """From the address of a listener in the sandbox to a host; both have the same port."""
+
     listen: str
-    #: Where it leads.
     host: str
     port: int
 
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
 
-
-@dataclass(frozen=True)
-class Forwards:
-    all: tuple[Forward, ...]
+class Forwards(NamedTuple):
+    all: list[Forward]
     #: Lines of /etc/hosts.
     names: dict[str, str]
     #: Further addresses that the loopback needs.
@@ -86,7 +80,7 @@ def plan(addresses: Iterable[str]) -> Forwards:
         if not (number.is_loopback or number.is_unspecified or listen in extra):
             extra.append(listen)
         forwards[listen, port] = Forward(listen, host, port)
-    return Forwards(tuple(forwards.values()), names, tuple(extra))
+    return Forwards(list(forwards.values()), names, tuple(extra))
 
 
 def _is_number(host: str) -> bool:
@@ -99,8 +93,7 @@ def _is_number(host: str) -> bool:
 
 _CHUNK_BYTES = 64 * 1024
 _CONNECT_SECONDS_MAX = 20.0
-#: Connections to one address at a time.
-_CONNECTIONS_MAX = 256
+_CONNECTIONS_MAX = 256  # to one address at a time
 _PAUSE_SECONDS = 0.1
 
 
@@ -165,9 +158,9 @@ class Relay:
             async with asyncio.timeout(_CONNECT_SECONDS_MAX):
                 connection = await asyncio.open_connection(forward.host, forward.port)
         except OSError:  # a time-out is one too
-            self._refused.add(forward.address)
+            self._refused.add(f"{forward.host}:{forward.port}")
             raise
-        self._reached.add(forward.address)
+        self._reached.add(f"{forward.host}:{forward.port}")
         return connection
 
 

@@ -46,7 +46,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """For all programs in a sandbox together."""
+    """For all programs together."""
 
     memory_bytes: int
     processes: int
@@ -92,7 +92,7 @@ class ProgramEnd:
 
 
 class Sandbox(ABC):
-    """Use as a context manager: afterwards nothing of it is left."""
+    """Use as a context manager: afterwards nothing of it is left. All may raise SandboxFailed."""
 
     @abstractmethod
     def path(self, folder: str) -> str:
@@ -100,11 +100,11 @@ class Sandbox(ABC):
 
     @abstractmethod
     def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None:
-        """Make a folder with these files in it. Raises SandboxFailed."""
+        """Make a folder with these files in it."""
 
     @abstractmethod
     def run(self, program: SandboxProgram) -> ProgramEnd:
-        """Until it and all that it started have ended. Raises SandboxFailed, InvalidInput."""
+        """Until it and all that it started have ended. Raises InvalidInput."""
 
     @abstractmethod
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
@@ -198,33 +198,32 @@ class PlainSandbox(Sandbox):
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        excerpt = Excerpt(self._output_bytes_max)
-        reading = threading.Thread(target=_read_output, args=[child, excerpt], daemon=True)
+        assert child.stdout is not None
+        output, excerpt = child.stdout, Excerpt(self._output_bytes_max)
+
+        def read_output() -> None:
+            with output:
+                while piece := os.read(output.fileno(), _READ_BYTES):
+                    excerpt.add(piece)
+
+        reading = threading.Thread(target=read_output, daemon=True)
         reading.start()
         status: int | None = None
-        cut: ProgramCut | None = None
         try:
             code = child.wait(program.seconds)
             status = code if code >= 0 else 128 - code
         except subprocess.TimeoutExpired:
-            cut = "time"
+            pass
         finally:
             seconds = time.monotonic() - began
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             reading.join(timeout=1.0)  # what left the group may still hold the pipe
-        return ProgramEnd(status, cut, seconds, excerpt.text())
+        return ProgramEnd(status, "time" if status is None else None, seconds, excerpt.text())
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _read_output(child: subprocess.Popen[bytes], excerpt: Excerpt) -> None:
-    assert child.stdout is not None
-    with child.stdout as output:
-        while piece := os.read(output.fileno(), _READ_BYTES):
-            excerpt.add(piece)
 
 
 # The isolated sandbox
@@ -279,9 +278,9 @@ class IsolatedSandbox(Sandbox):
             self._answer("unshared")
             # Users have the same numbers on both sides; there are no others.
             process_folder = Path(f"/proc/{self._child.pid}")
-            nobody = f"{_NOBODY} {_NOBODY} 1\n" if root else ""
             if not root:
                 (process_folder / "setgroups").write_text("deny")
+            nobody = f"{_NOBODY} {_NOBODY} 1\n" if root else ""
             for name, number in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
                 (process_folder / name).write_text(f"{number} {number} 1\n{nobody}")
             self._send("mapped")
@@ -309,7 +308,7 @@ class IsolatedSandbox(Sandbox):
         facts = asdict(program) | {
             "listen": [(forward.listen, forward.port) for forward in forwards.all],
             "names": forwards.names,
-            "extra": list(forwards.extra),
+            "extra": forwards.extra,
         }
         self._send(("run", facts))
         excerpt = Excerpt(self._output_bytes_max)

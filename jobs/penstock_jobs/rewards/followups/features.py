@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.judge import Message
 
-# A message taken apart
-
 #: Longer messages are judged by their beginning and their end.
 _HEAD_CHARS = 4_000
 _TAIL_CHARS = 2_000
@@ -118,7 +116,13 @@ def take_apart(text: str) -> MessageParts:
     shapes = tuple(shape.is_in(text, lowered) for shape in SHAPES.values())
     prose = _FENCE.sub("\n", text)
     if any(shapes):
-        prose = "\n".join(line for line in prose.splitlines() if not _is_output(line))
+        # A sentence that only mentions an exception stays: it has words before it.
+        prose = "\n".join(
+            line
+            for line in prose.splitlines()
+            if not ((match := _PROGRAM.search(line)) and match.start() < 25)
+            or len(line.split()) >= 40
+        )
     prose = _INLINE.sub(" ` ", prose).strip()
     return MessageParts(prose, 1 - len(prose) / max(len(text), 1), shapes)
 
@@ -126,12 +130,6 @@ def take_apart(text: str) -> MessageParts:
 def _plain(text: str) -> str:
     """Marks that look alike are written in one way."""
     return text if text.isascii() else text.translate(_PLAIN)
-
-
-def _is_output(line: str) -> bool:
-    """A sentence that only mentions an exception has words before it."""
-    match = _PROGRAM.search(line)
-    return match is not None and match.start() < 25 and len(line.split()) < 40
 
 
 # Cues: words that hint at a label
@@ -151,7 +149,6 @@ class Lexicon(NamedTuple):
 
     names: tuple[str, ...]
     phrases: dict[str, tuple[int, ...]]
-    #: Beginnings of words.
     stems: dict[str, tuple[int, ...]]
     #: The cues of each group that may stand anywhere.
     unspaced: list[re.Pattern[str]]
@@ -215,8 +212,6 @@ def _groups_of(word: str) -> frozenset[int]:
     return frozenset(groups)
 
 
-# Rows
-
 CHARACTER_COLUMNS = 1 << 13
 WORD_COLUMNS = 1 << 12
 _CHARACTER_GRAMS = (2, 3, 4, 5)
@@ -229,7 +224,6 @@ WORD_WEIGHT = 0.7
 CUE_WEIGHT = 0.5
 SHAPE_WEIGHT = 1.0
 _WORD = re.compile(r"[\w'’]+")
-#: How many columns `_traits` fills.
 _TRAITS = 24
 
 Triples: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]

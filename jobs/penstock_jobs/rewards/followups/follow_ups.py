@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Message, Tests
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    Judge,
+    Judgement,
+    Label,
+    Message,
+    Tests,
+)
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 #: Of the view `events` only these types are looked at; the rest need not be in the table.
@@ -29,6 +37,8 @@ _FILE = re.compile(r"(?<![\w./\\-])[\w./\\-]*\w\.[A-Za-z]\w{0,7}\b")
 
 #: Time in microseconds, whether there is no number, and the number.
 _Place = tuple[int, bool, int]
+#: Why a session counts as abandoned.
+Evidence = Literal["user_stop", "interrupt"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +46,6 @@ class FollowUp:
     """A message of the user after the agent acted."""
 
     session_id: str
-    #: The turn that the message began.
     turn: int
     message: Message
     #: The last turn before it in which the agent did anything.
@@ -44,32 +53,13 @@ class FollowUp:
     #: The last turn that edited a file which the message names, when that is an earlier one and
     #: the turn before edited none that it names.
     turn_named: int | None
-    #: Between the agent's last act and the message.
-    seconds_since: float
-    #: Whether the user had interrupted the agent in the turn before.
-    interrupted: bool
 
-    def target_turn(self, judgement: Judgement) -> int:
+    def target_turn(self, label: Label) -> int:
         """The turn that the label is about. Only criticism reaches back to the turn that made
         what it names: a new task may name any file."""
-        if judgement.label in DISSATISFIED and self.turn_named is not None:
+        if label in DISSATISFIED and self.turn_named is not None:
             return self.turn_named
         return self.turn_before
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """The agent acted, and the user has written nothing since.
-
-    Without evidence that is censored, never good: most users who got what they wanted say nothing,
-    and so do most who did not. With evidence it is abandons. Whether the user may still write is
-    for the caller to say, who knows how late it is.
-    """
-
-    session_id: str
-    #: The last turn in which the agent did anything.
-    turn: int
-    evidence: Literal["user_stop", "interrupt"] | None
 
 
 @dataclass(slots=True)
@@ -121,8 +111,6 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
                         ),
                         turn_before=before.number,
                         turn_named=_turn_named(turn.text, before, earlier),
-                        seconds_since=(turn.ts - before.last_act) / 1e6,
-                        interrupted=before.interrupted_at is not None,
                     )
                 previous = turn.text
             if turn.acted:
@@ -131,8 +119,10 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
                 before = turn
 
 
-def silences(sessions: Iterable[SessionTurns]) -> Iterator[Silence]:
-    """There is one for each session whose last word is the agent's."""
+def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[str, int, Evidence]]:
+    """The session, the agent's last turn and the evidence of each session whose last word is the
+    agent's. Without evidence that is censored, never good: most users who got what they wanted say
+    nothing, and so do most who did not. With evidence it is abandons."""
     for session in sessions:
         last = None
         for turn in session.turns:
@@ -142,12 +132,12 @@ def silences(sessions: Iterable[SessionTurns]) -> Iterator[Silence]:
                 last = None
         if last is None:
             continue
-        evidence: Literal["user_stop", "interrupt"] | None = None
+        evidence: Evidence = None
         if session.stopped_by_user:
             evidence = "user_stop"
         elif last.interrupted_at and last.interrupted_at >= last.last_act:
             evidence = "interrupt"
-        yield Silence(session.session_id, last.number, evidence)
+        yield session.session_id, last.number, evidence
 
 
 def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) -> int | None:
@@ -155,9 +145,6 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
     if not names or before.edits_any(names):
         return None
     return next((turn.number for turn in reversed(earlier) if turn.edits_any(names)), None)
-
-
-# From tables to turns
 
 
 def session_turns(
@@ -211,10 +198,10 @@ def session_turns(
 def _by_session(table: pa.Table, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
     """Where each row stands, and the named columns of it, in the order of the views: by time, then
     by the producer's number. Without a number comes last."""
-    times, numbers = table["ts"].cast(pa.int64()).to_pylist(), table["seq"].to_pylist()
-    places = [(ts, seq is None, seq or 0) for ts, seq in zip(times, numbers, strict=True)]
-    values = [table[name].to_pylist() for name in columns]
-    rows = zip(table["session_id"].to_pylist(), places, *values, strict=True)
+    rows = [
+        (session_id, (ts, seq is None, seq or 0), *row)
+        for session_id, ts, seq, *row in row_tuples(table, "session_id", "ts", "seq", *columns)
+    ]
     by_session: dict[str, list[tuple[Any, ...]]] = {}
     for session_id, *row in sorted(rows, key=itemgetter(0, 1)):
         by_session.setdefault(session_id, []).append(tuple(row))
@@ -236,9 +223,6 @@ def _test_result(payload: str | None) -> Tests | None:
     return None
 
 
-# Scores
-
-
 def score_follow_ups(
     name: str, bucket: Bucket, judge: Judge, no_train: Collection[str] = ()
 ) -> pa.Table:
@@ -255,18 +239,17 @@ def score_follow_ups(
             shown.append(follow_up)
     judgements = judge.judge([follow_up.message for follow_up in shown])
     for follow_up, judgement in zip(shown, judgements, strict=True):
-        if judgement.unjudged is not None:
-            score = TurnScore(None, judgement.unjudged)
-        else:
+        if isinstance(judgement, Judgement):
             score = TurnScore(0.0 - judgement.dissatisfied)
-        turn = (follow_up.session_id, follow_up.target_turn(judgement))
-        scores[turn] = min(scores.get(turn, score), score, key=_badness)
-    for silence in silences(sessions):
-        score = TurnScore(-1.0) if silence.evidence else TurnScore(None, "silence")
-        scores[silence.session_id, silence.turn] = score
+            turn = (follow_up.session_id, follow_up.target_turn(judgement.label))
+        else:
+            score = TurnScore(None, judgement)
+            turn = (follow_up.session_id, follow_up.turn_before)
+        # An unknown score is no worse than a known one.
+        scores[turn] = min(
+            (scores.get(turn, score), score),
+            key=lambda each: 1.0 if each.value is None else each.value,
+        )
+    for session, number, evidence in silences(sessions):
+        scores[session, number] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))
-
-
-def _badness(score: TurnScore) -> float:
-    """An unknown score is no worse than a known one."""
-    return 1.0 if score.value is None else score.value

@@ -12,10 +12,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
 
 import msgspec
 import sqlalchemy as sa
@@ -27,7 +25,7 @@ from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.followups.judge import Judgement, Label, Message, Unjudged
+from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
@@ -46,61 +44,11 @@ _BYTES_PER_TOKEN = 2
 _TOKENS_MAX = 100_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where the model is, and how it is asked."""
-
-    #: Up to and without `/chat/completions`: http://127.0.0.1:8000/v1
-    url: str
-    model: str
-    key: str = field(default="", repr=False)
-    #: Tries of one request.
-    attempts_max: int = 4
-    #: Wait for an answer.
-    timeout_seconds: float = 60.0
-    #: Longest pause between two tries, also when the server asks for a longer one.
-    pause_seconds_max: float = 30.0
-    #: How many tokens the model may write.
-    answer_tokens_max: int = 200
-    #: Other parameters of the request, such as `seed`.
-    parameters: tuple[tuple[str, Any], ...] = (("temperature", 0),)
-    #: Requests under way at the same time.
-    inflight_max: int = 8
-    #: Characters of a user message that are shown; its middle is left out.
-    message_chars_max: int = 8_000
-    #: After so many messages in a row that could not be sent, the rest is given up.
-    failures_max: int = 3
-
-    def address(self) -> HttpAddress:
-        """Raises InvalidInput where nothing can be sent there, or not with this key."""
-        name = f"The address of the judge, {without_secrets(self.url)!r},"
-        address = HttpAddress.of(self.url, name)
-        if not (self.key.isascii() and self.key.isprintable()):
-            why = "it holds characters that no header may hold"
-            raise InvalidInput(what="The key of the judge", why=why)
-        return address
-
-    def judge_version(self) -> str:
-        """It covers all that the answers depend on: the model's name, but not its address."""
-        facts = [
-            prompt_version(),
-            self.model,
-            self.parameters,
-            self.answer_tokens_max,
-            self.message_chars_max,
-        ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
-
-
-def _endpoint_of(judge: RewardSettings) -> Endpoint:
-    return Endpoint(
-        url=judge.judge_url,
-        model=judge.judge_model,
-        key=judge.judge_key,
-        timeout_seconds=judge.judge_seconds_max,
-        inflight_max=judge.judge_inflight_max,
-        message_chars_max=judge.judge_message_chars_max,
-    )
+_ATTEMPTS_MAX = 4
+#: Also when the server asks for a longer pause.
+_PAUSE_SECONDS_MAX = 30.0
+_ANSWER_TOKENS_MAX = 200
+_PARAMETERS = (("temperature", 0),)
 
 
 def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | None":
@@ -110,7 +58,7 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
     if not judge.judge_url:
         return None
     budget = RunBudget(database, run, judge.judge_requests_max, judge.judge_tokens_max)
-    return LlmJudge(_endpoint_of(judge), AnswerCache(database), budget)
+    return LlmJudge(judge, AnswerCache(database), budget)
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
@@ -118,10 +66,26 @@ def check_judge(definition: Definition, settings: Settings) -> None:
     can be opened if they name one. Raises JudgeUnfit, InvalidInput."""
     judge = settings.room(RewardSettings)
     if judge.judge_url:
-        _endpoint_of(judge).address()
+        _address(judge)
     for term in definition.terms:
         if term.reward.check is not None:
             term.reward.check(term.parameters, settings)
+
+
+def _address(judge: RewardSettings) -> HttpAddress:
+    """Raises InvalidInput where nothing can be sent there, or not with this key."""
+    name = f"The address of the judge, {without_secrets(judge.judge_url)!r},"
+    address = HttpAddress.of(judge.judge_url, name)
+    if not (judge.judge_key.isascii() and judge.judge_key.isprintable()):
+        why = "it holds characters that no header may hold"
+        raise InvalidInput(what="The key of the judge", why=why)
+    return address.below("chat/completions")
+
+
+def judge_version(model: str, message_chars_max: int) -> str:
+    """It covers all that the answers depend on: the model's name, but not its address."""
+    facts = [prompt_version(), model, _PARAMETERS, _ANSWER_TOKENS_MAX, message_chars_max]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
 class LlmJudge:
@@ -129,40 +93,43 @@ class LlmJudge:
     DatabaseUnreachable."""
 
     name = "llm"
+    #: After so many messages in a row that could not be sent, the rest is given up.
+    failures_max = 3
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        settings: RewardSettings,
         answers: "AnswerCache",
         budget: "RunBudget",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Raises InvalidInput."""
-        self._endpoint = endpoint
-        self._address = endpoint.address().below("chat/completions")
+        self._settings = settings
+        self._address = _address(settings)
         self._answers = answers
         self._budget = budget
         self._sleep = sleep
         self._failures = 0
         self._given_up = False
-        self.version = endpoint.judge_version()
+        self.version = judge_version(settings.judge_model, settings.judge_message_chars_max)
 
-    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        shown = [shown_message(message, self._endpoint.message_chars_max) for message in messages]
+    def judge(self, messages: Sequence[Message]) -> list[Judgement | Unjudged]:
+        chars_max = self._settings.judge_message_chars_max
+        shown = [shown_message(message, chars_max) for message in messages]
         keys = [
             hashlib.sha256(f"{self.version}\n{text}".encode(errors="surrogatepass")).hexdigest()
             for text in shown
         ]
         unknown = dict(zip(keys, shown, strict=True))
-        answers: dict[str, ModelAnswer | Unjudged] = dict(self._answers.get(unknown))
+        answers: dict[str, Judgement | Unjudged] = dict(self._answers.get(unknown))
         unknown = {key: text for key, text in unknown.items() if key not in answers}
-        with ThreadPoolExecutor(self._endpoint.inflight_max, "judge") as pool:
+        with ThreadPoolExecutor(self._settings.judge_inflight_max, "judge") as pool:
             answers |= zip(unknown, pool.map(self._ask, unknown, unknown.values()), strict=True)
         # Where another process got another answer meanwhile, the first one counts.
         answers |= self._answers.get(unknown)
-        return [self._judgement(answers[key]) for key in keys]
+        return [answers[key] for key in keys]
 
-    def _ask(self, key: str, shown: str) -> "ModelAnswer | Unjudged":
+    def _ask(self, key: str, shown: str) -> Judgement | Unjudged:
         if self._given_up:
             return "unreachable"
         try:
@@ -170,7 +137,7 @@ class LlmJudge:
         except _Failure as failure:
             # A model that is gone is not asked for every message.
             self._failures = self._failures + 1 if failure.kind == "unreachable" else 0
-            gone = failure.hopeless or self._failures >= self._endpoint.failures_max
+            gone = failure.hopeless or self._failures >= self.failures_max
             if gone and not self._given_up:
                 self._given_up = True
                 _log.warning("judge given up", why=failure.why)
@@ -183,18 +150,12 @@ class LlmJudge:
         self._answers.put({key: answer})
         return answer
 
-    def _judgement(self, answer: "ModelAnswer | Unjudged") -> Judgement:
-        judge = f"{self.name}@{self.version}"
-        if isinstance(answer, ModelAnswer):
-            return Judgement(judge=judge, **msgspec.structs.asdict(answer))
-        return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
-
     def _completion(self, system: str, user: str) -> object:
         """Asks the model, again where that may help. Raises _Failure."""
         question = f"{system}{user}".encode(errors="surrogatepass")
-        tokens = len(question) // _BYTES_PER_TOKEN + self._endpoint.answer_tokens_max
+        tokens = len(question) // _BYTES_PER_TOKEN + _ANSWER_TOKENS_MAX
         why = ""
-        for attempt in range(self._endpoint.attempts_max):
+        for attempt in range(_ATTEMPTS_MAX):
             if not self._budget.take(tokens):
                 raise _Failure("budget", why)
             answer = self._send(system, user)
@@ -205,29 +166,29 @@ class LlmJudge:
                 self._budget.settle(tokens, 0)
             if answer.status and answer.status not in _TRANSIENT:
                 raise _Failure("unreachable", why, hopeless=answer.status in _HOPELESS)
-            if attempt + 1 < self._endpoint.attempts_max:
+            if attempt + 1 < _ATTEMPTS_MAX:
                 # As long as the server asks for, else twice as long each time.
                 pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
-                self._sleep(min(pause, self._endpoint.pause_seconds_max))
+                self._sleep(min(pause, _PAUSE_SECONDS_MAX))
         raise _Failure("unreachable", why)
 
     def _send(self, system: str, user: str) -> HttpAnswer:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         request = {
-            "model": self._endpoint.model,
+            "model": self._settings.judge_model,
             "messages": messages,
-            "max_tokens": self._endpoint.answer_tokens_max,
-            **dict(self._endpoint.parameters),
+            "max_tokens": _ANSWER_TOKENS_MAX,
+            **dict(_PARAMETERS),
         }
         headers = {"Content-Type": "application/json"}
-        if self._endpoint.key:
-            headers["Authorization"] = f"Bearer {self._endpoint.key}"
+        if self._settings.judge_key:
+            headers["Authorization"] = f"Bearer {self._settings.judge_key}"
         elif self._address.authorization:
             headers["Authorization"] = self._address.authorization
         body = json.dumps(request).encode()
         client = HttpClient(
             self._address,
-            seconds_max=self._endpoint.timeout_seconds,
+            seconds_max=self._settings.judge_seconds_max,
             bytes_max=_ANSWER_BYTES_MAX,
         )
         return client.request("POST", headers, body).if_whole()
@@ -251,9 +212,6 @@ class _Failure(Exception):
     def __init__(self, kind: Unjudged, why: str, *, hopeless: bool = False) -> None:
         super().__init__(why)
         self.kind, self.why, self.hopeless = kind, why, hopeless
-
-
-# Question and answer
 
 
 @cache
@@ -289,22 +247,13 @@ def _bounded(text: str, chars_max: int) -> str:
     return f"{text[:head]}\n[… {len(text) - chars_max} characters …]\n{text[head - chars_max :]}"
 
 
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-
-class ModelAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    label: Label
-    confidence: Share
-    dissatisfied: Share
-
-
-def answer_in(content: object) -> ModelAnswer | None:
+def answer_in(content: object) -> Judgement | None:
     """The answer is None unless it is one object with exactly the three fields in their ranges."""
     if not isinstance(content, str):
         return None
     fenced = _FENCED.match(content)
     try:
-        return msgspec.json.decode(fenced[1] if fenced else content, type=ModelAnswer)
+        return msgspec.json.decode(fenced[1] if fenced else content, type=Judgement)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
@@ -316,8 +265,8 @@ class AnswerCache:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def get(self, keys: Iterable[str]) -> dict[str, ModelAnswer]:
-        answers: dict[str, ModelAnswer] = {}
+    def get(self, keys: Iterable[str]) -> dict[str, Judgement]:
+        answers: dict[str, Judgement] = {}
         query = sa.select(judge_answer.c.key, judge_answer.c.answer)
         keys = list(keys)
         with self._database.read() as connection:
@@ -328,7 +277,7 @@ class AnswerCache:
                         answers[row.key] = answer
         return answers
 
-    def put(self, answers: Mapping[str, ModelAnswer]) -> None:
+    def put(self, answers: Mapping[str, Judgement]) -> None:
         """The answers are kept for good when it returns. An answer that is there stays as it is."""
         rows = [
             {"key": key, "answer": msgspec.json.encode(answer).decode()}

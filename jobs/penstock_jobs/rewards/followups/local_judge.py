@@ -31,7 +31,6 @@ class Model:
     scale: NDArray[np.float32]
     #: Sharpens or flattens all probabilities; does not change which label is the likeliest.
     temperature: float
-    #: Of the examples that it was trained on.
     examples: str
 
     def probabilities(self, rows: FeatureRows) -> Matrix:
@@ -96,14 +95,11 @@ _DISSATISFIED = [LABELS.index(label) for label in LABELS if label in DISSATISFIE
 class LocalJudge:
     """Deterministic, and as quick as its features.
 
-    It knows words and shapes, not meaning: what is said plainly it finds, what is only implied it
-    guesses. On messages that were written after it was fixed about seven in ten that it calls
-    dissatisfied are, and it finds about seven in ten of those. Where that is not enough, use `llm`.
-
-    Its probabilities fit messages worded like the examples; on others they are too sure by about
-    15 percentage points. And they are those of the examples, where every label is about as
-    frequent as any other. In production far more follow-ups move on than complain: there, its
-    probability of dissatisfied is too high wherever it is unsure.
+    It knows words and shapes, not meaning. On messages that were written after it was fixed about
+    seven in ten that it calls dissatisfied are, and it finds about seven in ten of those. Its
+    probabilities fit the examples, where each label is about as frequent as any other; on other
+    wording they are too sure by about 15 percentage points, and in production, where far more
+    follow-ups move on, its probability of dissatisfied is too high wherever it is unsure.
     """
 
     name = "local"
@@ -117,7 +113,6 @@ class LocalJudge:
         self.version = facts.hexdigest()[:12]
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        judge = f"{self.name}@{self.version}"
         judgements: list[Judgement] = []
         for start in range(0, len(messages), _BATCH):
             rows = features(messages[start : start + _BATCH])
@@ -125,12 +120,7 @@ class LocalJudge:
             best = probabilities.argmax(axis=1).tolist()
             dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1).tolist()
             judgements += [
-                Judgement(
-                    judge=judge,
-                    label=LABELS[label],
-                    confidence=confidence,
-                    dissatisfied=min(displeased, 1.0),
-                )
+                Judgement(LABELS[label], confidence, min(displeased, 1.0))
                 for label, confidence, displeased in zip(
                     best, probabilities.max(axis=1).tolist(), dissatisfied, strict=True
                 )

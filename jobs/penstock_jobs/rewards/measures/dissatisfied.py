@@ -12,7 +12,7 @@ from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
 from penstock_jobs.rewards.followups.judge import Unjudged
-from penstock_jobs.rewards.followups.llm_judge import Endpoint, prompt_version
+from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.settings import RewardSettings
@@ -122,9 +122,7 @@ def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Ta
     judge = bucket.llm_judge
     if judge is None:
         raise parameters.unfit("no judge is set")
-    chars_max = parameters.message_chars_max
-    named = Endpoint(url="", model=parameters.model, message_chars_max=chars_max)
-    if judge.version != named.judge_version():
+    if judge.version != judge_version(parameters.model, parameters.message_chars_max):
         raise parameters.unfit("another model is set, or it is asked in another way")
     refused = bucket.turns.filter(pc.equal(bucket.turns["consent"], "no_train"))
     rows = score_follow_ups(

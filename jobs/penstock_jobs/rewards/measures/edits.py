@@ -8,16 +8,8 @@ import pyarrow as pa
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.edit_scores import EditScore, score_deletion, score_edits
 from penstock_jobs.rewards.reward import Reward
-from penstock_jobs.rewards.texts import similarity
+from penstock_jobs.rewards.texts import similarity, survival
 from penstock_jobs.rewards.texts.changes import CompareCost
-from penstock_jobs.rewards.texts.similarity import code_units
-from penstock_jobs.rewards.texts.survival import (
-    credit,
-    reworked_places,
-    surviving_lines,
-    survivors,
-    written_lines,
-)
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, ranges_now
 
 
@@ -64,15 +56,15 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             return score_deletion(edit, sighting, cost, after_deletion)
         if edit.is_as_made(sighting):
             return EditScore(1.0)
-        alive = survivors(edit, sighting)
+        alive = survival.survivors(edit, sighting)
         whole = [(origin, origin + length) for origin, _, _, length in alive] == edit.written
         if whole and not sighting.reworked:
             return EditScore(1.0)
-        taken = reworked_places(sighting, alive)
+        taken = survival.reworked_places(sighting, alive)
         left = edit.ink_size - _ink_at(edit, taken)
         if left <= 0:
             return EditScore(None, "self_rework")
-        return EditScore(min(credit(edit.after, edit.written, alive, taken) / left, 1.0))
+        return EditScore(min(survival.credit(edit.after, edit.written, alive, taken) / left, 1.0))
 
     return score_edits("edit_persistence", bucket, parameters, score, attrgetter("ink_size"))
 
@@ -102,7 +94,7 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             )
         if not sighting.reworked:
             return EditScore(0.0)
-        taken = reworked_places(sighting, survivors(edit, sighting))
+        taken = survival.reworked_places(sighting, survival.survivors(edit, sighting))
         return EditScore(_ink_at(edit, taken) / edit.ink_size)
 
     return score_edits("self_rework", bucket, parameters, score, attrgetter("ink_size"))
@@ -125,13 +117,13 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     To game it: write many short lines that nobody has a reason to touch; compare with
     edit_persistence, which counts characters.
     """
-    lines_of = cache(written_lines)
+    lines_of = cache(survival.written_lines)
 
     def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         lines = lines_of(edit)
         if not lines:
             return EditScore(None, "nothing_written")
-        alive, reworked = surviving_lines(edit, lines, sighting)
+        alive, reworked = survival.surviving_lines(edit, lines, sighting)
         if len(lines) == reworked:
             return EditScore(None, "self_rework")
         return EditScore(alive / (len(lines) - reworked))
@@ -141,9 +133,6 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
 def _ink_at(edit: TrackedEdit, places: set[int]) -> int:
     return sum(not edit.after[at].isspace() for at in places)
-
-
-# As they are published
 
 
 def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
@@ -176,7 +165,7 @@ def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         return EditScore(similarity.no_revert_range(texts))
 
     def size(edit: TrackedEdit) -> int:
-        return sum(len(code_units(changed.before)) for changed in edit.ranges)
+        return sum(len(similarity.code_units(changed.before)) for changed in edit.ranges)
 
     return score_edits("edit_no_revert", bucket, parameters, score, size)
 
@@ -244,13 +233,17 @@ def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
 def _units_written(edit: TrackedEdit) -> int:
     """The published forms count UTF-16 units."""
-    return sum(len(code_units(changed.after)) for changed in edit.ranges)
+    return sum(len(similarity.code_units(changed.after)) for changed in edit.ranges)
 
 
 REWARDS = tuple(
     Reward(compute.__name__, 2, compute, EditParameters)
     for compute in (
-        edit_persistence, self_rework, line_survival,
-        edit_no_revert, four_gram_range, four_gram_presence,
+        edit_persistence,
+        self_rework,
+        line_survival,
+        edit_no_revert,
+        four_gram_range,
+        four_gram_presence,
     )
-)  # fmt: skip
+)

@@ -59,7 +59,6 @@ class Block(NamedTuple):
 
 
 class TextChange(NamedTuple):
-    #: In the order of both texts.
     kept: list[Block]
     #: Text at another place, in the order of the new text. Apart from `kept`.
     moved: list[Block]

@@ -38,7 +38,6 @@ class Watches:
         self._terms = terms
         self._all: dict[int, _OpenEdit] = {}
         self._reworked: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        #: The owners that are watched.
         self.live: set[int] = set()
         #: Path → owners to whom a look at it says something.
         self._about: defaultdict[str, set[int]] = defaultdict(set)

@@ -40,28 +40,37 @@ def sim4(a: str, b: str) -> float:
     end = min(Postfix.similarity(a, b), min(len(a), len(b)) - start)
     first = max(start - GRAM + 1, 0)
     last = max(end - GRAM + 1, 0)
-    apart = _apart(_grams(a[first : len(a) - last]), _grams(b[first : len(b) - last]))
-    return (total - apart) / total
+    a_grams, b_grams = _grams(a[first : len(a) - last]), _grams(b[first : len(b) - last])
+    if not (len(a_grams) and len(b_grams)):
+        return (total - len(a_grams) - len(b_grams)) / total
+    both = np.concatenate((a_grams, b_grams))
+    order = both.argsort()
+    both = both[order]
+    begins = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
+    apart = np.abs(np.add.reduceat(np.where(order < len(a_grams), 1, -1), begins)).sum()
+    return (total - int(apart)) / total
 
 
 def four_gram_presence(chunks: Iterable[str], file: str) -> float:
     """The chunk form: the mean of the chunks' presence, by their number of grams. 0 without
     chunks, as published; report the similarity of the whole files then."""
     searched = SearchedFile(file)
-    weighted = [
-        (max(1, len(code_units(chunk)) - GRAM + 1), searched.presence(chunk)) for chunk in chunks
-    ]
-    total = sum(weight for weight, _ in weighted)
-    return sum(weight * value for weight, value in weighted) / total if total else 0.0
+    return _mean(
+        ((max(1, len(code_units(chunk)) - GRAM + 1), searched.presence(chunk)) for chunk in chunks),
+        otherwise=0.0,
+    )
 
 
 def four_gram_range(ranges: Iterable[tuple[str, str]]) -> float:
     """The range form takes (text as written, text now); it is 1 when nothing was written."""
-    sized = [(len(code_units(written)), written, now) for written, now in ranges]
-    total = sum(size for size, _, _ in sized)
-    if not total:
-        return 1.0
-    return sum(size * sim4(now, written) for size, written, now in sized if size) / total
+    return _mean((len(code_units(text)), sim4(now, text)) for text, now in ranges if text)
+
+
+def _mean(weighted: Iterable[tuple[int, float]], otherwise: float = 1.0) -> float:
+    """Of (weight, value)."""
+    pairs = list(weighted)
+    total = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / total if total else otherwise
 
 
 def no_revert(before: str, after: str, now: str) -> float:
@@ -75,11 +84,11 @@ def no_revert(before: str, after: str, now: str) -> float:
 def no_revert_range(ranges: Iterable[tuple[str, str, str]]) -> float:
     """The range form, of (text before, after, now), by the length of the text that was replaced:
     pure insertions never count as reverted; 1 when nothing was replaced."""
-    sized = [(len(code_units(before)), before, after, now) for before, after, now in ranges]
-    total = sum(size for size, *_ in sized)
-    if not total:
-        return 1.0
-    return sum(size * no_revert(*texts) for size, *texts in sized if size) / total
+    return _mean(
+        (len(code_units(before)), no_revert(before, after, now))
+        for before, after, now in ranges
+        if before
+    )
 
 
 def _grams(text: str) -> NDArray[np.uint64]:
@@ -88,17 +97,6 @@ def _grams(text: str) -> NDArray[np.uint64]:
     units = text.encode(_UTF16, "surrogatepass")
     count = max(len(units) // 2 - GRAM + 1, 0)
     return np.ndarray((count,), np.uint64, units, strides=(2,))
-
-
-def _apart(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> int:
-    """Σ |count in a − count in b|."""
-    if not (len(a) and len(b)):
-        return len(a) + len(b)
-    both = np.concatenate((a, b))
-    order = both.argsort()
-    both = both[order]
-    begins = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
-    return int(np.abs(np.add.reduceat(np.where(order < len(a), 1, -1), begins)).sum())
 
 
 class SearchedFile:

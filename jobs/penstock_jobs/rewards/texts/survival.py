@@ -62,8 +62,9 @@ def credit(
         elif len(here) == 1 and here[0].length == end - start:
             total += len(ink(line))
             continue
-        if here:
-            total += _line_credit(line, here)
+        if size := sum(len(ink(state.text[at : at + n])) for _, state, at, n in here):
+            bare, now = ink(line), _line_now(here, len(line))
+            total += size if now == bare else size * sim4(now, bare)
     return total
 
 
@@ -79,14 +80,6 @@ def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int,
                 lines.append((at, stop))
             at = stop
     return lines
-
-
-def _line_credit(line: str, here: Sequence[Survivor]) -> float:
-    size = sum(len(ink(state.text[at : at + length])) for _, state, at, length in here)
-    if not size:
-        return 0.0
-    bare, now = ink(line), _line_now(here, len(line))
-    return float(size) if now == bare else size * sim4(now, bare)
 
 
 def _line_now(here: Sequence[Survivor], reach: int) -> str:
@@ -139,9 +132,6 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
                 i, at = i + length, at + length
         back += credit(text, [(0, len(text))], alive)
     return back, own
-
-
-# Lines
 
 
 class WrittenLine(NamedTuple):

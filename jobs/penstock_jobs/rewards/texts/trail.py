@@ -37,7 +37,6 @@ class Sighting(NamedTuple):
     reason: str | None = None
     #: The file of the edit, where its ranges are.
     home: FileState | None = None
-    #: All states that hold text of the edit.
     holders: tuple[FileState, ...] = ()
     #: Stretches of the edit's text that later edits of the session replaced: (start, length).
     reworked: tuple[tuple[int, int], ...] = ()
@@ -72,7 +71,6 @@ class TrackedEdit:
     #: The texts that an edit took away which wrote nothing, by number of the range.
     deleted: dict[int, str] = field(default_factory=dict)
     ranges: list[EditRange] = field(default_factory=list)
-    #: By horizon.
     sightings: list[Sighting] = field(default_factory=list)
     #: They are found when somebody asks, by the states that hold its text.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)

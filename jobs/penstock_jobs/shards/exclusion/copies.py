@@ -45,7 +45,11 @@ def find_copies(
     origins = {links.origin(session) for session in parents}
     repeating = {session for session in named if links.origin(session) in origins}
     repeating |= {*parents, *parents.values()}
-    events = queries.possible_copies(named | repeating, repeating)
+    # Several sessions have a source's key, or a session repeats another or is itself repeated.
+    parameters = {"sessions": sorted(named | repeating), "repeating": sorted(repeating)}
+    names = ["same_keys", "histories"] if repeating else ["same_keys"]
+    tables = [queries.read(name, **parameters) for name in names]
+    events = pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
     if not events.num_rows:
         return CopiedEvents({}, {})
     copies = copied(events, parents)
@@ -142,11 +146,11 @@ def _same_history(events: pa.Table, parents: Mapping[str, str]) -> Mask:
         pc.is_in(events["type"], value_set=pa.array(_MESSAGES)),
     )
     rows = np.flatnonzero(is_message.to_numpy(zero_copy_only=False))
-    said = events.take(rows).append_column("row", pa.array(rows))
-    said = said.sort_by([(name, "ascending") for name in ("session_id", "ts", "seq", "row")])
+    ordered = events.take(rows).append_column("row", pa.array(rows))
+    ordered = ordered.sort_by([(name, "ascending") for name in ("session_id", "ts", "seq", "row")])
     messages: dict[str, list[tuple[Any, ...]]] = {}
     names = ("session_id", "row", "type", "message", "written")
-    for session, *message in zip(*(said[name].to_pylist() for name in names), strict=True):
+    for session, *message in zip(*(ordered[name].to_pylist() for name in names), strict=True):
         messages.setdefault(session, []).append(tuple(message))
     copies = np.zeros(events.num_rows, bool)
     for session, parent in parents.items():

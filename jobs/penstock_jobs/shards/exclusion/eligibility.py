@@ -15,7 +15,6 @@ matter, and nobody under the cap loses a chain.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -76,16 +75,6 @@ def without_consent(
     return spread_over_chains(unknown, chains) | spread_over_chains(denied, chains)
 
 
-@dataclass(frozen=True)
-class StalenessBounds:
-    """`behind` says how many versions each checkpoint is behind; newer ones are below 0. None:
-    versions do not matter."""
-
-    behind: Mapping[str, int] | None = None
-    max_versions: int = 0
-    max_age_s: int | None = None
-
-
 class ChannelCheckpoints(NamedTuple):
     """The checkpoints that a channel has pointed at, the current one last, then its canary."""
 
@@ -96,32 +85,35 @@ class ChannelCheckpoints(NamedTuple):
 def stale(
     profiles: Iterable[SessionProfile],
     chains: Mapping[str, str],
-    bounds: StalenessBounds,
     at_us: int,
+    *,
+    behind: Mapping[str, int] | None = None,
+    max_versions: int = 0,
+    max_age_s: int | None = None,
 ) -> Exclusions:
-    """`at_us` is the time of the snapshot: a shard that is built again from it is the same."""
+    """`at_us` is the time of the snapshot: a shard that is built again from it is the same.
+    `behind` says how many versions each checkpoint is behind; newer ones are below 0. Where it is
+    None versions do not matter."""
     exclusions: Exclusions = {}
     for profile in profiles:
         age_us = at_us - profile.last_us
-        exclusion = _behind(profile, bounds)
-        is_old = bounds.max_age_s is not None and age_us > bounds.max_age_s * 1_000_000
-        if exclusion is None and is_old:
+        exclusion = None if behind is None else _behind(profile, behind, max_versions)
+        if exclusion is None and max_age_s is not None and age_us > max_age_s * 1_000_000:
             exclusion = Exclusion("stale_age", f"last heard of {age_us // 1_000_000} s before")
         if exclusion is not None:
             exclusions[profile.session_id] = exclusion
     return spread_over_chains(exclusions, chains)
 
 
-def _behind(profile: SessionProfile, bounds: StalenessBounds) -> Exclusion | None:
-    behind = bounds.behind
-    if behind is None:
-        return None
+def _behind(
+    profile: SessionProfile, behind: Mapping[str, int], max_versions: int
+) -> Exclusion | None:
     unknown = sorted(name for name in profile.checkpoints if name not in behind)
     if unknown or not profile.checkpoints:
         detail = ", ".join(unknown) or "no checkpoint is named"
         return Exclusion("stale_unknown_version", detail)
     oldest = max(profile.checkpoints, key=lambda name: (behind[name], name))
-    if behind[oldest] <= bounds.max_versions:
+    if behind[oldest] <= max_versions:
         return None
     return Exclusion("stale_version", f"{oldest} is {behind[oldest]} versions behind")
 
@@ -164,18 +156,16 @@ def channel_checkpoints(channel: str, changes: pa.Table) -> ChannelCheckpoints:
     return ChannelCheckpoints((*order, *([canary] if canary is not None else [])), pointed[-1])
 
 
-@dataclass(frozen=True)
-class Caps:
-    """None: no limit."""
-
-    per_user: int | None = None
-    per_repo: int | None = None
-    sessions: int | None = None
-
-
-def over_caps(profiles: Iterable[SessionProfile], caps: Caps, seed: int) -> Exclusions:
+def over_caps(
+    profiles: Iterable[SessionProfile],
+    seed: int,
+    *,
+    per_user: int | None = None,
+    per_repo: int | None = None,
+    sessions: int | None = None,
+) -> Exclusions:
     """A chain has the user and the repository of its first session. A session without a user or
-    repository is not counted for one."""
+    repository is not counted for one. A cap of None is no limit."""
     chains: dict[str, list[SessionProfile]] = {}
     first_to_last = sorted(
         profiles, key=lambda each: (each.session_id != each.chain, each.session_id)
@@ -183,22 +173,22 @@ def over_caps(profiles: Iterable[SessionProfile], caps: Caps, seed: int) -> Excl
     for profile in first_to_last:
         chains.setdefault(profile.chain, []).append(profile)
     users, repos = Counter[str](), Counter[str]()
-    sessions = 0
+    count = 0
     exclusions: Exclusions = {}
     for chain in sorted(chains, key=lambda chain: (_lot(seed, chain), chain)):
         members = chains[chain]
         user, repo = members[0].user, members[0].repo
         reason: ExclusionReason | None = None
-        if user is not None and users[user] == caps.per_user:
+        if user is not None and users[user] == per_user:
             reason = "cap_user"
-        elif repo is not None and repos[repo] == caps.per_repo:
+        elif repo is not None and repos[repo] == per_repo:
             reason = "cap_repo"
-        elif caps.sessions is not None and sessions + len(members) > caps.sessions:
+        elif sessions is not None and count + len(members) > sessions:
             reason = "cap_sessions"
         if reason is not None:
             exclusions |= dict.fromkeys((each.session_id for each in members), Exclusion(reason))
             continue
-        sessions += len(members)
+        count += len(members)
         users.update(() if user is None else (user,))
         repos.update(() if repo is None else (repo,))
     return exclusions
