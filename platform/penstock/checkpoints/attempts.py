@@ -1,27 +1,19 @@
 """Attempts: the results of checkpoints at the tasks of suites, and the runs that made them."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import fields
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
-from penstock.checkpoints.errors import AttemptConflict
-from penstock.checkpoints.tables import benchmark_attempt
-from penstock.checkpoints.tables import benchmark_run
-from penstock.database.engine import Database
-from penstock.database.engine import insert_of
-from penstock.database.engine import now_us
-from penstock.errors import InvalidInput
-from sqlalchemy import Connection
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
+
 import msgspec
 import sqlalchemy as sa
-import uuid
+from sqlalchemy import Connection
 
+from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
+from penstock.database.engine import Database, insert_of, now_us
+from penstock.errors import InvalidInput
 
 #: How many rows one statement inserts: databases bound a statement's parameters.
 _ROWS_A_STATEMENT = 500

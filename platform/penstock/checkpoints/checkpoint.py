@@ -1,13 +1,12 @@
 """What a checkpoint is: a model version, its state, and the states that may follow. And the checks
 of what people write of checkpoints and channels: names, digests, reasons."""
 
+import re
 from dataclasses import dataclass
+from typing import Literal, get_args
+
 from penstock.checkpoints.errors import StateRefused
 from penstock.errors import InvalidInput
-from typing import Literal
-from typing import get_args
-import re
-
 
 Form = Literal["whole", "delta"]
 #: Whether somebody compared the files of a checkpoint with its digest.

@@ -1,27 +1,19 @@
 """`penstock checkpoints`."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from penstock.checkpoints.checkpoint import State
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing
-from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
-from penstock.terminal import options
-from penstock.terminal.options import By
-from penstock.terminal.options import CheckpointName
-from penstock.terminal.options import Reason
-from penstock.terminal.options import actor
-from penstock.terminal.output import facts
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
 from typing import Annotated
+
 import typer
 
+from penstock.checkpoints.checkpoint import State
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing, open_or_make
+from penstock.settings import load_settings
+from penstock.terminal import options
+from penstock.terminal.options import By, CheckpointName, Reason, actor
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 app = typer.Typer(
     help="Model versions: their digests, where they lie, what they came from.", no_args_is_help=True

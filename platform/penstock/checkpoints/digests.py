@@ -4,35 +4,23 @@ The digest of a file is the SHA-256 of its bytes. That of a folder is the SHA-25
 files, sorted by their paths as bytes, a line each: path, size and SHA-256, separated by zero bytes.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import replace
-from pathlib import Path
-from penstock.checkpoints.checkpoint import DIGEST_PREFIX
-from penstock.checkpoints.checkpoint import Form
-from penstock.errors import ExtraMissing
-from penstock.errors import InvalidInput
-from penstock.errors import SettingInvalid
-from penstock.settings import ENVIRONMENT_PREFIX
-from penstock.settings import Settings
-from penstock.settings import load_settings
-from penstock.settings import without_secrets
-from penstock.storage.errors import StoreRefused
-from penstock.storage.errors import StoreUnreachable
-from typing import BinaryIO
-from typing import NamedTuple
-from urllib.parse import unquote
-from urllib.parse import urlsplit
-from uuid import uuid4
 import hashlib
-import msgspec
 import os
 import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
+import msgspec
+
+from penstock.checkpoints.checkpoint import DIGEST_PREFIX, Form
+from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
+from penstock.storage.errors import StoreRefused, StoreUnreachable
 
 #: Called with the number of bytes read since the last call.
 ReadProgress = Callable[[int], object]

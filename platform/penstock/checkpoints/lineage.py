@@ -1,17 +1,14 @@
 """What a checkpoint came from, what was trained from it, and which marked sessions it learned."""
 
-from dataclasses import dataclass
-from dataclasses import fields
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.registration import ancestors
-from penstock.checkpoints.registration import find_in
-from penstock.checkpoints.tables import checkpoint
-from penstock.checkpoints.tables import checkpoint_move
-from penstock.checkpoints.tables import checkpoint_shard
-from penstock.database.engine import Database
-from penstock.shards.tables import shard
-from penstock.shards.tables import shard_mark
+from dataclasses import dataclass, fields
+
 import sqlalchemy as sa
+
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.checkpoints.registration import ancestors, find_in
+from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
+from penstock.database.engine import Database
+from penstock.shards.tables import shard, shard_mark
 
 
 @dataclass(frozen=True)

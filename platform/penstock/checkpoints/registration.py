@@ -2,36 +2,32 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import fields
-from dataclasses import replace
-from penstock.checkpoints import digests
-from penstock.checkpoints import errors
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.checkpoint import DIGEST_PREFIX
-from penstock.checkpoints.checkpoint import FilesCheck
-from penstock.checkpoints.checkpoint import Form
-from penstock.checkpoints.checkpoint import State
-from penstock.checkpoints.checkpoint import check_digest
-from penstock.checkpoints.checkpoint import check_edge
-from penstock.checkpoints.checkpoint import check_name
-from penstock.checkpoints.checkpoint import check_reason
-from penstock.checkpoints.checkpoint import check_text
+from dataclasses import asdict, fields, replace
+from typing import get_args
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.checkpoints import digests, errors
+from penstock.checkpoints.checkpoint import (
+    DIGEST_PREFIX,
+    Checkpoint,
+    FilesCheck,
+    Form,
+    State,
+    check_digest,
+    check_edge,
+    check_name,
+    check_reason,
+    check_text,
+)
 from penstock.checkpoints.digests import ReadProgress
-from penstock.checkpoints.tables import checkpoint
-from penstock.checkpoints.tables import checkpoint_move
-from penstock.checkpoints.tables import checkpoint_shard
-from penstock.database.engine import Database
-from penstock.database.engine import insert_new
-from penstock.database.engine import now_us
+from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
+from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard
-from sqlalchemy import Connection
-from typing import get_args
-import sqlalchemy as sa
-
 
 _COLUMNS = [checkpoint.c[field.name] for field in fields(Checkpoint) if field.name != "shards"]
 #: Two registrations with the same values are the same; the rest is who, when, and a note.

@@ -3,35 +3,25 @@ share: keys, and threads for calls of the database."""
 
 from collections.abc import Callable
 from functools import partial
-from litestar import Request
-from litestar import get
-from litestar import post
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.spec import Operation
-from penstock.access.keys import Authorizer
-from penstock.access.keys import Grant
-from penstock.access.keys import Role
+
+from penstock.access.keys import Authorizer, Grant, Role
 from penstock.checkpoints import registration
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.checkpoint import Form
+from penstock.checkpoints.checkpoint import Checkpoint, Form
 from penstock.checkpoints.digests import can_read_files
 from penstock.database.engine import Database
 from penstock.http.body import read_document
-from penstock.http.openapi import KEY_NEEDED
-from penstock.http.openapi import RefusableOperation
-from penstock.http.openapi import operation_taking
-from penstock.http.openapi import refusals
+from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking, refusals
 from penstock.http.problems import Problem
 from penstock.http.request_slots import RequestSlots
 from penstock.settings import Settings
 from penstock.terminal.output import facts
-from typing import Any
-from typing import Concatenate
-from typing import ParamSpec
-from typing import TypeVar
-from urllib.parse import urlsplit
-import msgspec
-
 
 HttpRequest = Request[Any, Any, Any]
 

@@ -1,13 +1,13 @@
 """Versions of suites: which tasks they have, and by what these are known in sessions."""
 
 from dataclasses import dataclass
-from penstock.checkpoints.tables import suite_version
-from penstock.database.engine import Database
-from penstock.database.engine import insert_new
-from penstock.database.engine import now_us
-from sqlalchemy import Connection
+
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.checkpoints.tables import suite_version
+from penstock.database.engine import Database, insert_new, now_us
 
 
 @dataclass(frozen=True)

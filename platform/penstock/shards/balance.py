@@ -6,14 +6,15 @@ which needs at most 11/9 of the rows of the best packing, and 6/9 of one more. S
 attend only to themselves, so a row costs as much as its sequences do.
 """
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numpy.typing import NDArray
-from penstock.errors import InvalidInput
 from typing import Any
-import heapq
-import numpy as np
 
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import InvalidInput
 
 #: From this length on attention costs as much as everything else, in a model of usual width.
 QUADRATIC_TOKENS = 49_152

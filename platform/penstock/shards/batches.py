@@ -4,27 +4,19 @@ Arrays are views of what Arrow decoded wherever numpy allows it. A missing text 
 number NaN or -1, and a missing list is an empty one.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from penstock.errors import InvalidInput
-from penstock.shards.balance import BatchBudget
-from penstock.shards.balance import PackedRows
-from penstock.shards.balance import divide
-from penstock.shards.balance import pack
-from penstock.shards.schema import ROUTE_ROWS
-from penstock.shards.schema import SHARD_ROWS
-from typing import Any
-from typing import NamedTuple
-from typing import Self
+from typing import Any, NamedTuple, Self
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import InvalidInput
+from penstock.shards.balance import BatchBudget, PackedRows, divide, pack
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
 #: The columns that a trainer gets when it names none.
 TRAINING_COLUMNS = (

@@ -1,35 +1,25 @@
 """The files of a shard: names, checksums, copying, reading them again and again, local copies."""
 
-from collections import OrderedDict
-from collections import defaultdict
-from collections.abc import Iterator
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import suppress
+import fcntl
+import hashlib
+import os
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from penstock.directories import make_directory
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import Manifest
-from penstock.shards.manifest import PartFile
-from penstock.shards.manifest import ShardFile
-from penstock.shards.manifest import folder_of
-from penstock.shards.manifest import write_manifest
-from penstock.shards.schema import ROUTE_ROWS
-from penstock.shards.schema import SHARD_ROWS
-from penstock.storage import FileStore
-from penstock.storage import ObjectStore
-from threading import Lock
-from typing import NamedTuple
-from typing import TypeVar
-import fcntl
-import hashlib
-import os
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of, write_manifest
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
+from penstock.storage import FileStore, ObjectStore
 
 _COPY_BYTES = 8 * MIB
 #: Files that are kept open, and whose indexes are remembered.

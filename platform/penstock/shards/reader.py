@@ -4,46 +4,36 @@ The shard, the seed and the epoch decide which samples come, in which order and 
 batches. The number of ranks, of threads and of batches made ahead does not.
 """
 
+import atexit
 from collections import deque
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
+from threading import Condition, Thread
+from typing import Any, Self, TypedDict, Unpack
+from weakref import WeakSet
+
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock.shards.balance import BatchBudget
-from penstock.shards.batches import Batch
-from penstock.shards.batches import check_columns
-from penstock.shards.batches import make_batch
+from penstock.shards.batches import Batch, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
 from penstock.shards.manifest import read_manifest
 from penstock.shards.settings import ShardSettings
-from penstock.shards.sources import Exhausted
-from penstock.shards.sources import Mixture
-from penstock.shards.sources import OpenShard
-from penstock.shards.sources import Order
-from penstock.shards.sources import ShardCursor
-from penstock.shards.sources import ShardPosition
-from penstock.shards.sources import global_batches
+from penstock.shards.sources import (
+    Exhausted,
+    Mixture,
+    OpenShard,
+    Order,
+    ShardCursor,
+    ShardPosition,
+    global_batches,
+)
 from penstock.storage import open_store
-from threading import Condition
-from threading import Thread
-from typing import Any
-from typing import Self
-from typing import TypedDict
-from typing import Unpack
-from weakref import WeakSet
-import atexit
-
 
 _STATE_FORMAT = 1
 

@@ -9,36 +9,31 @@ A mixture draws samples in proportion to weights, to within a group: the next gr
 shard that is furthest behind its share. So the positions alone decide which is next.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from concurrent.futures import Executor
-from concurrent.futures import Future
-from dataclasses import dataclass
-from dataclasses import replace
-from functools import cached_property
-from functools import partial
-from itertools import accumulate
-from penstock.errors import InvalidInput
-from penstock.shards.balance import BatchBudget
-from penstock.shards.batches import DecodedChunk
-from penstock.shards.batches import DrawnGroups
-from penstock.shards.batches import ROUTE_COLUMNS
-from penstock.shards.batches import Ragged
-from penstock.shards.batches import Window
-from penstock.shards.batches import to_numpy
-from penstock.shards.errors import ShardDamaged
-from penstock.shards.files import LocalCopies
-from penstock.shards.files import OpenFiles
-from penstock.shards.manifest import Manifest
-from penstock.shards.manifest import folder_of
-from penstock.shards.schema import group_starts
-from penstock.storage import ObjectStore
-from typing import Literal
-from typing import get_args
 import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import accumulate
+from typing import Literal, get_args
+
 import numpy as np
 
+from penstock.errors import InvalidInput
+from penstock.shards.balance import BatchBudget
+from penstock.shards.batches import (
+    ROUTE_COLUMNS,
+    DecodedChunk,
+    DrawnGroups,
+    Ragged,
+    Window,
+    to_numpy,
+)
+from penstock.shards.errors import ShardDamaged
+from penstock.shards.files import LocalCopies, OpenFiles
+from penstock.shards.manifest import Manifest, folder_of
+from penstock.shards.schema import group_starts
+from penstock.storage import ObjectStore
 
 #: How many chunks a window mixes. A part of the order: another number is another order.
 WINDOW_CHUNKS = 4

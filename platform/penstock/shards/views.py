@@ -1,13 +1,11 @@
 """The views `shards` and `samples`: what a reader at the snap of a query sees of them."""
 
-from penstock.lake.view_sources import ViewSources
-from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.tables import shard
-from penstock.shards.tables import shard_file
-from penstock.shards.tables import shard_mark
 import pyarrow as pa
 import sqlalchemy as sa
 
+from penstock.lake.view_sources import ViewSources
+from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.tables import shard, shard_file, shard_mark
 
 _COLUMNS = [
     *("id", "name", "snapshot", "snap", "samples", "tokens", "trainable", "bytes", "created_at")

@@ -5,30 +5,22 @@ tables in which callers pass the rows change nothing. The version of Arrow does:
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
-from penstock.errors import InvalidInput
-from penstock.lake.segments import DigestingFile
-from penstock.settings import MIB
-from penstock.shards.files import part_name
-from penstock.shards.files import routes_name
-from penstock.shards.manifest import PartFile
-from penstock.shards.manifest import RoutesFile
-from penstock.shards.schema import ROUTE_ROWS
-from penstock.shards.schema import SHARD_ROWS
-from penstock.shards.schema import SORTED_BY
-from penstock.shards.schema import group_starts
-from typing import Any
-from typing import BinaryIO
-from typing import Protocol
-from typing import Self
+from typing import Any, BinaryIO, Protocol, Self
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.errors import InvalidInput
+from penstock.lake.segments import DigestingFile
+from penstock.settings import MIB
+from penstock.shards.files import part_name, routes_name
+from penstock.shards.manifest import PartFile, RoutesFile
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, group_starts
 
 ZSTD_LEVEL = 3
 #: What a row takes beside its tokens and texts, about.
