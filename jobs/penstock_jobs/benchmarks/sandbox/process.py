@@ -2,8 +2,7 @@
 
 It has namespaces of its own for users and mounts, keeps the sandbox's folders in memory, and
 starts each program in further namespaces that end with it. It obeys the other end of its socket,
-and ends when that end does. It imports the standard library only: it starts once per attempt.
-"""
+and ends when that end does. It imports the standard library only: it starts once per attempt."""
 
 import json
 import os
@@ -134,8 +133,7 @@ def _separate(control: socket.socket, program: Mapping[str, Any]) -> None:
 
 
 def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) -> NoReturn:
-    """The first process of a program's namespaces: it makes what the program sees, starts it and
-    watches it. The kernel ends all others with it."""
+    """The first process of a program's namespaces. The kernel ends all others with it."""
     try:
         kernel.die_with_parent(signal.SIGKILL)
         if select.select([tied], [], [], 0)[0]:  # the parent was gone before that

@@ -1,8 +1,7 @@
 """What a sandbox is; the plain one, and the isolated one of which the other end is `process`.
 
 A sandbox has named folders. Files are put into a folder from outside, programs run one after
-another, and what they left is read from outside.
-"""
+another, and what they left is read from outside."""
 
 import json
 import os
@@ -79,7 +78,7 @@ class ProgramEnd:
     status: int | None
     cut: ProgramCut | None
     seconds: float
-    #: The middle of a long output is left out.
+    #: Without the middle of a long one.
     output: str
     #: Addresses that it dialled and that never answered.
     unreachable: tuple[str, ...] = ()
