@@ -64,11 +64,19 @@ def register(
     if form not in get_args(Form):
         raise InvalidInput(what=f"The form {form!r}", why="it is `whole` or `delta`")
     candidate = Checkpoint(
-        tenant=tenant, name=name, digest=digest, uri=uri,
-        form="delta" if form == "delta" else "whole", parent=parent, state="registered",
-        checked="not_looked", bytes=None, note=check_text("The note", note),
-        registered_by=check_name("Who registers it", actor), registered_at=0,
-    )  # fmt: skip
+        tenant=tenant,
+        name=name,
+        digest=digest,
+        uri=uri,
+        form="delta" if form == "delta" else "whole",
+        parent=parent,
+        state="registered",
+        checked="not_looked",
+        bytes=None,
+        note=check_text("The note", note),
+        registered_by=check_name("Who registers it", actor),
+        registered_at=0,
+    )
     if parent is not None and parent in (name, digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
     with database.read() as connection:

@@ -86,11 +86,11 @@ def _judged(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list
             if len(side.makers) > 1:
                 makers = f"{len(side.makers)} agents or imports"
                 document["notes"].append(f"{name}: {makers} made the attempts of {who}.")
-        if result.counted is not None:
-            look, looks = result.counted.look, len(result.counted.design.looks)
+        if result.design is not None:
+            look = f"look {result.look} of {len(result.design.looks)}"
             notes.append(
-                f"On {name} attempts are added until it is decided: this is look {look} of {looks},"
-                " and tests are as strict as that asks."
+                f"On {name} attempts are added until it is decided: this is {look}, and tests are"
+                " as strict as that asks."
             )
     document["notes"] += notes
     if problems := [problem for result in results.values() for problem in result.problems]:
@@ -138,8 +138,11 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
         "version": results.version,
         "tasks": len(results.tasks),
         "tasks_listed": results.listed,
-        "design": results.counted.document if results.counted is not None else None,
+        "design": None,
     }
+    if (design := results.design) is not None:
+        looks = {"looks": design.looks, "exponent": design.exponent}
+        facts["design"] = {"look": results.look, **looks}
     for role, side in zip(("candidate", "incumbent"), results.sides, strict=False):
         facts[role] = {
             "checkpoint": side.name,

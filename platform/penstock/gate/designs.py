@@ -64,6 +64,8 @@ class Design:
 
     def level(self, look: int, alpha: float) -> float:
         """The level of a test at a look, so that all looks err with at most alpha."""
+        if look == 0:
+            return 0.0
         parts = tuple(look_ / self.looks[-1] for look_ in self.looks)
         return look_levels(parts, alpha, self.exponent)[look - 1]
 
@@ -165,24 +167,10 @@ def next_attempts(design: Design, attempts: Iterable[Attempt]) -> list[tuple[str
     return sorted(missing, key=lambda place: (place[1], place[0]))
 
 
-@dataclass(frozen=True)
-class CountedAttempts:
-    """The attempts of the last complete look (0: none is complete yet), and all errors."""
-
-    design: Design
-    look: int
-    attempts: Sequence[RecordedAttempt]
-
-    def level(self, alpha: float) -> float:
-        return self.design.level(self.look, alpha) if self.look else 0.0
-
-    @property
-    def document(self) -> dict[str, object]:
-        return {"look": self.look, "looks": self.design.looks, "exponent": self.design.exponent}
-
-
-def count_attempts(design: Design, attempts: Sequence[RecordedAttempt]) -> CountedAttempts:
-    """Attempts outside the design do not count, nor do those of an incomplete look."""
+def count_attempts(
+    design: Design, attempts: Sequence[RecordedAttempt]
+) -> tuple[int, Sequence[RecordedAttempt]]:
+    """The last complete look (0: none yet), its attempts, and all errors."""
     progress = look_progress(design, [recorded.result for recorded in attempts])
     places = {(task, number) for task, each in progress.numbers.items() for number in each}
     counted = [
@@ -191,7 +179,7 @@ def count_attempts(design: Design, attempts: Sequence[RecordedAttempt]) -> Count
         if recorded.result.error is not None
         or (recorded.result.task, recorded.result.attempt) in places
     ]
-    return CountedAttempts(design, progress.look, counted)
+    return progress.look, counted
 
 
 def is_hopeless(

@@ -4,7 +4,7 @@ newest look at the canary, all read as they were at one moment."""
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -140,10 +140,6 @@ def gather_evidence(
     live = _live_look(connection, channel, candidate.name) if channel.version and full else None
     # After all else, so that nothing that was read is later.
     now = at_us if at_us is not None else connection.scalar(sa.select(now_us()))
-    try:
-        code = version("penstock")
-    except PackageNotFoundError:  # a checkout that was not installed
-        code = "0"
     return Evidence(
         channel=channel.name,
         channel_version=channel.version,
@@ -156,7 +152,7 @@ def gather_evidence(
         full=full,
         live=live,
         at=now or 0,
-        code=code,
+        code=version("penstock"),
     )
 
 

@@ -17,13 +17,7 @@ from penstock.directories import make_directory
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import (
-    Manifest,
-    PartFile,
-    ShardFile,
-    folder_of,
-    write_manifest,
-)
+from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of, write_manifest
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore, ObjectStore
 
@@ -56,10 +50,7 @@ def reporting_damage(path: str) -> Iterator[None]:
 
 @contextmanager
 def open_part(
-    store: ObjectStore,
-    path: str,
-    part: ShardFile,
-    index: pq.FileMetaData | None = None,
+    store: ObjectStore, path: str, part: ShardFile, index: pq.FileMetaData | None = None
 ) -> Iterator[pq.ParquetFile]:
     """A file of a shard, read with the checksums of its pages. Raises ShardDamaged, also while the
     block reads, and what the store raises. `index` is that of the file, if it was read before."""

@@ -1,9 +1,9 @@
 """The sources of a reader: the order of their epochs, open shards, cursors, and their mixture.
 
-The order of an epoch is a pure function of manifest, seed and epoch, with access at any place. It
-has two levels, so that each row group is decoded once in an epoch and few are in memory. A chunk is
-a row group, or several where a group goes on from one into the next. The chunks are permuted. Each
-`WINDOW_CHUNKS` of them are a window, and the groups of a window are permuted among themselves.
+The order of an epoch is a pure function of manifest, seed and epoch. A chunk is a row group, or
+several where a group goes on from one into the next. The chunks are permuted. Each `WINDOW_CHUNKS`
+of them are a window, and the groups of a window are permuted among themselves: so each row group is
+decoded once in an epoch, and few are in memory.
 
 A mixture draws samples in proportion to weights, to within a group: the next group comes from the
 shard that is furthest behind its share. So the positions alone decide which is next.

@@ -82,19 +82,13 @@ class PartWriter:
     """
 
     def __init__(
-        self,
-        store: FileCreator,
-        folder: str,
-        limits: PartLimits,
-        *,
-        first_number: int = 0,
-        routed: bool = False,
+        self, store: FileCreator, folder: str, limits: PartLimits, *, routed: bool = False
     ) -> None:
         self.files: list[PartFile] = []
         self._store = store
         self._folder = folder
         self._limits = limits
-        self._number = first_number
+        self._number = 0
         self._routed = routed
         self._part: _OpenPart | None = None
         self._group: str | None = None
